@@ -26,7 +26,7 @@ from gateway.broker import LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble
 from gateway.config import GatewayConfig, HttpConfig, LoadedGateway
 from gateway.devices import service_client, with_tokens
-from gateway.http import tls_context
+from gateway.http_server import tls_context
 from gateway.mqtt import check_broker_port
 from gateway.tokens import FILE_NAME
 

@@ -27,7 +27,8 @@ from agent.runtime.service_clock import ServiceClock
 from gateway.codes import Enroller
 from gateway.commands import Commands
 from gateway.config import GatewayConfig, LoadedGateway
-from gateway.http import HttpApp, HttpServer, serving
+from gateway.http import HttpApp
+from gateway.http_server import HttpServer, serving
 from gateway.mqtt import MqttFront
 from gateway.ops import WHO, certificate_state, serve_metrics
 from gateway.quota import Quota

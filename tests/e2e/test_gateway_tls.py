@@ -14,7 +14,7 @@ import pytest
 from agent.errors import ConfigurationError
 from gateway.certificates import make_certificates
 from gateway.config import HttpConfig
-from gateway.http import serving
+from gateway.http_server import serving
 from gateway.ops import certificate_state
 from tests.certificates import Authority
 from tests.scripted_service import ScriptedService, running_gateway

@@ -1,0 +1,168 @@
+"""The HTTP front on a socket: uvicorn, with TLS where there is a certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent.errors import ConfigurationError
+from agent.wire.address import authority
+from gateway.config import HttpConfig
+from gateway.http import HttpApp
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 2048
+_KEEP_ALIVE_S: Final = 75
+_DRAIN_S: Final = 3
+_FILES_KEPT: Final = 256  # file descriptors that are not for devices
+
+
+class _Server(uvicorn.Server):
+    """A server in a process that has signal handlers of its own."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+
+@dataclass(slots=True)
+class HttpServer:
+    """The application on a socket.
+
+    Attributes:
+        base_url: where it listens, with the real port.
+    """
+
+    base_url: str
+    _config: HttpConfig
+    _tls: ssl.SSLContext | None
+
+    def reload(self) -> None:
+        """Take over the certificate as its files are now.
+
+        Raises:
+            ConfigurationError: it cannot be used; the one from before stays.
+        """
+        if self._tls is not None:
+            tls_context(self._config)  # first into one that nobody uses
+            _load(self._tls, self._config)
+
+
+@contextlib.asynccontextmanager
+async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[HttpServer]:
+    """Serve the application for the length of the block.
+
+    Raises:
+        ConfigurationError: the certificate or its key cannot be used.
+        OSError: the address cannot be bound; its text names the fix.
+    """
+    tls = tls_context(config)
+    listener = _listen(config.host, config.port)
+    server = _Server(
+        uvicorn.Config(
+            _as_app(app),
+            http="h11",  # it bounds the head of a request
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            proxy_headers=True,
+            forwarded_allow_ips=list(config.trusted_proxies),
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_DRAIN_S,
+            backlog=_BACKLOG,
+            limit_concurrency=max(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _FILES_KEPT),
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        )
+    )
+    task = asyncio.ensure_future(server.serve([listener]))
+    sweep = asyncio.ensure_future(app.sweep())
+    try:
+        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        scheme = "http" if tls is None else "https"
+        found = HttpServer(f"{scheme}://{authority(config.host, listener.getsockname()[1])}", config, tls)
+        _log.info("http=listening at %s", found.base_url)
+        yield found
+    finally:
+        sweep.cancel()
+        app.release()
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def _as_app(app: HttpApp) -> ASGIApp:
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+
+    return run
+
+
+def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
+    """The server's side of TLS; None where no certificate is configured.
+
+    Raises:
+        ConfigurationError: the certificate or its key cannot be used.
+    """
+    if config.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, config)
+    return context
+
+
+def _load(context: ssl.SSLContext, config: HttpConfig) -> None:
+    certificate, key = config.certificate, config.private_key
+    assert certificate is not None  # noqa: S101 - only called with one
+    try:
+        # An encrypted key would ask for its password on a terminal without a person.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except FileNotFoundError:
+        missing: Path | None = certificate if key is None or not certificate.exists() else key
+        fault = f"{missing}: there is no such file; make one with device-gateway certificates, or mend the path"
+    except PermissionError:
+        fault = f"{key or certificate} may not be read by this user; chown it to the gateway's user"
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        fault = f"{certificate} and {key or 'the key in it'} are no certificate with its unencrypted key: {reason}"
+    else:
+        return
+    raise ConfigurationError([fault], "http")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise OSError(error.errno, f"http.host {host!r} is no address of this machine: {error.strerror}") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # "::" is IPv4 too
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            text = f"port {port} on {host} is in use: stop what listens there, or set another http.port"
+        else:
+            text = f"cannot listen on {host} port {port}: {error.strerror}; mend http.host and http.port"
+        raise OSError(error.errno, text) from None
+    return listener

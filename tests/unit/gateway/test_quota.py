@@ -1,0 +1,93 @@
+"""The quota of the one key: kept to, given back, and shared by what is more urgent."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.errors import RateLimited
+from gateway.quota import Kind, Quota
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def spend(quota, kind, count=1):
+    for _ in range(count):
+        with quota.request(kind):
+            pass
+
+
+def announced(limit, left, reset_s):
+    return {"ratelimit-policy": f'"default";q={limit};w=60', "ratelimit": f'"default";r={left};t={reset_s}'}
+
+
+def test_a_request_that_ends_by_any_error_is_under_way_no_longer(clock):
+    quota = Quota(None, clock)
+    for error in (RuntimeError, KeyboardInterrupt, ValueError):
+        with pytest.raises(error), quota.request(Kind.READINGS):
+            raise error
+    with quota.request(Kind.READINGS):
+        quota.answered(200, announced(100, 50, 30), None)
+    assert quota.left == 50, "none of the three counts as under way"
+    assert quota.wait_s(Kind.READINGS) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "stops_at"), [(Kind.COMMANDS, 0), (Kind.RESULTS, 5), (Kind.READINGS, 20), (Kind.POLLS, 50)]
+)
+def test_a_part_of_the_window_is_kept_for_what_is_more_urgent(clock, kind, stops_at):
+    quota = Quota(None, clock)
+    with quota.request(kind):
+        quota.answered(200, announced(100, 60, 30), None)
+    spend(quota, kind, 60 - stops_at)
+    with pytest.raises(RateLimited) as caught, quota.request(kind):
+        pass
+    assert caught.value.retry_after_s == pytest.approx(30)
+    clock.now_s = 30.0  # a new window
+    assert quota.wait_s(kind) == 0
+
+
+def test_a_429_stops_all_for_as_long_as_it_says(clock):
+    quota = Quota(None, clock)
+    with quota.request(Kind.READINGS):
+        quota.answered(429, {}, 7.0)
+    assert {quota.wait_s(kind) for kind in Kind} == {7.0}
+    clock.now_s = 7.0
+    assert {quota.wait_s(kind) for kind in Kind} == {0.0}
+
+
+def test_a_configured_quota_is_a_bucket_that_fills_evenly(clock):
+    quota = Quota(60, clock)
+    spend(quota, Kind.COMMANDS, 60)
+    assert quota.wait_s(Kind.COMMANDS) == pytest.approx(1.0)
+    clock.now_s = 1.0
+    spend(quota, Kind.COMMANDS)
+    assert quota.left == 0
+    clock.now_s = 1_000.0
+    spend(quota, Kind.READINGS, 48)
+    assert quota.wait_s(Kind.READINGS) > 0
+    assert quota.wait_s(Kind.RESULTS) == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "20"},
+        {"ratelimit": "limit=100, remaining=0, reset=20"},
+        announced(100, 0, 20),
+    ],
+)
+def test_every_form_of_the_headers_counts(clock, headers):
+    quota = Quota(None, clock)
+    with quota.request(Kind.COMMANDS):
+        quota.answered(200, headers, None)
+    assert quota.wait_s(Kind.COMMANDS) == pytest.approx(20)
