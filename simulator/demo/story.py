@@ -268,15 +268,10 @@ class Story:
             time.sleep(INTERVAL_S)  # a read that had begun before has its number then
             deadline_s = time.monotonic() + _DRAINED_S
             code, outbox = self._stop_drained(client, outcome, deadline_s)
-            while (kept := outcome.gateway.waiting()) and time.monotonic() < deadline_s:
-                time.sleep(_LOOK_S)
-        tone = Tone.GOOD if code == 0 and not late and not outbox.waiting and not kept else Tone.BAD
-        text = f"nothing waits in its outbox or at the gateway; stopped with exit code {code}"
-        if outbox.waiting or late or kept:
-            text = (
-                f"not drained: {outbox.waiting} readings of the real agent, {kept} at the gateway, "
-                f"{', '.join(late) or 'no other device'}"
-            )
+        tone = Tone.GOOD if code == 0 and not late and not outbox.waiting else Tone.BAD
+        text = f"nothing waits in its outbox; stopped with exit code {code}"
+        if outbox.waiting or late:
+            text = f"not drained: {outbox.waiting} readings of the real agent, {', '.join(late) or 'no other device'}"
         self._screen.show(real.name, text, tone)
 
     def _stop_drained(

@@ -113,15 +113,6 @@ class GatewayProcess:
             raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {answer.get('failed')}")
         return str(issued[0]["token"])
 
-    def waiting(self) -> int:
-        """How many readings and results it has not handed on yet.
-
-        Raises:
-            UnexpectedAnswer: the program failed.
-        """
-        store = self._ask("status", good=(0, 1)).get("store") or {}
-        return int(store.get("readings", 0)) + int(store.get("results", 0))
-
     def _ask(self, *words: str, good: tuple[int, ...]) -> dict[str, Any]:
         program = [str(program_path("device-gateway")), *words, "--json", "--config", str(self.config_path)]
         try:
