@@ -152,6 +152,6 @@ def test_what_gateway_and_broker_acknowledged_is_at_the_service_and_once(tmp_pat
         mqtt.close()
         for writer, device_id in ((http, rig.load_device_id), (mqtt, rig.device_id)):
             found = stored(rig, device_id)
-            assert len(writer.acknowledged) > KILLS
+            assert len(writer.acknowledged) >= 10
             assert writer.acknowledged - found.keys() == set(), "acknowledged and lost"
             assert [number for number, count in found.items() if count > 1] == [], "stored twice"
