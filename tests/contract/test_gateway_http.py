@@ -13,7 +13,9 @@ import pytest
 
 from agent.wire.extensions import ALL, BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, LONG_POLL
 from gateway.codes import Codes, Terms
+from gateway.config import HttpConfig
 from gateway.http import AT_ONCE, ENROLL_BYTES, ENROLL_TRIES, RateLimit
+from gateway.http_server import serving
 from tests.scripted_service import ScriptedService, running_gateway
 
 READING = {"device_id": "d1", "sensor_data": {"t": 21.5}}
@@ -590,6 +592,19 @@ async def test_strangers_with_wrong_codes_keep_nobody_out_who_has_one_behind_the
         secret = make_code(bench, count=40)
         good = [(await enroll(http, secret, f"SN-{n}")).status_code for n in range(ENROLL_TRIES)]
         assert good == [201] * ENROLL_TRIES
+
+
+@pytest.mark.parametrize(("trusted", "refused"), [(("127.0.0.1",), 0), ((), 3)])
+@played
+async def test_behind_a_proxy_tries_are_counted_by_the_address_that_it_forwards(gateway, trusted, refused):
+    async with gateway() as (bench, _):
+        config = HttpConfig(port=0, trusted_proxies=trusted)
+        async with serving(bench.app, config) as server, httpx.AsyncClient(base_url=server.base_url) as http:
+            answers = [
+                await enroll(http, "0" * 12, **{"x-forwarded-for": f"192.0.2.{number}"})
+                for number in range(ENROLL_TRIES + 3)
+            ]
+        assert [answer.status_code for answer in answers].count(429) == refused
 
 
 @played
