@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -89,10 +89,10 @@ class HttpConfig(Section):
         unit="1/min",
         default=600,
     )
-    body_timeout_s: Seconds = key(
-        "How long the body of a request may take.",
-        unit="s",
-        default=30.0,
+    trusted_proxies: tuple[str, ...] = key(
+        "Addresses of proxies whose X-Forwarded-For is believed; tries to enroll are counted by it.",
+        default=("127.0.0.1", "::1"),
+        example=["10.0.0.5"],
     )
 
     @model_validator(mode="after")
@@ -113,14 +113,9 @@ class MqttFrontConfig(Section):
     enabled: bool = key("True serves devices over MQTT.", default=False)
     host: Host = key("The broker's name or address.", default="127.0.0.1")
     port: Annotated[int, Field(ge=1, le=65_535)] = key("The broker's port; 8883 is usual with TLS.", default=1883)
-    client_id: Word | None = key(
-        "The gateway's client id. Default: one made up at the first start and kept in state_dir.",
-        why="Two gateways with one id throw each other out.",
-        default=None,
-        example="gateway-1",
-    )
     user_name: Word | None = key(
-        "The gateway's user name at the broker; device-gateway broker-config writes rules for 'gateway'.",
+        "The gateway's user name at the broker, which is its client id as well; device-gateway broker-config writes "
+        "rules for 'gateway'.",
         default=None,
         example="gateway",
     )
@@ -151,9 +146,6 @@ class MqttFrontConfig(Section):
         example="/etc/device-gateway/client.key",
     )
     version: MqttVersion = key("'auto' begins with 5 and falls back to 3.1.1.", default="auto")
-    keepalive_s: Annotated[int, Field(ge=5, le=3600)] = key(
-        "After this long without a word both sides look whether the other is there.", unit="s", default=30
-    )
     session_expiry_s: Annotated[int, Field(ge=0, le=31 * 86_400)] = key(
         "How long the broker keeps devices' messages for a gateway that is away (MQTT 5).",
         unit="s",
@@ -177,29 +169,15 @@ class MqttFrontConfig(Section):
 
 
 class CommandFetchConfig(Section):
-    """How commands are fetched. How fast it really goes also hangs on the key's quota."""
+    """How commands are fetched, for devices that are there."""
 
-    events: Literal["auto", "off"] = key(
-        "'auto' takes the service's stream of commands when it offers one; polling then only reconciles.",
-        default="auto",
+    poll_s: Seconds = key(
+        "How often to ask about a device where the service has no stream of commands.",
+        unit="s",
+        why="Each question is a request of the key's quota.",
+        default=5.0,
     )
-    fast_s: Seconds = key("How often to ask about a device that was active just now.", unit="s", default=2.0)
-    idle_s: Seconds = key("How often to ask about a device that was not.", unit="s", default=60.0)
-    reconcile_s: Seconds = key("How often to ask about any device while the stream runs.", unit="s", default=900.0)
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        if not self.fast_s <= self.idle_s <= self.reconcile_s:
-            raise ValueError("commands: fast_s must not be above idle_s, nor idle_s above reconcile_s")
-        return self
-
-
-class ReadingsConfig(Section):
-    """How readings are handed on."""
-
-    gather_s: Annotated[float, Field(ge=0, le=60)] = key(
-        "How long a reading may wait for others to share one request with.", unit="s", default=1.0
-    )
+    reconcile_s: Seconds = key("How often to ask about a device while the stream runs.", unit="s", default=900.0)
 
 
 class GatewayMetricsConfig(Section):
@@ -216,17 +194,18 @@ class GatewayConfig(Section):
     service: ServiceConfig = key("The service that the devices belong to.")
     auth: KeysConfig = key("Where the key pair is.", default_factory=KeysConfig)
     state_dir: Path = key(
-        "Directory of the store and the device tokens. Under systemd $STATE_DIRECTORY is the default.",
+        "Directory of the device tokens and codes. Under systemd $STATE_DIRECTORY is the default.",
         default=Path("/var/lib/device-gateway"),
     )
     http: HttpConfig = key("The front for devices that speak HTTP.", default_factory=HttpConfig)
     mqtt: MqttFrontConfig = key("The front for devices that speak MQTT.", default_factory=MqttFrontConfig)
     commands: CommandFetchConfig = key("How commands are fetched.", default_factory=CommandFetchConfig)
-    readings: ReadingsConfig = key("How readings are handed on.", default_factory=ReadingsConfig)
-    connections: Annotated[int, Field(ge=1, le=64)] = key(
-        "Requests of each kind (commands, results, readings) that may be under way at the same time.",
-        why="More for a service that is far away: one connection makes one request for each round trip.",
-        default=4,
+    requests_per_minute: Annotated[int, Field(ge=1, le=10_000_000)] | None = key(
+        "Requests to the service in one minute at most. Default: what its answers announce.",
+        unit="1/min",
+        why="Leaves room for other programs that use the same key.",
+        default=None,
+        example=800,
     )
     metrics: GatewayMetricsConfig = key("Figures for monitoring.", default_factory=GatewayMetricsConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)

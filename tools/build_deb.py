@@ -84,17 +84,16 @@ PACKAGES: Final = (
         "agent.cli:main",
         (
             "device-agent.service",
-            "device-agent-helper.path",
+            "device-agent-reboot.timer",
+            "device-agent-update.path",
             "device-agent-trial.service",
-            "device-agent-helper.service",
+            "device-agent-reboot.path",
+            "device-agent-reboot.service",
             "device-agent-update.service",
         ),
-        {
-            f"usr/libexec/device-agent-{name}": f"import runpy\n\nrunpy.run_module({module!r}, run_name='__main__')\n"
-            for name, module in (("helper", "agent.helper"), ("update", "agent.release"))
-        },
-        ("configs/agent-http.yaml", "configs/agent-mqtt.yaml", "systemd/device-agent-helper.toml"),
-        ("/etc/device-agent-helper.toml",),
+        {"usr/libexec/device-agent-update": "import runpy\n\nrunpy.run_module('agent.release', run_name='__main__')\n"},
+        ("configs/agent-http.yaml", "configs/agent-mqtt.yaml"),
+        ("/etc/device-agent-update.toml",),
         "/var/lib/device-agent-releases/current",
     ),
     Package(
@@ -110,7 +109,12 @@ PACKAGES: Final = (
 
 
 _STARTED_BY_OTHERS: Final = frozenset(
-    {"device-agent-helper.service", "device-agent-update.service", "device-gateway-broker.service"}
+    {
+        "device-agent-reboot.path",
+        "device-agent-reboot.service",
+        "device-agent-update.service",
+        "device-gateway-broker.service",
+    }
 )
 PACKAGE: Final = "release.json"
 
@@ -282,9 +286,7 @@ def packaged_unit(text: str, name: str) -> str:
         name: of the package.
     """
     text = text.replace(f"/opt/device-agent/bin/{name}", f"/usr/bin/{name}")
-    for module, program in (("helper", "helper"), ("release", "update")):
-        command = f"/usr/libexec/device-agent-{program}"
-        text = text.replace(f"/opt/device-agent/bin/python -I -m agent.{module}", command)
+    text = text.replace("/opt/device-agent/bin/python -I -m agent.release", "/usr/libexec/device-agent-update")
     if "[Install]" in text and f"/usr/bin/{name} run" in text:
         why = "# Enabled from the installation on, and started once there is a configuration."
         condition = f"{why}\nConditionPathExists=/etc/{name}/config.yaml\n"

@@ -155,6 +155,7 @@ class Role:
         subscriptions: (filter, QoS); asked for at every connection, also when the broker kept the session.
         greeting: published once the subscriptions stand.
         will: what the broker publishes when the connection breaks.
+        retained: also take what the broker has kept of the topics.
         on_arrival: takes each message, in the session's thread, and must be quick. What is not acknowledged comes
             again over the next connection.
         on_up: the subscriptions stand.
@@ -165,6 +166,7 @@ class Role:
     on_up: Callable[[Session], None] = lambda _session: None
     greeting: Message | None = None
     will: Message | None = None
+    retained: bool = False
 
 
 class Session:
@@ -304,10 +306,11 @@ class Session:
         self.was_kept = bool(flags.session_present)
         self.max_packet_bytes = getattr(properties, "MaximumPacketSize", None)
         if self._role.subscriptions and self.version == "5":
-            # What is retained is old: whoever is there says so anew, and thousands at once would fill the queue.
-            news_only = SubscribeOptions.RETAIN_DO_NOT_SEND
+            handling = SubscribeOptions.RETAIN_DO_NOT_SEND
+            if self._role.retained:
+                handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
             client.subscribe(
-                [(each, SubscribeOptions(qos, retainHandling=news_only)) for each, qos in self._role.subscriptions]
+                [(each, SubscribeOptions(qos, retainHandling=handling)) for each, qos in self._role.subscriptions]
             )
         elif self._role.subscriptions:
             client.subscribe(list(self._role.subscriptions))

@@ -25,7 +25,7 @@ from agent.wire.address import authority
 if TYPE_CHECKING:
     from agent.doctor.exchange import Exchange
 
-HELPER: Final = "device-agent-helper.path"
+REBOOT: Final = "device-agent-reboot.timer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""systemd: the unit, its credentials, and the helper's unit."""
+"""systemd: the unit, its credentials, and the unit that may reboot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
 from agent.doctor.installed import InstalledProgram
-from agent.doctor.subject import HELPER, Subject
+from agent.doctor.subject import REBOOT, Subject
 
 _NO_SYSTEMD: Final = "this machine was not booted with systemd"
 
@@ -65,22 +65,22 @@ def _unit_credentials(subject: InstalledProgram) -> Finding:
     return ok(f"it hands over {names}, and the files are there")
 
 
-def _helper_unit(subject: Subject) -> Finding:
+def _reboot_unit(subject: Subject) -> Finding:
     if not subject.has_systemd:
         return skipped(_NO_SYSTEMD)
     handler = subject.config.commands.handlers.get("reboot")
     if (handler is not None and not handler.enabled) or "reboot" in subject.config.executables:
         return skipped("the handler reboot is not in use")
-    return judge_helper(subject.unit_of(HELPER))
+    return judge_reboot_unit(subject.unit_of(REBOOT))
 
 
-def judge_helper(helper: Mapping[str, str]) -> Finding:
-    """Whether the helper waits for the agent's requests, by the properties of its path unit."""
-    if helper.get("LoadState") == "loaded" and helper.get("ActiveState") == "active":
-        return ok(f"{HELPER} waits for requests")
-    cause = "the agent's sandbox may not reboot the device; its helper unit does, and that does not run"
-    seen = f"{HELPER} is {helper.get('LoadState', 'not there')}, {helper.get('ActiveState', 'inactive')}"
-    fix = f"install its units, systemctl enable --now {HELPER}; or set commands.handlers.reboot.enabled: false"
+def judge_reboot_unit(unit: Mapping[str, str]) -> Finding:
+    """Whether a request for a reboot is taken, by the properties of the timer that allows it."""
+    if unit.get("LoadState") == "loaded" and unit.get("ActiveState") == "active":
+        return ok(f"{REBOOT} is active")
+    cause = "the agent's sandbox may not reboot the device; this unit does, and it is not active"
+    seen = f"{REBOOT} is {unit.get('LoadState', 'not there')}, {unit.get('ActiveState', 'inactive')}"
+    fix = f"install its units, systemctl enable --now {REBOOT}; or set commands.handlers.reboot.enabled: false"
     return warning(seen, cause, fix)
 
 
@@ -94,5 +94,5 @@ UNIT_CHECKS: Final = (
 
 CHECKS: Final = (
     *UNIT_CHECKS,
-    Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",), timeout_s=60.0),
+    Check("reboot_unit", f"{REBOOT}, which the handler reboot needs", _reboot_unit, ("configuration",), timeout_s=60.0),
 )

@@ -1,8 +1,7 @@
 """Releases of the agent beside its package: verified, unpacked, tried, and kept or taken back.
 
 These modules run as root, from the package and never from a release, so that no release judges itself. They are the
-standard library, ``cryptography`` for one signature, and what stands here and in :mod:`agent.helper`. Decision 56 says
-why it is so.
+standard library, ``cryptography`` for one signature, and what stands here. Decision 56 says why it is so.
 
 The steps, each on the disk before the next:
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from agent.helper.rules import RequestDenied, read_toml
 from agent.release.manifest import ReleaseRefused
 
 SERVICE: Final = "device-agent.service"
 TRIAL_UNIT: Final = "device-agent-trial.service"
 _DAY_S: Final = 86_400.0
+_MOST_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class Places:
 
     @property
     def configuration(self) -> Path:
-        """Root's configuration of the helper, with the limits of a trial."""
-        return self.root / "etc/device-agent-helper.toml"
+        """Root's limits of a trial; the file need not be there."""
+        return self.root / "etc/device-agent-update.toml"
 
     @property
     def download(self) -> Path:
@@ -67,13 +69,8 @@ class Places:
 
     @property
     def request(self) -> Path:
-        """The agent's request to the helper."""
-        return self.runtime / "request.json"
-
-    @property
-    def answer(self) -> Path:
-        """The helper's answer to it."""
-        return self.root / "run/device-agent-helper/answer.json"
+        """The agent's request to have it installed, which the path unit waits for."""
+        return self.runtime / "update"
 
     @property
     def systemctl(self) -> Path:
@@ -102,20 +99,15 @@ class Limits:
 
 
 def read_limits(places: Places) -> Limits:
-    """The limits in the section ``update`` of root's configuration; the defaults where it has none.
+    """The limits in root's file; the defaults where there is none.
 
     Raises:
         ReleaseRefused: ``misconfigured``, with what to mend.
     """
-    if not os.path.lexists(places.configuration):
-        return Limits()
-    try:
-        found = read_toml(places.configuration, places.owner_id).get("update", {})
-    except RequestDenied as error:
-        raise ReleaseRefused(error.code, error.message) from error
-    where = f"[update] in {places.configuration}"
+    where = places.configuration
+    found = _read_toml(where, places.owner_id) if os.path.lexists(where) else {}
     names = {"probation_s", "deadline_s", "max_starts"}
-    if not isinstance(found, dict) or set(found) - names:
+    if set(found) - names:
         raise ReleaseRefused("misconfigured", f"{where}: there are {', '.join(sorted(names))}, and nothing else")
     limits = Limits(**found)
     times = (limits.probation_s, limits.deadline_s)
@@ -126,3 +118,20 @@ def read_limits(places: Places) -> Limits:
     if type(limits.max_starts) is not int or not 1 <= limits.max_starts <= 20:
         raise ReleaseRefused("misconfigured", f"{where}: max_starts is a number, 1 to 20")
     return limits
+
+
+def _read_toml(path: Path, owner_id: int) -> dict[str, Any]:
+    """A file that only its owner can have written."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ReleaseRefused("misconfigured", f"{path} cannot be read: {error.strerror}") from error
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != owner_id or found.st_mode & 0o022:
+            raise ReleaseRefused("misconfigured", f"{path} must be a file that root owns and nobody else may write")
+        data = file.read(_MOST_BYTES)
+    try:
+        return tomllib.loads(data.decode())
+    except ValueError as error:
+        raise ReleaseRefused("misconfigured", f"{path}: {error}") from error

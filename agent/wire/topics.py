@@ -14,6 +14,7 @@ topic                                                direction   retain  content
 ``v1/devices/{device_id}/status``                        from device yes     ``StatusMessage``; also its will
 ``v1/devices/{device_id}/receipts``                      to device   no      ``Receipt``
 ``v1/devices/{device_id}/notice``                        to device   no      ``Notice``; QoS 0, all others QoS 1
+``v1/gateway/status``                                    to devices  yes     ``StatusMessage``; also the gateway's will
 ==================================================== =========== ======= =====================================
 """
 
@@ -67,6 +68,10 @@ GATEWAY_FILTERS: Final = (
     f"{ROOT}/+/{TopicKind.STATUS}",
 )
 """All that a gateway subscribes to."""
+
+
+GATEWAY_STATUS: Final = "v1/gateway/status"
+"""From the gateway, retained, and its will: ``{"status":"online"}`` or ``offline``."""
 
 
 def check_device_id(device_id: str) -> str:

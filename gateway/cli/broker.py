@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import subprocess
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ from gateway.cli.options import gateway_config_option, load_without_keys
 
 if TYPE_CHECKING:
     from gateway.certificates import CertificateFiles
-    from gateway.config import GatewayConfig
 
 _TLS = Path("/etc/device-gateway/tls")
 _DIRECTORY = Path("/etc/mosquitto/device-gateway")
@@ -131,8 +129,8 @@ def broker_config(
     Run it again after devices add, rotate or revoke: only what changed is written, and it says how mosquitto takes it
     over.
     """
+    from gateway.broker import BrokerSettings, gateway_password, passwords_in, write_broker_config
     from gateway.initial import OWNER
-    from gateway.mqtt.broker_config import BrokerSettings, gateway_password, write_broker_config
 
     with configuration_faults_end_it():
         config = load_without_keys(config_path)
@@ -149,7 +147,7 @@ def broker_config(
             standalone=standalone,
             user=user,
         )
-        written = write_broker_config(settings, _devices(config), name, password)
+        written = write_broker_config(settings, passwords_in(config.state_dir), name, password)
     for line in (*(files.lines if files else ()), *written.lines):
         click.echo(line)
     click.echo(f"the gateway's user name is {name}, its password is in {path}")
@@ -185,17 +183,18 @@ def broker_update(*, config_path: Path, directory: Path, user: str, reload: bool
 
     Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
     """
-    from gateway.devices.broker_wanted import take_broker_mark
-    from gateway.mqtt.broker_update import update_passwords
+    from gateway.broker import passwords_in, update_passwords
+    from gateway.devices import BROKER_MARK
 
     with configuration_faults_end_it():
         config = load_without_keys(config_path)
         try:
-            as_owner_of(config.state_dir, lambda: take_broker_mark(config.state_dir))
+            # Before the tokens are read: a change after that sets it again.
+            as_owner_of(config.state_dir, lambda: (config.state_dir / BROKER_MARK).unlink(missing_ok=True))
         except OSError as error:
             fault = f"{error.filename} cannot be removed: {error.strerror}; run it as root"
             raise ConfigurationError([fault], "broker-update") from None
-        devices = _devices(config)
+        devices = passwords_in(config.state_dir)
         changed = update_passwords(directory, devices, user)
     if not changed:
         click.echo(f"{len(devices)} device(s): nothing changed")
@@ -205,15 +204,6 @@ def broker_update(*, config_path: Path, directory: Path, user: str, reload: bool
         _reload(unit)
     else:
         click.echo(f"next: systemctl reload {unit}")
-
-
-def _devices(config: GatewayConfig) -> dict[str, str]:
-    from gateway.devices.adding import all_tokens
-    from gateway.devices.token_file import FILE_NAME
-    from gateway.mqtt.broker_config import device_passwords
-
-    path = config.state_dir / FILE_NAME
-    return as_owner_of(path, lambda: device_passwords(all_tokens(path), time.time()))
 
 
 def _reload(unit: str) -> None:
@@ -229,8 +219,8 @@ def _reload(unit: str) -> None:
 def _certificates(
     tls_dir: Path, hosts: tuple[str, ...], cafile: Path | None, certfile: Path | None, keyfile: Path | None
 ) -> CertificateFiles:
+    from gateway.broker import refuse_foreign_folders
     from gateway.certificates import CertificateFiles, make_certificates
-    from gateway.mqtt.broker_config import refuse_foreign_folders
 
     if cafile or certfile or keyfile:
         if not (cafile and certfile and keyfile):

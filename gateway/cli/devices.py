@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,13 +18,14 @@ from agent.error_text import bounded
 from agent.errors import Advice, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
 from agent.process.identity import as_owner_of
-from agent.terminal import unescaped
-from gateway.cli.invites import invite, invites, uninvite
-from gateway.cli.options import gateway_config_option, load_without_keys
+from agent.wire.times import to_rfc3339
+from gateway.cli.codes import invite, invites, uninvite
+from gateway.cli.options import gateway_config_option, load_without_keys, print_qr, write_qr
 
 if TYPE_CHECKING:
     from gateway.config import GatewayConfig
-    from gateway.devices.issuing import AddedDevices, Issuer
+    from gateway.devices import Access, AddedDevices, Issuer
+    from gateway.tokens import StoredToken
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ _DAY_S = 86_400.0
 
 @click.group()
 def devices() -> None:
-    """Give devices their tokens, and take them back. The running gateway follows within a second."""
+    """Give devices their tokens, and take them back. The running gateway follows at once."""
 
 
 def handout_options(command: Function) -> Function:
@@ -113,8 +113,7 @@ def add(
     Exit codes: 0 good, 1 some devices got none or the service refused, 2 usage or configuration (then nothing was
     done), 5 the service cannot be reached.
     """
-    from gateway.devices.adding import Registrar, read_csv, wanted_device
-    from gateway.devices.issuing import service_client
+    from gateway.devices import read_csv, service_client, wanted_device
 
     with _ending_well():
         config = load_without_keys(config_path)
@@ -131,10 +130,10 @@ def add(
         issuer = _issuer(config, given, several=csv_path is not None)
         if check or any(each.device_id is None for each in wanted):
             with service_client(config.service, config.auth.credentials(os.environ)) as client:
-                added = issuer.add(wanted, Registrar(client), check=check)
+                added = issuer.add(wanted, client, check=check)
         else:
             added = issuer.add(wanted, None, check=False)
-    _show(added, config, given, as_json=as_json)
+    _show(added, issuer.access, config, given, as_json=as_json)
     if csv_path is None and added.kept:
         click.echo(
             bounded(f"{added.kept[0]} has a token already: device-gateway devices rotate {added.kept[0]}"),
@@ -150,18 +149,39 @@ def add(
 @click.option("--all", "show_all", is_flag=True, help="Also devices without a valid token.")
 def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
     """List the devices with the state of their tokens; a token itself is never shown again."""
-    from gateway.devices.adding import all_tokens
-    from gateway.devices.listing import listed
-    from gateway.devices.token_file import FILE_NAME
+    from gateway.devices import with_tokens
 
+    now_s = time.time()
     with _ending_well():
         config = load_without_keys(config_path)
-        found = listed(all_tokens(config.state_dir / FILE_NAME), time.time(), show_all=show_all)
+        found = with_tokens(config.state_dir, lambda tokens: _listed(tokens.tokens(), now_s, show_all=show_all))
     if as_json:
-        print_json([device.to_json() for device in found])
+        print_json(found)
         return
-    print_table(("device", "state", "issued", "last used", "old token until"), [device.row() for device in found])
+    rows = [tuple("-" if value is None else value for value in each.values()) for each in found]
+    print_table(("device", "state", "issued", "last used", "old token until"), rows)
     click.echo(f"{len(found)} device(s)")
+
+
+def _listed(tokens: list[StoredToken], now_s: float, *, show_all: bool) -> list[dict[str, Any]]:
+    """One entry for each device: the state of its newest token, and when any of its tokens was used last."""
+    by_device: dict[str, list[StoredToken]] = {}
+    for token in tokens:
+        by_device.setdefault(token.device_id, []).append(token)
+    found = []
+    for device_id, own in by_device.items():
+        if show_all or any(token.is_valid(now_s) for token in own):
+            used = [token.last_used_at for token in own if token.last_used_at is not None]
+            old = [token.ends_at for token in own[:-1] if token.is_valid(now_s) and token.ends_at is not None]
+            entry = {
+                "device_id": device_id,
+                "state": own[-1].state(now_s),
+                "issued_at": to_rfc3339(own[-1].created_at),
+                "last_used_at": to_rfc3339(max(used)) if used else None,
+                "old_token_until": to_rfc3339(max(old)) if old else None,
+            }
+            found.append(entry)
+    return found
 
 
 @devices.command()
@@ -183,8 +203,7 @@ def rotate(
     *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], every: bool, overlap_s: float, **given: Any
 ) -> None:
     """Give each DEVICE_ID another token. The old one is good until the new one is used, for a day at the most."""
-    from gateway.devices.adding import valid_devices
-    from gateway.devices.token_file import FILE_NAME
+    from gateway.devices import with_tokens
 
     if every == bool(device_ids):
         raise click.UsageError("name the devices, or give --all")
@@ -192,9 +211,10 @@ def rotate(
         config = load_without_keys(config_path)
         chosen = list(dict.fromkeys(device_ids))
         if every:
-            chosen = valid_devices(config.state_dir / FILE_NAME, time.time())
-        added = _issuer(config, given, several=every or len(chosen) > 1).rotate(chosen, overlap_s)
-    _show(added, config, given, as_json=as_json)
+            chosen = with_tokens(config.state_dir, lambda tokens: tokens.device_ids())
+        issuer = _issuer(config, given, several=every or len(chosen) > 1)
+        added = issuer.rotate(chosen, overlap_s)
+    _show(added, issuer.access, config, given, as_json=as_json)
 
 
 @devices.command()
@@ -202,17 +222,15 @@ def rotate(
 @json_option
 @click.argument("device_ids", nargs=-1, required=True, metavar="DEVICE_ID...")
 def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> None:
-    """Take back all tokens of each DEVICE_ID: refused over HTTP within a second, at the broker after broker-config.
+    """Take back all tokens of each DEVICE_ID: refused over HTTP at once, at the broker after broker-update.
 
     Exit code 1 when one of the devices had no valid token.
     """
-    from gateway.devices.adding import open_tokens
-    from gateway.devices.token_file import FILE_NAME
+    from gateway.devices import with_tokens
 
     with _ending_well():
         config = load_without_keys(config_path)
-        with open_tokens(config.state_dir / FILE_NAME) as file:
-            revoked = {device_id: file.revoke(device_id, time.time()) for device_id in device_ids}
+        revoked = with_tokens(config.state_dir, lambda tokens: {each: tokens.revoke(each) for each in device_ids})
     if as_json:
         print_json(revoked)
     for device_id, count in revoked.items():
@@ -242,34 +260,29 @@ def _ending_well() -> Iterator[None]:
 
 
 def _issuer(config: GatewayConfig, given: dict[str, Any], *, several: bool) -> Issuer:
-    from gateway.devices.issuing import Issuer, Place, gateway_access
-    from gateway.devices.token_file import FILE_NAME
+    from gateway.devices import Issuer, Place, gateway_access
 
     if several and given["qr_png"] is not None:
         raise click.UsageError("--qr-png is for one device: one picture holds one token")
     directory = given["config_out"]
     needs_address = directory is not None or given["qr"] or given["qr_png"] is not None
-    reach = gateway_access(
+    access = gateway_access(
         config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=needs_address
     )
     place = None
     if directory is not None:
         place = Place(directory, given["device_dir"].absolute(), several)
-    return Issuer(config.state_dir / FILE_NAME, reach, place, secrets.token_bytes, time.time)
+    return Issuer(config.state_dir, access, place, secrets.token_bytes)
 
 
-def _show(added: AddedDevices, config: GatewayConfig, given: dict[str, Any], *, as_json: bool) -> None:
-    from gateway.devices.handout import qr_text
+def _show(added: AddedDevices, access: Access, config: GatewayConfig, given: dict[str, Any], *, as_json: bool) -> None:
+    from gateway.devices import qr_text
 
     if given["qr_png"] is not None and added.issued:
-        from agent.adapters.files import replace_file
-        from gateway.devices.qr import draw_png, make_symbol
-
+        device_id = added.issued[0].device_id
         try:
-            picture = draw_png(make_symbol(qr_text(added.issued[0].handout)))
-            as_owner_of(given["qr_png"], lambda: replace_file(given["qr_png"], picture, 0o600))
+            write_qr(given["qr_png"], qr_text(added.issued[0], access))
         except OSError as error:
-            device_id = added.issued[0].handout.device_id
             again = f"device-gateway devices rotate {device_id} --qr-png FILE"
             text = (
                 f"{given['qr_png']} cannot be written: {error.strerror}; nobody has seen the token of {device_id}: "
@@ -280,31 +293,26 @@ def _show(added: AddedDevices, config: GatewayConfig, given: dict[str, Any], *, 
     if as_json:
         print_json(_as_json(added))
     else:
-        _show_text(added, given)
+        _show_text(added, access, given)
     for line in added.failed:
         click.echo(bounded(line), err=True)
     _print_broker_hint(config, bool(added.issued))
 
 
-def _show_text(added: AddedDevices, given: dict[str, Any]) -> None:
-    from gateway.devices.handout import qr_text
+def _show_text(added: AddedDevices, access: Access, given: dict[str, Any]) -> None:
+    from gateway.devices import qr_text
 
     for issued in added.issued:
-        device_id, token = issued.handout.device_id, issued.handout.token.reveal()
-        what = f"{device_id} (registered)" if issued.registered else device_id
+        what = f"{issued.device_id} (registered)" if issued.registered else issued.device_id
         if given["qr"]:
-            from gateway.devices.qr import draw_text, make_symbol
-
             click.echo(what)
-            print(
-                draw_text(make_symbol(qr_text(issued.handout)), colours=sys.stdout.isatty()), file=unescaped(sys.stdout)
-            )
+            print_qr(qr_text(issued, access))
         elif issued.lines:
             click.echo("\n".join([what, *(f"  {line}" for line in issued.lines)]))
         elif given["qr_png"] is not None:
             click.echo(f"{what}: its token is in {given['qr_png']}")
         else:
-            click.echo(f"{what}: {token}")
+            click.echo(f"{what}: {issued.token.reveal()}")
     if added.kept and len(added.issued) + len(added.kept) > 1:
         click.echo(f"{len(added.kept)} device(s) had a token already and keep it")
 
@@ -313,8 +321,8 @@ def _as_json(added: AddedDevices) -> dict[str, Any]:
     return {
         "issued": [
             {
-                "device_id": issued.handout.device_id,
-                "token": issued.handout.token.reveal(),
+                "device_id": issued.device_id,
+                "token": issued.token.reveal(),
                 "registered": issued.registered,
             }
             for issued in added.issued
@@ -327,9 +335,9 @@ def _as_json(added: AddedDevices) -> dict[str, Any]:
 def _print_broker_hint(config: GatewayConfig, changed: bool) -> None:
     if not changed or not config.mqtt.enabled:
         return
-    from gateway.devices.broker_wanted import want_broker_update
+    from gateway.devices import request_broker_update
 
     with suppress(OSError):  # the line below says what to do by hand
-        as_owner_of(config.state_dir, lambda: want_broker_update(config.state_dir))
+        as_owner_of(config.state_dir, lambda: request_broker_update(config.state_dir))
     text = "for MQTT: device-gateway-broker.path brings this to the broker; where it does not run: broker-update"
     click.echo(bounded(text), err=True)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import struct
+import sys
+import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from agent.adapters.files import replace_file
 from agent.cli.options import config_option_of, file_to_load
 from agent.config.load import load_model
+from agent.process.identity import as_owner_of
+from agent.terminal import unescaped
 
 if TYPE_CHECKING:
+    from qrcode import QRCode
+
     from gateway.config import GatewayConfig, LoadedGateway
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
@@ -53,3 +61,42 @@ def load_without_keys(config_path: Path) -> GatewayConfig:
 
     path = file_to_load(config_path, DEFAULT_PATH, PREFIX)
     return load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])[0]
+
+
+def print_qr(text: str) -> None:
+    """The QR symbol of a text, drawn for a terminal."""
+    symbol = _symbol(text)
+    out = unescaped(sys.stdout)
+    is_terminal = sys.stdout.isatty()
+    # Scanners dislike a light symbol on dark ground: on a terminal its own colours are set, elsewhere blocks are light.
+    symbol.print_ascii(out=out, tty=is_terminal, invert=not is_terminal)
+
+
+def write_qr(path: Path, text: str) -> None:
+    """The QR symbol of a text as a PNG file, mode 600.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    rows = _symbol(text).get_matrix()
+    # A 1-bit grey PNG: a module is 8 pixels wide, so that a line is whole bytes; each begins with filter type 0.
+    lines = (b"\0" + bytes(0 if module else 255 for module in row) for row in rows)
+    parts = {
+        b"IHDR": struct.pack(">IIBBBBB", 8 * len(rows[0]), 8 * len(rows), 1, 0, 0, 0, 0),
+        b"IDAT": zlib.compress(b"".join(line * 8 for line in lines)),
+        b"IEND": b"",
+    }
+    picture = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts.items()
+    )
+    as_owner_of(path, lambda: replace_file(path, picture, 0o600))
+
+
+def _symbol(text: str) -> QRCode[Any]:
+    import qrcode
+
+    symbol: QRCode[Any] = qrcode.QRCode(error_correction=qrcode.constants.ERROR_CORRECT_M)
+    symbol.add_data(text.encode())
+    symbol.make(fit=True)
+    return symbol

@@ -24,7 +24,7 @@ _COMMANDS: Final = {
     "run": "gateway.cli.run:run",
     "status": "gateway.cli.run:status",
 }
-_EXTRA: Final = frozenset({"cryptography", "httptools", "prometheus_client", "qrcode", "starlette", "uvicorn"})
+_EXTRA: Final = frozenset({"cryptography", "httpx_sse", "prometheus_client", "qrcode", "starlette", "uvicorn"})
 
 
 class GatewayGroup(LazyGroup):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.cli.check import end_with_findings
-from agent.cli.options import ago, configuration_faults_end_it, json_option, print_json, print_parts
+from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_parts
 from agent.exit_codes import EXIT_CHECK_FAILED
 from gateway.cli.options import gateway_config_option, load, load_without_keys
 
 if TYPE_CHECKING:
-    from gateway.status import GatewayStatus
+    from gateway.ops import GatewayStatus
 
 
 @click.command()
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def run(config_path: Path) -> None:
     """Run the gateway until SIGTERM or Ctrl-C.
 
-    SIGHUP takes over device tokens, the certificate and the log level as they are now; for anything else the log says
-    that a restart is needed.
+    SIGHUP takes over the certificate and the log level as they are now; for anything else the log says that a restart
+    is needed. Device tokens and codes count at once.
     """
     from agent.process.setup import use_one_arena
-    from gateway.app import run_gateway
+    from gateway.run import run_gateway
 
     use_one_arena()
     with configuration_faults_end_it():
@@ -46,7 +46,7 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    from gateway.status import read_gateway_status
+    from gateway.ops import read_gateway_status
 
     with configuration_faults_end_it():
         found = read_gateway_status(load_without_keys(config_path), os.environ)
@@ -73,7 +73,7 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 
     Exit code 0 when all is good, 2 when the configuration is wrong, 5 when service or broker cannot be reached, else 1.
     """
-    from gateway.checks import check_gateway
+    from gateway.ops import check_gateway
 
     logging.disable(logging.CRITICAL)  # the list says it better
     findings = check_gateway(lambda: load(config_path), os.environ, online=online)
@@ -85,21 +85,8 @@ def _print(found: GatewayStatus) -> None:
     click.echo(f"gateway    {found.state}{process}, state in {found.state_dir}")
     if found.last_status is not None:
         print_parts(found.state, found.last_status)
-    if found.store_fault:
-        click.echo(f"store      {found.store_fault}")
-    store = found.store
-    if store is None:
-        return
-    counts = ", ".join(f"{count} {state}" for state, count in store.commands.items()) or "none yet"
-    click.echo(f"commands   {counts}; {store.results} results wait")
-    oldest = f", the oldest from {ago(store.oldest_wall_s)}" if store.oldest_wall_s else ""
-    click.echo(f"readings   {store.readings} waiting ({store.size_bytes} bytes{oldest}), {store.set_aside} set aside")
-    for name, count in store.counters.items():
-        click.echo(f"  {name.replace('_', ' ')}: {count}")
-    for text in found.reasons:
-        click.echo(f"set aside  {text}")
-    for text in found.incidents:
-        click.echo(f"incident   {text}")
+    devices = "the file of tokens cannot be used" if found.devices is None else f"{found.devices} with a valid token"
+    click.echo(f"devices    {devices}")
 
 
 @click.command()
@@ -117,7 +104,7 @@ def _print(found: GatewayStatus) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("/var/lib/device-gateway"),
     show_default=True,
-    help="Where store and device tokens are kept.",
+    help="Where device tokens and codes are kept.",
 )
 @click.option(
     "--host",

@@ -8,6 +8,7 @@ is killed at any moment leaves one device at most of which it is not certain.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
 from agent.wire.base import JsonObject
-from gateway.devices.new_file import create_empty
 from gateway.rollout.plan import Counts, DeviceState, Limits
 
 _VERSION: Final = 1
@@ -109,7 +109,7 @@ class RolloutBook:
         """
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            create_empty(path)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         except OSError as error:
             fix = "run it as the gateway's user, or as root, or give --folder"
             raise ConfigurationError([f"{path} cannot be made: {error.strerror}; {fix}"], "rollout") from None

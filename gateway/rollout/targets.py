@@ -13,15 +13,15 @@ from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError, NotFound, RateLimited
+from agent.wire.answers import read_retry_after
 from agent.wire.auth import KeyPair
 from agent.wire.devices import Device
 from agent.wire.extensions import LIST_PARAMETERS
 from agent.wire.network import open_transport
 from agent.wire.sending import SendingClient
 from agent.wire.trust import service_trust
-from gateway.core.budget import Budget
-from gateway.devices.adding import Registrar
-from gateway.service.meter import Meter, MeteredTransport
+from gateway.devices import unknown_devices
+from gateway.quota import Kind, Quota
 
 Value = TypeVar("Value")
 
@@ -48,10 +48,31 @@ def rollout_client(
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
-        transport=MeteredTransport(open_transport(trust, httpx.Limits()), Meter(Budget(), monotonic)),
+        transport=_Metered(open_transport(trust, httpx.Limits()), Quota(None, monotonic)),
         user_agent=f"device-gateway/{VERSION}",
         reading=service.dialect.dialect().reading,
     )
+
+
+class _Metered(httpx.BaseTransport):
+    """Waits until half of the window's requests are left to others, before each request."""
+
+    def __init__(self, network: httpx.BaseTransport, quota: Quota) -> None:
+        self._network = network
+        self._quota = quota
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Make one request when the quota has room for it."""
+        while wait_s := self._quota.wait_s(Kind.POLLS):
+            time.sleep(min(wait_s, 5.0))
+        with self._quota.request(Kind.POLLS):
+            response = self._network.handle_request(request)
+            self._quota.answered(response.status_code, response.headers, read_retry_after(response.headers))
+            return response
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._network.close()
 
 
 def read_device_ids(path: Path) -> list[str]:
@@ -79,7 +100,7 @@ def known_devices(client: SendingClient, device_ids: Sequence[str]) -> list[str]
         ServiceError: it could not be asked.
     """
     wanted = list(dict.fromkeys(device_ids))
-    unknown = Registrar(client).unknown(wanted)
+    unknown = unknown_devices(client, wanted)
     if unknown:
         faults = [f"the service does not know the device {each}: mend the id, or leave it out" for each in unknown]
         raise ConfigurationError(faults, "rollout")

@@ -67,8 +67,7 @@ class GatewayProcess:
                 "port": broker.port,
                 **({} if broker.speaks_v5 else {"version": "3.1.1"}),
             },
-            "commands": {"fast_s": 0.5, "idle_s": 10},
-            "readings": {"gather_s": 0.2},
+            "commands": {"poll_s": 0.5, "reconcile_s": 60},
             "metrics": {"enabled": False},
         }
         self.config_path.write_text(yaml.safe_dump(configuration, sort_keys=False))

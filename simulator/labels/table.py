@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gateway.devices.spreadsheets import spoiled
+from gateway.devices import spoiled
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import LabelOrder, Payload
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from agent.adapters.clocks import SystemClock
 from agent.app.client import make_client
 from agent.app.first_contact import certificate_fault
 from agent.app.release_download import ReleaseDownload
@@ -29,15 +30,15 @@ from agent.doctor.quick_check import try_broker
 from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
+from agent.runtime.service_clock import ServiceClock
 from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
 from gateway.config import GatewayConfig
-from gateway.core.budget import Budget
-from gateway.devices.issuing import service_client
-from gateway.mqtt.front import check_broker_port, mqtt_settings
+from gateway.devices import service_client
+from gateway.mqtt import check_broker_port
+from gateway.quota import Kind, Quota
 from gateway.rollout.targets import rollout_client
-from gateway.service.meter import Meter
-from gateway.service.meter import make_client as make_gateway_client
+from gateway.service import Service
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_offers, find_target
@@ -184,9 +185,18 @@ def gateway_rollout(one: Try) -> None:
         list(client.devices())
 
 
+async def ask_as_gateway(config: Any) -> None:
+    clock = ServiceClock(SystemClock(), trust_wall=True)
+    service = Service(config, KEYS, Quota(None, time.monotonic), clock)
+    try:
+        await service.request("GET", "/devices", Kind.COMMANDS)
+    finally:
+        await service.close()
+
+
 def gateway_service(one: Try) -> None:
     service = one.gateway().service
-    list(make_gateway_client(service, KEYS, Meter(Budget(), time.monotonic), 1).devices())
+    asyncio.run(ask_as_gateway(service))
 
 
 def gateway_registrar(one: Try) -> None:
@@ -196,7 +206,7 @@ def gateway_registrar(one: Try) -> None:
 
 def gateway_broker(one: Try) -> None:
     config = one.gateway(mqtt={"enabled": True, **one.mqtt})
-    check_broker_port(mqtt_settings(config.mqtt, "gateway"))
+    check_broker_port(config.mqtt)
 
 
 def service_client_of_a_program(one: Try) -> None:
@@ -373,8 +383,8 @@ class Both:
     def gateway(self) -> tuple[Callable[[], object], Callable[[], object]]:
         config = GatewayConfig.model_validate({"service": self.service, "mqtt": {"enabled": True, **self.mqtt}})
         return (
-            lambda: list(make_gateway_client(config.service, KEYS, Meter(Budget(), time.monotonic), 1).devices()),
-            lambda: check_broker_port(mqtt_settings(config.mqtt, "gateway")),
+            lambda: asyncio.run(ask_as_gateway(config.service)),
+            lambda: check_broker_port(config.mqtt),
         )
 
     def doctor(self) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -403,9 +413,9 @@ PLACES = {
     "agent/app/first_contact.py": {agent_enrolling},
     "agent/app/release_download.py": {agent_release},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
-    "gateway/devices/issuing.py": {gateway_registrar},
+    "gateway/devices.py": {gateway_registrar},
     "gateway/rollout/targets.py": {gateway_rollout},
-    "gateway/service/meter.py": {gateway_service},
+    "gateway/service.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,
         agent_renewal,

@@ -208,8 +208,8 @@ class Updates:
         return found
 
     def limit(self, *, deadline_s: int) -> None:
-        limits = f"[update]\nprobation_s = 3\ndeadline_s = {deadline_s}\nmax_starts = 2\n"
-        self.machine.write("/etc/device-agent-helper.toml", f'allow = ["update"]\n{limits}')
+        limits = f"probation_s = 3\ndeadline_s = {deadline_s}\nmax_starts = 2\n"
+        self.machine.write("/etc/device-agent-update.toml", limits)
 
     def answers(self) -> None:
         ping = self.bench.send(command="ping")
@@ -245,7 +245,7 @@ def updates(machine, packages, tmp_path) -> Iterator[Updates]:
             "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
         }
         machine.write(CONFIG, yaml.safe_dump(settings))
-        machine.run("systemctl", "enable", "--now", "device-agent-helper.path")
+        machine.run("systemctl", "enable", "--now", "device-agent-update.path")
         machine.run("systemctl", "start", UNIT)
         address = stack.enter_context(serving(tmp_path / "files"))
         made = Updates(machine, bench, key, tmp_path / "files", address)

@@ -18,8 +18,8 @@ import uvloop
 from agent.errors import LockedOut, Offline
 from agent.wire import topics
 from agent.wire.secret import Secret
-from gateway.devices.tokens import mosquitto_password
-from gateway.mqtt.broker_config import BrokerSettings, write_broker_config
+from gateway.broker import BrokerSettings, write_broker_config
+from gateway.tokens import mosquitto_password
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
 from simulator.fleet.outcomes import OutcomeClass

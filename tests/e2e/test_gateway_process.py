@@ -168,11 +168,11 @@ def test_status_tells_of_a_running_a_dead_and_a_stopped_gateway_and_a_hangup_tak
     wait_until(lambda: _status(rig)["is_healthy"], "it was well again")
     path = rig.folder / "gateway.yaml"
     config = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump({**config, "logging": {"level": "debug"}, "connections": 2}))
+    path.write_text(yaml.safe_dump({**config, "logging": {"level": "debug"}, "requests_per_minute": 9000}))
     pid = _status(rig)["process_id"]
     os.kill(pid, signal.SIGHUP)
     wait_until(lambda: "reload=done" in log(rig), "it reloaded")
-    assert "these sections change with a restart only: connections" in log(rig)
+    assert "these sections change with a restart only: requests_per_minute" in log(rig)
     path.write_text("service: {}")
     os.kill(pid, signal.SIGHUP)
     wait_until(lambda: "reload=refused" in log(rig), "it refused")

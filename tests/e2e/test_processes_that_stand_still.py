@@ -25,9 +25,8 @@ from agent.wire import topics
 from agent.wire.commands import CommandResult
 from agent.wire.registration import RegisterDevice
 from agent.wire.sending import SendCommand
-from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import DeviceTokenFile
-from gateway.devices.tokens import make_token
+from gateway.tokens import FILE_NAME as TOKENS
+from gateway.tokens import Tokens, make_token
 from simulator.children import ChildProcess, program_path
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until
@@ -106,8 +105,8 @@ class Still(GatewayRig):
         (self.folder / "agent.yaml").write_text(yaml.safe_dump(through_gateway))
         (self.folder / "http-agent.yaml").write_text(yaml.safe_dump(over_http))
         token = make_token(secrets.token_bytes)
-        with DeviceTokenFile(self.folder / "gateway" / TOKENS) as file:
-            file.issue({self.by_hand_id: token}, time.time())
+        with Tokens(self.folder / "gateway" / TOKENS) as file:
+            file.issue({self.by_hand_id: token})
         self.by_hand_token = token.token.reveal()
 
 

@@ -6,15 +6,13 @@ import os
 import secrets
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Self
 
 import yaml
 
-from gateway.devices.token_file import FILE_NAME as TOKENS
-from gateway.devices.token_file import DeviceTokenFile
-from gateway.devices.tokens import make_token
+from gateway.tokens import FILE_NAME as TOKENS
+from gateway.tokens import Tokens, make_token
 from simulator.children import ChildProcess, program_path
 from tests.fault.rig import Rig
 from tests.mosquitto import Mosquitto
@@ -91,8 +89,8 @@ class GatewayRig(Rig):
         state = self.folder / "gateway"
         state.mkdir(mode=0o700)
         token = make_token(secrets.token_bytes)
-        with DeviceTokenFile(state / TOKENS) as file:
-            file.issue({self.device_id: token}, time.time())
+        with Tokens(state / TOKENS) as tokens:
+            tokens.issue({self.device_id: token})
         (self.folder / "token").write_text(token.token.reveal())
         (self.folder / "token").chmod(0o600)
         gateway = {
@@ -103,8 +101,7 @@ class GatewayRig(Rig):
             "state_dir": str(state),
             "http": {"port": self.http_port},
             "mqtt": {"enabled": True, "port": self.broker.port},
-            "commands": {"fast_s": 0.5, "idle_s": 1, "reconcile_s": 5},
-            "readings": {"gather_s": 0.1},
+            "commands": {"poll_s": 0.5, "reconcile_s": 5},
             "metrics": {"enabled": False},
         }
         (self.folder / "gateway.yaml").write_text(yaml.safe_dump(gateway))

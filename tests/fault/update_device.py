@@ -1,4 +1,4 @@
-"""A device that updates itself, without a machine: the real launcher, installer, guard, helper and agent as processes.
+"""A device that updates itself, without a machine: the real launcher, installer, guard and agent as processes.
 
 In place of systemd a thread of the test starts them as the units say: ``ExecStartPre``, restarts, the path unit, READY
 and the watchdog. Every file is in a folder of the test.
@@ -30,30 +30,13 @@ from tests.e2e.agent_bench import API_KEY
 from tests.releases import Maker, write_package
 from tools.build_deb import PACKAGES, launcher
 
-AGENT, GUARD, WATCH, INSTALLER, HELPER = "agent", "start", "watch", "serve", "helper"
+AGENT, GUARD, WATCH, INSTALLER = "agent", "start", "watch", "serve"
 _AGENT_PACKAGE = next(each for each in PACKAGES if each.name == "device-agent")
 _AGAIN_S = 0.1
 _STOP_S = 10.0
 _WATCHDOG_S = 2.0
 _PATIENCE_S = 20.0
 """A silent agent is killed after so long: ten times what it was told, since the machine may be slow."""
-
-_HELPER = """
-import os, subprocess, sys
-from pathlib import Path
-from agent.helper.__main__ import Places, serve
-from agent.helper.exchange import now_s
-
-root = Path({root!r})
-
-def act(argv):
-    done = subprocess.run([str(root / "usr/bin/systemctl"), *argv[1:]], capture_output=True, text=True)
-    return done.stderr or None if done.returncode else None
-
-places = Places(root / "run/device-agent/request.json", root / "run/device-agent-helper/answer.json",
-                root / "etc/device-agent-helper.toml", os.geteuid(), os.geteuid())
-sys.exit(serve(places, clock=now_s, started_s=0.0, act=act))
-"""
 
 _SYSTEMCTL = """#!{python} -IS
 import socket, sys
@@ -82,7 +65,7 @@ class Device:
         folder: everything of it.
         maker: of its releases.
         base_url, device_id: of the service.
-        limits: of the trial, ``[update]``.
+        limits: of the trial.
         sensors: beside the witness.
     """
 
@@ -122,10 +105,9 @@ class Device:
             self._units[kind] = _Unit(self._command(kind))
         self._units[WATCH] = _Unit(self._command(WATCH))
         self._units[INSTALLER] = _Unit(self._command(INSTALLER))
-        self._units[HELPER] = _Unit(self._command(HELPER))
         for work in (
             self._keep_agent,
-            self._keep_helper,
+            self._keep_path_unit,
             *(lambda kind=kind: self._keep(kind) for kind in (WATCH, INSTALLER)),
         ):
             thread = threading.Thread(target=work, daemon=True)
@@ -148,7 +130,7 @@ class Device:
 
     def _make(self) -> None:
         root = self.root
-        for name in ("etc/device-agent/release-keys", "usr/bin", "usr/libexec", "run/device-agent-helper", "var/lib"):
+        for name in ("etc/device-agent/release-keys", "usr/bin", "usr/libexec", "run", "var/lib"):
             (root / name).mkdir(parents=True, mode=0o755)
         for name in ("run/device-agent", "var/lib/device-agent"):
             (root / name).mkdir(mode=0o700)
@@ -159,8 +141,8 @@ class Device:
         write_package(root / "usr/lib/device-agent", self.maker.program(self.version), self.version)
         (root / "etc/device-agent/release-keys/maker.pub").write_bytes(self.maker.public_pem)
         keys = "\n".join(f"{name} = {value}" for name, value in self.limits.items())
-        (root / "etc/device-agent-helper.toml").write_text(f'allow = ["update"]\n[update]\n{keys}\n')
-        (root / "etc/device-agent-helper.toml").chmod(0o644)
+        (root / "etc/device-agent-update.toml").write_text(f"{keys}\n")
+        (root / "etc/device-agent-update.toml").chmod(0o644)
         for name, value in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
             (root / "etc/device-agent" / name).write_text(value)
             (root / "etc/device-agent" / name).chmod(0o600)
@@ -173,11 +155,8 @@ class Device:
         assert "os.geteuid() != 0" in program
         (root / "usr/bin/device-agent").write_text(program.replace("os.geteuid() != 0", "True"))
         base = launcher(_AGENT_PACKAGE, "x", "@START@", str(root)).replace(_AGENT_PACKAGE.release, "/none")
-        for name, start in (
-            ("update", _AGENT_PACKAGE.launchers["usr/libexec/device-agent-update"]),
-            ("helper", _HELPER.format(root=str(root))),
-        ):
-            (root / f"usr/libexec/device-agent-{name}").write_text(base.replace("@START@", start))
+        program = base.replace("@START@", _AGENT_PACKAGE.launchers["usr/libexec/device-agent-update"])
+        (root / "usr/libexec/device-agent-update").write_text(program)
 
     def _configuration(self) -> dict[str, Any]:
         etc, python = self.root / "etc/device-agent", [sys.executable, "-I", "-S"]
@@ -219,8 +198,6 @@ class Device:
         root = self.root
         if kind == AGENT:
             return [str(root / "usr/bin/device-agent"), "run", "--config", str(root / "etc/device-agent/config.yaml")]
-        if kind == HELPER:
-            return [str(root / "usr/libexec/device-agent-helper")]
         return [str(root / "usr/libexec/device-agent-update"), "--root", str(root), kind]
 
     # --- in place of systemd ------------------------------------------------------------------------------------------
@@ -264,7 +241,7 @@ class Device:
         if "restart" in words:
             self._restarts.set()
         else:
-            self._units[{"trial": WATCH, "update": INSTALLER}[unit]].is_wanted = True
+            self._units[{"trial": WATCH}[unit]].is_wanted = True
         return ""
 
     def _hear(self) -> None:
@@ -322,11 +299,12 @@ class Device:
             return None
         return process.wait()
 
-    def _keep_helper(self) -> None:
-        request = self.root / "run/device-agent/request.json"
+    def _keep_path_unit(self) -> None:
+        request = self.root / "run/device-agent/update"
         while not self._ending.wait(0.05):
             if request.exists():
-                self._run_to_end(HELPER)
+                request.unlink(missing_ok=True)
+                self._units[INSTALLER].is_wanted = True
 
     def _keep(self, kind: str) -> None:
         unit = self._units[kind]

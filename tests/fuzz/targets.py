@@ -48,9 +48,6 @@ from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time
-from gateway.http.answers import Fault
-from gateway.http.requests import HttpRequest
-from gateway.service.events import read_events
 from simulator.command.counter import CounterFile
 from simulator.console.labels.photograph import open_photograph
 from simulator.labels.pictures import PictureError
@@ -213,13 +210,6 @@ def _time(raw: bytes) -> None:
 )
 def _token_file(raw: bytes) -> None:
     parse_token_set(raw.decode("utf-8", "replace"))
-
-
-@target(
-    "event stream", b"id: 1\nevent: command\ndata: {}\n\n: hello\n\ndata: a\ndata: b\n\n", raises=(UnexpectedAnswer,)
-)
-def _event_stream(raw: bytes) -> None:
-    list(read_events([raw[: len(raw) // 2], raw[len(raw) // 2 :]]))
 
 
 # --- headers ----------------------------------------------------------------------------------------------------------
@@ -431,31 +421,6 @@ def _mqtt_command(raw: bytes) -> None:
 
 
 # --- a request to the gateway, and a browser's answer -----------------------------------------------------------------
-
-
-@target(
-    "gateway request",
-    b"/devices/d%2F1/commands?status=open&wait=25\nauthorization: Bearer dat_x\nidempotency-key: k",
-    raises=(Fault,),
-)
-def _gateway_request(raw: bytes) -> None:
-    line, _, rest = raw.partition(b"\n")
-    path, _, query = line.partition(b"?")
-    headers = [(name.lower(), value.strip()) for name, _, value in (each.partition(b":") for each in rest.split(b"\n"))]
-
-    async def receive() -> dict[str, object]:
-        raise AssertionError("the body is not read here")
-
-    scope = {"method": "GET", "raw_path": path, "query_string": query, "headers": headers, "client": None}
-    request = HttpRequest(scope, receive)  # type: ignore[arg-type] - a scope is a mapping
-    for index in range(len(request.segments)):
-        with contextlib.suppress(Fault):
-            request.id_at(index)
-    for look in (request.bearer, request.known_tags, request.idempotency_key, request._check_headers):
-        with contextlib.suppress(Fault):
-            look()
-    _ = request.request_id
-    request.query(frozenset({"status", "wait"}))
 
 
 @target(

@@ -1,25 +1,22 @@
-"""``reboot``: restart the device, through the helper that may.
+"""``reboot``: restart the device, through a unit of systemd that may.
 
-The agent may not do it and asks :mod:`agent.helper`. Before it asks it writes down in which boot, and then that the
-helper accepted, so that the process after it can decide, whatever happens next: in another boot the command has
-succeeded; in the same one it goes by the helper's answer, and asks again only when there is none.
+Before it asks it writes down in which boot, and then that the request was taken, so that the process after it can
+decide, whatever happens next: in another boot the command has succeeded.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
+from agent.handlers.root_request import NotTaken, ask_root
 
-if TYPE_CHECKING:
-    from agent.helper.asking import HelperCall
-    from agent.helper.exchange import HelperAnswer
-
+UNIT: Final = "device-agent-reboot.timer"
 _NAME: Final = "reboot"
 _MAX_DELAY_S: Final = 600.0
 _SLACK_S: Final = 30.0
@@ -29,7 +26,7 @@ class Reboot(Handler):
     """Restarts the device."""
 
     name = "reboot"
-    description = "Restarts the device through its helper; succeeds once it is back."
+    description = "Restarts the device through systemd; succeeds once it is back."
     contract = Contract.RESTARTS_DEVICE
     in_safe_mode = True
 
@@ -42,12 +39,12 @@ class Reboot(Handler):
     class Settings(HandlerSettings):
         """How long to wait for whom, and where."""
 
-        answer_timeout_s: float = Field(default=10.0, gt=0, le=60, description="For the helper's answer, seconds.")
+        answer_timeout_s: float = Field(default=10.0, gt=0, le=60, description="For the request to be taken, seconds.")
         down_timeout_s: float = Field(
-            default=90.0, gt=0, le=600, description="For the system to go down once the helper accepted, seconds."
+            default=90.0, gt=0, le=600, description="For the system to go down after that, seconds."
         )
-        request_file: Path | None = Field(default=None, description="By default where the helper looks.")
-        answer_file: Path | None = Field(default=None, description="By default where the helper writes.")
+        request_file: Path = Field(default=Path("/run/device-agent/reboot"), description="What the unit waits for.")
+        taken_file: Path = Field(default=Path("/run/device-agent-reboot/taken"), description="What it leaves.")
 
     def __init__(self, settings: BaseModel | None = None) -> None:
         super().__init__(settings)
@@ -61,40 +58,34 @@ class Reboot(Handler):
         """Before the restart: ask for it, wait for it, return nothing. After it: who is back.
 
         Raises:
-            HandlerRejected: ``no_helper``, ``stopped``, or the helper's own code: nothing was begun.
-            HandlerFailed: ``no_answer``, ``no_reboot``, ``action_failed``: the device is still in the same boot.
+            HandlerRejected: ``not_allowed`` or ``stopped``: nothing was begun.
+            HandlerFailed: ``no_reboot``: the device is still in the same boot.
         """
-        # Here, since most devices never restart by command and need not carry it.
-        from agent.helper.asking import HelperCall, request_id_of
-        from agent.helper.exchange import ACCEPTED
-
         chosen, controls = self._chosen, context.controls
-        asking = HelperCall(
-            request_id_of(context.command_id),
-            self.name,
-            context.stopping,
-            request_file=chosen.request_file,
-            answer_file=chosen.answer_file,
-        )
         boot_id = str(controls.identity()["boot_id"])
         note = _Note.of(context)
-        answer = asking.answer()
-        if note is not None and (note.boot_id != boot_id or (note.accepted and answer is None)):
+        # In a container the boot id may be the host's, which stays; what lies in /run is gone there as well.
+        if note is not None and (note.boot_id != boot_id or (note.taken and not chosen.taken_file.exists())):
             return {"rebooted": True, "identity": controls.identity()}
         if note is None:
             if payload.delay_s and context.stopping.wait(payload.delay_s):
                 raise HandlerRejected("stopped", "the agent stopped before it asked for the restart")
             note = _Note(boot_id)
             note.write(context)
-        if answer is None:
+        if not note.taken:
             context.log.warning("asks for a restart of the device, reason=%r", payload.reason)
-            answer = _ask(asking, context, chosen.answer_timeout_s)
-            if answer is None:
-                return None
-        if answer.state == ACCEPTED and not note.accepted:
-            _Note(boot_id, accepted=True).write(context)
-        _wait_for_end(asking, chosen.down_timeout_s)
-        return None
+            try:
+                ask_root(chosen.request_file, UNIT, chosen.answer_timeout_s, context.stopping)
+            except NotTaken as error:
+                if context.stopping.is_set():
+                    raise HandlerRejected("stopped", str(error)) from error
+                hint = "in the first five minutes after a start none is taken, send it again then"
+                raise HandlerRejected("not_allowed", f"{error}; {hint}") from error
+            _Note(boot_id, taken=True).write(context)
+        if context.stopping.wait(chosen.down_timeout_s):
+            return None
+        text = f"it has not gone down within {chosen.down_timeout_s:g} s: journalctl -u device-agent-reboot says why"
+        raise HandlerFailed("no_reboot", text)
 
 
 class _Note(NamedTuple):
@@ -102,12 +93,11 @@ class _Note(NamedTuple):
 
     Attributes:
         boot_id: of the boot in which it asks.
-        accepted: the helper said so. Its answer is gone with that boot: where it is missing, the system has been
-            started anew. In a container it is the only sign, since the kernel and its boot id are the host's.
+        taken: the request was taken.
     """
 
     boot_id: str
-    accepted: bool = False
+    taken: bool = False
 
     @classmethod
     def of(cls, context: CommandContext) -> _Note | None:
@@ -118,31 +108,3 @@ class _Note(NamedTuple):
 
     def write(self, context: CommandContext) -> None:
         context.controls.remember(_NAME, json.dumps([context.command_id, *self]))
-
-
-def _ask(asking: HelperCall, context: CommandContext, timeout_s: float) -> HelperAnswer | None:
-    """None when the agent stops before the helper said anything: what became of it shows after the start."""
-    from agent.helper.asking import NoHelper
-
-    try:
-        answer = asking.ask(timeout_s)
-    except NoHelper as error:
-        code = "stopped" if context.stopping.is_set() else "no_helper"
-        raise HandlerRejected(code, str(error)) from error
-    if answer is None and not context.stopping.is_set():
-        raise HandlerFailed("no_answer", "the helper took the request and said nothing: see its log on the device")
-    return answer
-
-
-def _wait_for_end(asking: HelperCall, timeout_s: float) -> None:
-    from agent.helper.exchange import FAILED, REFUSED
-
-    answer = asking.wait_for_end(timeout_s)
-    if answer is None:
-        return
-    if answer.state == REFUSED:
-        raise HandlerRejected(answer.code, answer.message)
-    if answer.state == FAILED:
-        raise HandlerFailed(answer.code, answer.message)
-    text = f"the helper accepted, and the device has not gone down within {timeout_s:g} s: something holds it up"
-    raise HandlerFailed("no_reboot", text)

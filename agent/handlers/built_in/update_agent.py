@@ -1,6 +1,6 @@
 """``update_agent``: another version of the agent, kept only if it proves itself.
 
-The agent downloads and checks the release, and asks the helper to have it installed; root's own programs do the rest
+The agent downloads and checks the release, and asks to have it installed; root's own programs do the rest
 (:mod:`agent.release`). The result is in root's state file, under this command's id, so whichever version runs when it
 stands there reports it; the journal takes one outcome.
 """
@@ -18,12 +18,16 @@ from pydantic import BaseModel, Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
+from agent.handlers.root_request import NotTaken, ask_root
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 
 if TYPE_CHECKING:
     from agent.release.places import Places
     from agent.release.state import Answer, Trial
 
+UNIT: Final = "device-agent-update.path"
+_ID_CHARACTERS: Final = 200
+"""Of a command's id, as the installer keeps it (agent.release.install)."""
 _LOOK_EVERY_S: Final = 0.5
 _ASK_AGAIN_S: Final = 30.0
 _MOST_TRIAL_S: Final = 2 * 86_400.0
@@ -54,7 +58,7 @@ class UpdateAgent(Handler):
         give_up_s: float = Field(
             default=3600.0, gt=0, le=604_800, description="So long the download is tried again while it fails, s."
         )
-        answer_timeout_s: float = Field(default=10.0, gt=0, le=60, description="For the helper's answer, s.")
+        answer_timeout_s: float = Field(default=10.0, gt=0, le=60, description="For the request to be taken, s.")
         install_timeout_s: float = Field(default=900.0, gt=0, le=7200, description="For the installation, s.")
         root: Path = Field(default=Path("/"), description="Where the file system of this device begins.")
 
@@ -73,7 +77,6 @@ class UpdateAgent(Handler):
             HandlerRejected: it was not installed; nothing was changed.
             HandlerFailed: it was installed and taken back, or nobody says what became of it.
         """
-        from agent.helper.asking import request_id_of
         from agent.release.places import Places
 
         places = Places(self._chosen.root)
@@ -82,12 +85,12 @@ class UpdateAgent(Handler):
                 "this agent was not installed by the Debian package, so no launcher can go back to the version before"
             )
             raise HandlerRejected("not_packaged", f"{text}: update it by pip, or install the package")
-        request_id = request_id_of(context.command_id)
+        request_id = context.command_id[:_ID_CHARACTERS]
         found = _record(places, request_id)
         if found is None:
             if not self._prepare(payload, context, places, request_id):
                 return None
-            self._ask(context, places, request_id)
+            self._ask(context, places)
             context.report_progress({"phase": "installing"})
         result = self._wait(context, places, request_id)
         if result is not None:
@@ -127,20 +130,11 @@ class UpdateAgent(Handler):
         new.replace(places.download / REQUEST)
         return True
 
-    def _ask(self, context: CommandContext, places: Places, request_id: str) -> None:
-        from agent.helper.asking import HelperCall, NoHelper
-        from agent.helper.exchange import REFUSED
-
-        asking = HelperCall(
-            request_id, "update", context.stopping, request_file=places.request, answer_file=places.answer
-        )
+    def _ask(self, context: CommandContext, places: Places) -> None:
         try:
-            answer = asking.ask(self._chosen.answer_timeout_s)
-        except NoHelper as error:
-            code = "stopped" if context.stopping.is_set() else "no_helper"
-            raise HandlerRejected(code, str(error)) from error
-        if answer is not None and answer.state == REFUSED:
-            raise HandlerRejected(answer.code, answer.message)
+            ask_root(places.request, UNIT, self._chosen.answer_timeout_s, context.stopping)
+        except NotTaken as error:
+            raise HandlerRejected("stopped" if context.stopping.is_set() else "not_allowed", str(error)) from error
 
     def _wait(self, context: CommandContext, places: Places, request_id: str) -> JsonObject | None:
         """The result, once it stands; None when this process ends before that."""
@@ -162,9 +156,9 @@ class UpdateAgent(Handler):
                 text = f"nobody installed it within {self._chosen.install_timeout_s:g} s"
                 raise HandlerFailed("no_answer", f"{text}: journalctl -u device-agent-update says why")
             elif time.monotonic() > ask_s:
-                # The helper may have been killed between its answer and its action. What goes on is not disturbed.
+                # The unit may have been killed once it had the request. What goes on is not disturbed.
                 with contextlib.suppress(HandlerRejected):
-                    self._ask(context, places, request_id)
+                    self._ask(context, places)
                 ask_s = time.monotonic() + _ASK_AGAIN_S
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,18 +11,20 @@ import pytest
 from agent.config import CommandsConfig
 from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit
-from agent.helper.exchange import ANSWER, REQUEST
-from agent.helper.rules import Rules, read_rules
-from gateway import app as gateway_app
+from agent.handlers.built_in.reboot import Reboot
+from agent.release.places import Places
+from gateway.run import MOST_STOP_S
 from tests.conftest import require_program
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"
 UNIT = SYSTEMD / "device-agent.service"
 GATEWAY = SYSTEMD / "device-gateway.service"
 
-HELPER = SYSTEMD / "device-agent-helper.service"
-HELPER_PATH = SYSTEMD / "device-agent-helper.path"
+REBOOT = SYSTEMD / "device-agent-reboot.service"
+REBOOT_PATH = SYSTEMD / "device-agent-reboot.path"
+REBOOT_TIMER = SYSTEMD / "device-agent-reboot.timer"
 INSTALLER = SYSTEMD / "device-agent-update.service"
+INSTALLER_PATH = SYSTEMD / "device-agent-update.path"
 TRIAL = SYSTEMD / "device-agent-trial.service"
 
 each_unit = pytest.mark.parametrize("unit", [UNIT, GATEWAY], ids=lambda unit: unit.stem)
@@ -34,7 +35,7 @@ def settings(unit: Path = UNIT) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-@pytest.mark.parametrize("unit", [UNIT, GATEWAY, HELPER, HELPER_PATH, INSTALLER, TRIAL], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [UNIT, GATEWAY, REBOOT, INSTALLER, TRIAL], ids=lambda unit: unit.name)
 def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
     analyze = require_program("systemd-analyze", "systemd")
     copy = tmp_path / unit.name
@@ -48,8 +49,8 @@ def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
 
 @pytest.mark.parametrize(
     ("unit", "most"),
-    [(UNIT, 1.5), (GATEWAY, 1.5), (HELPER, 4.0), (INSTALLER, 5.0), (TRIAL, 5.0)],
-    ids=["agent", "gateway", "helper", "installer", "trial"],
+    [(UNIT, 1.5), (GATEWAY, 1.5), (REBOOT, 4.0), (INSTALLER, 5.0), (TRIAL, 5.0)],
+    ids=["agent", "gateway", "reboot", "installer", "trial"],
 )
 def test_the_sandbox_is_as_tight_as_promised(unit, most):
     analyze = require_program("systemd-analyze", "systemd")
@@ -68,29 +69,22 @@ def test_the_agent_has_time_to_stop_in_order():
 
 
 def test_the_gateway_has_time_to_stop_in_order():
-    assert float(settings(GATEWAY)["TimeoutStopSec"]) >= gateway_app._DRAIN_S + gateway_app._STORE_STOP_S + 5
+    assert float(settings(GATEWAY)["TimeoutStopSec"]) >= MOST_STOP_S
 
 
-def test_the_helper_looks_where_the_agent_writes_and_writes_where_the_agent_looks():
-    agents, helpers = settings(), settings(HELPER)
-    assert Path("/run", agents["RuntimeDirectory"]) == REQUEST.parent
-    assert Path("/run", helpers["RuntimeDirectory"]) == ANSWER.parent
-    assert helpers["RuntimeDirectoryPreserve"] == "yes"
-    assert settings(HELPER_PATH)["PathExists"] == str(REQUEST)
-    assert helpers["ReadWritePaths"] == f"-{REQUEST.parent}"
-    # Both of them see /run from their sandboxes, and nobody but the helper may write its answers.
-    assert helpers["RuntimeDirectoryMode"] == "0755"
-
-
-def test_the_helper_runs_isolated_as_root_for_the_agents_user():
-    found = settings(HELPER)
-    assert found["ExecStart"] == f"/opt/device-agent/bin/python -I -m agent.helper {settings()['User']}"
-    assert "User" not in found
-    assert found["CapabilityBoundingSet"] == "CAP_DAC_OVERRIDE"
-
-
-def test_the_example_of_the_helpers_configuration_is_a_good_one():
-    assert read_rules(SYSTEMD / "device-agent-helper.toml", os.geteuid()) == Rules(frozenset({"reboot"}), 300.0)
+def test_the_path_units_wait_where_the_agent_writes():
+    runtime = Path("/run", settings()["RuntimeDirectory"])
+    chosen = Reboot.Settings()
+    for unit, service, request in (
+        (REBOOT_PATH, REBOOT, chosen.request_file),
+        (INSTALLER_PATH, INSTALLER, Places().request),
+    ):
+        assert request.parent == runtime
+        assert settings(unit)["PathExists"] == str(request)
+        assert f"/usr/bin/rm -rf --one-file-system {request}" in service.read_text()
+    assert settings(REBOOT_TIMER)["Unit"] == REBOOT_PATH.name
+    assert Path("/run", settings(REBOOT)["RuntimeDirectory"]) == chosen.taken_file.parent
+    assert settings(REBOOT)["RuntimeDirectoryPreserve"] == "yes"
 
 
 def test_the_gateway_gets_its_key_pair_as_credentials():

@@ -78,7 +78,8 @@ def test_a_secret_in_the_file_is_refused_and_never_repeated(tmp_path):
         ({"mqtt": {"enabled": True, "host": "broker.example.com"}}, "mqtt.tls"),
         ({"mqtt": {"ca_file": "/ca.pem"}}, "need mqtt.tls: true"),
         ({"mqtt": {"password_file": "/p"}}, "needs mqtt.user_name"),
-        ({"commands": {"idle_s": 1}}, "fast_s must not be above"),
+        ({"commands": {"poll_s": 0}}, "commands.poll_s"),
+        ({"readings": {"gather_s": 1}}, "readings"),
     ],
 )
 def test_what_cannot_work_or_would_leak_is_refused(tmp_path, sections, fault):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.exit_codes import EXIT_CONFIGURATION
-from gateway.app import MOST_STOP_S
+from gateway.run import MOST_STOP_S
 from tests.conftest import require_program
 
 UNIT = Path(__file__).parents[3] / "systemd" / "device-gateway.service"

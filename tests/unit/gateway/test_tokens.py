@@ -1,9 +1,12 @@
-"""Device tokens: how they are made, kept, checked, rotated and taken back."""
+"""Device tokens and codes: how they are made, kept, checked, rotated and taken back; and odd files in their place."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import os
 import random
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -12,16 +15,16 @@ import sys
 import pytest
 
 from agent.errors import ConfigurationError
-from gateway.devices.token_file import DeviceTokenFile
-from gateway.devices.token_table import TokenTable
-from gateway.devices.tokens import digest_of, id_fault, looks_like_token, make_token, mosquitto_password
+from gateway.codes import Codes, EnrollmentRefused, Terms, UnknownCode
+from gateway.tokens import FILE_NAME, Tokens, digest_of, id_fault, make_token, mosquitto_password
 from tests.conftest import require_program
 
 T0 = 1_767_225_600.0
+DOOR = Terms(product_id="p1", user_id="me", url="http://127.0.0.1:8081")
 
 
 class Clock:
-    """Both clocks, moved by hand."""
+    """Moved by hand."""
 
     def __init__(self):
         self.now_s = T0
@@ -30,19 +33,9 @@ class Clock:
         return self.now_s
 
 
-def issue(path, *device_ids, now_s=T0, overlap_s=0.0, seed=1):
-    """A new token for each device; the tokens as text."""
-    source = random.Random(f"{seed} {now_s} {device_ids}")
-    new = {device_id: make_token(source.randbytes) for device_id in device_ids}
-    with DeviceTokenFile(path) as file:
-        file.issue(new, now_s, overlap_s)
-    texts = [token.token.reveal() for token in new.values()]
-    return texts[0] if len(texts) == 1 else texts
-
-
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "tokens.db"
+    return tmp_path / FILE_NAME
 
 
 @pytest.fixture
@@ -51,42 +44,45 @@ def clock():
 
 
 @pytest.fixture
-def table(path, clock):
-    table = TokenTable(path, wall=clock, monotonic=clock)
-    yield table
-    table.close()
+def tokens(path, clock):
+    with Tokens(path, clock) as tokens:
+        yield tokens
 
 
-# --- making -------------------------------------------------------------------------------------------------------
+def issue(tokens, device_id, overlap_s=0.0, *, source=random.Random(1)):  # noqa: B008 - one for all
+    new = make_token(source.randbytes)
+    tokens.issue({device_id: new}, overlap_s)
+    return new.token.reveal()
 
 
-def test_a_token_has_a_prefix_and_at_least_160_random_bits():
-    token = make_token(random.Random(1).randbytes).token.reveal()
-    assert looks_like_token(token)
-    assert token.startswith("dat_")
-    assert 62 ** (len(token) - len("dat_")) >= 2**160
+def in_another_process(path, statement):
+    script = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute({statement!r}); c.commit()"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_each_letter_of_a_token_is_equally_likely():
+# --- making -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_has_a_prefix_160_random_bits_and_equally_likely_letters():
     source = random.Random(1)
-    letters = "".join(make_token(source.randbytes).token.reveal().removeprefix("dat_") for _ in range(2000))
+    texts = [make_token(source.randbytes).token.reveal() for _ in range(2000)]
+    assert all(text.startswith("dat_") for text in texts)
+    letters = "".join(text.removeprefix("dat_") for text in texts)
     counts = [letters.count(letter) for letter in sorted(set(letters))]
     assert len(counts) == 62
+    assert 62 ** (len(letters) // 2000) >= 2**160
     assert max(counts) / min(counts) < 1.4
 
 
-def test_what_is_kept_of_a_token_is_its_sha256_and_never_the_token(path):
-    token = issue(path, "d1")
-    with DeviceTokenFile(path) as file:
-        [kept] = file.tokens()
-    assert kept.digest == hashlib.sha256(token.encode()).digest() == digest_of(token)
-    assert token.encode() not in path.read_bytes()
-    assert token.removeprefix("dat_").encode() not in path.read_bytes()
-
-
-def test_a_token_never_prints():
+def test_what_is_kept_of_a_token_is_its_sha256_and_it_never_prints(tokens, path):
     new = make_token(random.Random(1).randbytes)
-    assert new.token.reveal() not in f"{new!r} {new.token}"
+    tokens.issue({"d1": new})
+    text = new.token.reveal()
+    [kept] = tokens.tokens()
+    assert kept.digest == hashlib.sha256(text.encode()).digest() == digest_of(text)
+    assert text.removeprefix("dat_").encode() not in path.read_bytes()
+    assert text not in f"{new!r} {new.token}"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("device_id", ["0190c7a4-5b1e-7cc1-9a55-000000000001", "SN 1", "urn:dev:1", "ä", "a.b~c_d"])
@@ -120,210 +116,235 @@ def test_mosquittos_own_program_makes_the_same_password_entry(tmp_path):
     file = tmp_path / "passwords"
     subprocess.run([program, "-b", "-c", file, "d1", "a secret"], check=True, capture_output=True, timeout=120)
     entry = file.read_text().strip().removeprefix("d1:")
-    import base64
-
     _, kind, iterations, salt, _ = entry.split("$")
     assert (kind, iterations) == ("7", "101")
     assert mosquitto_password("a secret", base64.b64decode(salt)) == entry
 
 
-# --- checking -----------------------------------------------------------------------------------------------------
+# --- checking ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_is_good_for_its_own_device_only(path, clock):
-    first, second = issue(path, "d1", "d2")
-    table = TokenTable(path, wall=clock, monotonic=clock)
-    assert table.device_of(first) == "d1"
-    assert table.device_of(second) == "d2"
-    assert table.device_of("") is None
-    assert table.device_of("dat_" + "x" * 32) is None
-    assert table.device_of("\ud800") is None
-    assert set(table.device_ids()) == {"d1", "d2"}
-    table.close()
+def test_a_token_is_good_for_its_own_device_only(tokens):
+    first, second = issue(tokens, "d1"), issue(tokens, "d2")
+    assert [tokens.device_of(each) for each in (first, second)] == ["d1", "d2"]
+    for other in ("", "dat_" + "x" * 32, "\ud800", first + "x", first.lower()):
+        assert tokens.device_of(other) is None
+    assert tokens.device_ids() == ["d1", "d2"]
+    assert tokens.serves("d1")
+    assert not tokens.serves("d3")
 
 
-def test_a_token_that_is_issued_or_revoked_meanwhile_counts_at_the_next_look(path, table):
-    token = issue(path, "d1")
-    assert table.device_of(token) is None
-    table.look()
-    assert table.device_of(token) == "d1"
-    with DeviceTokenFile(path) as file:
-        assert file.revoke("d1", T0) == 1
-        assert file.revoke("d1", T0) == 0
-    table.look()
-    assert table.device_of(token) is None
-    assert table.device_ids() == frozenset()
+def test_what_another_process_issues_or_revokes_counts_at_once(tokens, path, clock):
+    with Tokens(path, clock) as command:
+        token = issue(command, "d1")
+        assert tokens.device_of(token) == "d1"
+        version = tokens.changed()
+        assert (command.revoke("d1"), command.revoke("d1")) == (1, 0)
+        assert tokens.changed() != version
+        assert tokens.device_of(token) is None
+        assert tokens.device_ids() == []
 
 
-def test_the_running_table_looks_by_itself(path):
-    table = TokenTable(path)
-    table.start()
-    token = issue(path, "d1", now_s=T0)
-    waited = table._stop
-    for _ in range(1200):
-        if table.device_of(token):
-            break
-        waited.wait(0.05)
-    assert table.device_of(token) == "d1"
-    table.close()
+def test_the_old_token_is_good_until_its_time_is_up_or_the_new_one_is_used(tokens, clock):
+    for used in (False, True):
+        device_id = f"d{used}"
+        old = issue(tokens, device_id)
+        new = issue(tokens, device_id, 60)
+        assert tokens.device_of(old) == device_id
+        if used:
+            assert tokens.device_of(new) == device_id
+        else:
+            clock.now_s += 60
+        assert tokens.device_of(old) is None
+        assert tokens.device_of(new) == device_id
+        assert [each.state(clock()) for each in tokens.tokens(device_id)] == ["ended", "valid"]
+    old = issue(tokens, "d1")
+    issue(tokens, "d1")
+    assert tokens.device_of(old) is None, "without an overlap it ends at once"
 
 
-def test_the_old_token_is_good_until_its_time_is_up(path, table, clock):
-    old = issue(path, "d1")
-    issue(path, "d1", overlap_s=60, seed=2)
-    table.look()
-    assert table.device_of(old) == "d1"
-    clock.now_s += 60
-    assert table.device_of(old) is None
-    assert set(table.device_ids()) == {"d1"}
+def test_a_token_that_is_newer_than_the_used_one_stays(tokens):
+    first, second, third = (issue(tokens, "d1", 100) for _ in range(3))
+    assert tokens.device_of(second) == "d1"
+    assert tokens.device_of(third) == "d1"
+    assert tokens.device_of(first) is None
 
 
-def test_the_old_token_ends_when_the_new_one_is_used(path, table, clock):
-    old = issue(path, "d1")
-    new = issue(path, "d1", overlap_s=3600, seed=2)
-    table.look()
-    assert table.device_of(old) == "d1"
-    assert table.device_of(new) == "d1"
-    assert table.device_of(old) is None
-    table.look()
-    with DeviceTokenFile(path) as file:
-        assert [token.state(clock()) for token in file.tokens()] == ["ended", "valid"]
+def test_when_a_token_was_used_last_is_kept_over_a_restart(path, clock):
+    with Tokens(path, clock) as tokens:
+        token = issue(tokens, "d1")
+        assert tokens.is_new("d1")
+        tokens.device_of(token)
+        clock.now_s += 61
+        tokens.device_of(token)
+        assert tokens.is_new("d1"), "its first use is of this process"
+    clock.now_s += 1
+    with Tokens(path, clock) as tokens:
+        assert [each.last_used_at for each in tokens.tokens("d1")] == [T0 + 61]
+        assert not tokens.is_new("d1")
+        issue(tokens, "d2")
+        tokens.note_device("d2")  # over the broker
+        assert tokens.tokens("d2")[0].last_used_at == clock()
 
 
-def test_without_overlap_a_rotated_token_ends_at_once(path, table):
-    old = issue(path, "d1")
-    new = issue(path, "d1", seed=2)
-    table.look()
-    assert table.device_of(old) is None
-    assert table.device_of(new) == "d1"
-
-
-def test_when_a_token_was_used_last_is_written_down_in_a_while(path, table, clock):
-    token = issue(path, "d1")
-    table.look()
-    table.device_of(token)
-    clock.now_s += 61
-    table.look()
-    with DeviceTokenFile(path) as file:
-        assert [kept.last_used_at for kept in file.tokens("d1")] == [T0]
-
-
-def test_a_restart_knows_what_the_table_knew(path, clock):
-    token = issue(path, "d1")
-    table = TokenTable(path, wall=clock, monotonic=clock)
-    table.device_of(token)
-    table.close()
-    again = TokenTable(path, wall=clock, monotonic=clock)
-    assert again.device_of(token) == "d1"
-    again.close()
-
-
-def test_a_file_put_back_from_a_backup_is_taken_over(path, table):
-    before = issue(path, "d1")
+def test_a_backup_that_is_put_back_is_taken_over_and_no_file_at_all_is_told(tokens, path):
+    before = issue(tokens, "d1")
     backup = path.read_bytes()
-    after = issue(path, "d2")
-    table.look()
+    after = issue(tokens, "d2")
     copy = path.with_suffix(".copy")
+    copy.write_bytes(b"no database at all" * 100)
+    copy.replace(path)
+    with pytest.raises(ConfigurationError, match=FILE_NAME):
+        tokens.follow()
+    assert tokens.device_of(after) == "d2", "what is open stays in force"
     copy.write_bytes(backup)
     copy.replace(path)
-    table.look()
-    assert table.device_of(before) == "d1"
-    assert table.device_of(after) is None
-    assert set(table.device_ids()) == {"d1"}
+    tokens.follow()
+    assert tokens.device_of(before) == "d1"
+    assert tokens.device_of(after) is None
 
 
-@pytest.mark.parametrize("damage", ["missing", "garbage"])
-def test_a_file_that_cannot_be_read_leaves_the_tokens_from_before_in_force(path, table, damage, caplog):
-    token = issue(path, "d1")
-    table.look()
-    path.unlink()
-    if damage == "garbage":
-        path.write_bytes(b"no database at all" * 100)
-    table.look()
-    table.look()
-    assert table.device_of(token) == "d1"
-    assert sum("tokens=stale" in line for line in caplog.messages) == 1
-    with pytest.raises(ConfigurationError, match="tokens.db"):
-        table.reload()
+# --- the file ---------------------------------------------------------------------------------------------------------
 
 
-# --- the file -----------------------------------------------------------------------------------------------------
-
-
-def test_the_file_is_for_its_owner_alone(path):
-    issue(path, "d1")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_the_file_keeps_the_rollback_journal(path):
-    issue(path, "d1")
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+def other_database(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE other (x)")
+    connection.execute("PRAGMA user_version=7")
     connection.close()
 
 
-@pytest.mark.parametrize("content", [b"garbage" * 500, None])
-def test_a_file_that_is_none_of_ours_is_refused_with_a_fix(path, content):
-    if content is not None:
-        path.write_bytes(content)
-    target = path if content is not None else path / "in" / "no" / "directory"
-    with pytest.raises(ConfigurationError, match="restore|create it"):
-        DeviceTokenFile(target)
+def no_table(path):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version=2")
+    connection.close()
+
+
+def truncated(path):
+    with Tokens(path) as tokens:
+        for number in range(200):
+            issue(tokens, f"d{number}")
+    os.truncate(path, 5000)
+
+
+def listening(path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+ODD = {
+    "garbage": lambda path: path.write_bytes(b"garbage" * 500),
+    "text": lambda path: path.write_text("d1: dat_xyz\n"),
+    "JSON": lambda path: path.write_text('{"d1": "dat_xyz"}'),
+    "a header alone": lambda path: path.write_bytes(b"SQLite format 3\0"),
+    "zeros": lambda path: path.write_bytes(bytes(8192)),
+    "random bytes": lambda path: path.write_bytes(random.Random(1).randbytes(8192)),
+    "another database": other_database,
+    "no table": no_table,
+    "truncated": truncated,
+    "a directory": lambda path: path.mkdir(),
+    "a link": lambda path: path.symlink_to("elsewhere"),
+    "a link to a file": lambda path: (path.with_name("real").write_bytes(b""), path.symlink_to("real")),
+    "a FIFO": os.mkfifo,
+    "a socket": listening,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "no directory": lambda path: path.parent.rmdir(),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_file_is_refused_in_one_line_with_the_fix(tmp_path, odd):
+    folder = tmp_path / "state"
+    folder.mkdir()
+    ODD[odd](folder / FILE_NAME)
+    with pytest.raises(ConfigurationError) as caught, Tokens(folder / FILE_NAME):
+        pass
+    [fault] = caught.value.faults
+    assert str(folder / FILE_NAME) in fault
+    assert "\n" not in fault
+    assert any(word in fault for word in ("restore", "create it", "remove it"))
+    assert not (folder / "elsewhere").exists(), "nothing is made behind a link"
 
 
 def test_a_newer_version_of_the_file_is_left_alone(path):
-    with DeviceTokenFile(path):
+    with Tokens(path):
         pass
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version=7")
-    connection.close()
-    with pytest.raises(ConfigurationError, match="version is 7"):
-        DeviceTokenFile(path)
+    in_another_process(path, "PRAGMA user_version=9")
+    with pytest.raises(ConfigurationError, match="version is 9"):
+        Tokens(path)
 
 
 def test_a_writer_that_is_killed_in_the_middle_leaves_the_tokens_from_before(path):
-    token = issue(path, "d1")
+    with Tokens(path) as tokens:
+        token = issue(tokens, "d1")
     script = f"""
 import os, sqlite3
 connection = sqlite3.connect({str(path)!r}, isolation_level=None)
 connection.execute("PRAGMA cache_size=1")
 connection.execute("BEGIN IMMEDIATE")
 for n in range(2000):
-    connection.execute("INSERT INTO token SELECT randomblob(32), 'x' || ?, 1, hex(zeroblob(100)), 1, 1, 1, 1, 99 "
+    connection.execute("INSERT INTO token SELECT randomblob(32), 'x' || ?, 1, hex(zeroblob(100)), 1, 1, 1, 1 "
         "FROM token LIMIT 1", (n,))
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, timeout=120)
     assert done.returncode == -9
-    with DeviceTokenFile(path) as file:
-        assert [kept.digest for kept in file.tokens()] == [digest_of(token)]
+    with Tokens(path) as tokens:
+        assert [kept.digest for kept in tokens.tokens()] == [digest_of(token)]
 
 
-def test_a_file_that_cannot_be_read_is_told_until_it_can_be_again(path, clock):
-    token = issue(path, "d1")
-    states = []
-    table = TokenTable(path, wall=clock, monotonic=clock, on_state=lambda *state: states.append(state))
-    assert states == []
-    path.rename(path.with_suffix(".away"))
-    table.look()
-    assert states[-1][0] == "stale"
-    assert "revoked ones too" in states[-1][1]
-    assert table.device_of(token) == "d1"
-    path.with_suffix(".away").rename(path)
-    with DeviceTokenFile(path) as file:
-        file.revoke("d1", clock())
-    table.look()
-    assert states[-1] == ("ok", "")
-    assert table.device_of(token) is None
-    table.close()
+# --- codes ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_that_is_newer_than_the_used_one_stays(tmp_path):
-    source = random.Random(1)
-    first, second, third = (make_token(source.randbytes) for _ in range(3))
-    with DeviceTokenFile(tmp_path / "tokens.db") as file:
-        for at_s, new in ((1.0, first), (2.0, second), (3.0, third)):
-            file.issue({"d1": new}, at_s, 100.0)
-        # The gateway has noted the second one's use before it saw the third one.
-        file.note_use({second.digest: 4.0}, [("d1", second.digest, 4.0)])
-        assert [token.is_valid(5.0) for token in file.tokens("d1")] == [False, True, True]
+def make(tokens, *, terms=DOOR, expires_s=3600.0, count=1, now_s=T0, seed=1):
+    return Codes(tokens).make(terms, expires_s, count, None, now_s, random.Random(seed).randbytes)
+
+
+def test_a_code_enrolls_so_many_devices_and_the_same_one_again(tokens, path):
+    codes = Codes(tokens)
+    secret = make(tokens, count=2)[0].secret
+    for identifier, first_s in (("SN-1", None), ("SN-1", T0), ("SN-2", None)):
+        assert codes.claim(secret, identifier, T0)[1] == first_s
+    with pytest.raises(EnrollmentRefused, match="was used"):
+        codes.claim(secret, "SN-3", T0)
+    with pytest.raises(UnknownCode):
+        codes.claim("0" * 12, "SN-1", T0)
+    codes.settle(codes.all()[0], "SN-2", None)  # it got no token after all
+    codes.claim(secret, "SN-3", T0)
+    assert secret.encode() not in path.read_bytes()
+
+
+def test_an_expired_and_a_revoked_code_enroll_nobody_not_even_again(tokens):
+    codes = Codes(tokens)
+    code, made = make(tokens, count=3)
+    codes.claim(code.secret, "SN-1", T0 + 3599.9)
+    for identifier in ("SN-1", "SN-2"):
+        with pytest.raises(EnrollmentRefused, match="has expired"):
+            codes.claim(code.secret, identifier, T0 + 3600.0)
+    assert codes.revoke(made.code_id, T0)
+    assert not codes.revoke(made.code_id, T0)
+    with pytest.raises(EnrollmentRefused, match="was taken back"):
+        codes.claim(code.secret, "SN-1", T0)
+
+
+def test_old_codes_go_when_a_new_one_is_made(tokens):
+    make(tokens, expires_s=60.0)
+    make(tokens, expires_s=60.0, now_s=T0 + 8 * 86_400.0, seed=2)
+    assert len(Codes(tokens).all()) == 1
+
+
+@pytest.mark.parametrize(
+    ("terms", "count", "why"),
+    [
+        (Terms(), 1, "product_id, user_id is missing"),
+        (Terms(product_id="p1"), 1, "user_id is missing"),
+        (Terms(device_id="d1", product_id="p1"), 1, "give either"),
+        (Terms(device_id="d1"), 2, "--device-id is for one device"),
+        (Terms(device_id="a\0b"), 1, "device id"),
+    ],
+)
+def test_terms_that_contradict_each_other_make_no_code(tokens, terms, count, why):
+    with pytest.raises(ConfigurationError, match=why):
+        make(tokens, terms=terms, count=count)
+    assert Codes(tokens).all() == []

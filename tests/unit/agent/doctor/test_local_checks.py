@@ -187,13 +187,15 @@ class TestUnits:
         device.boot_with_systemd(device_agent={**GOOD_UNIT, **changes})
         is_bad(device.look(check), verdict, *why)
 
-    def test_the_helper_waits_for_requests_or_is_missing(self, device):
+    def test_a_request_for_a_reboot_is_taken_or_the_unit_is_missing(self, device):
         device.boot_with_systemd(device_agent=GOOD_UNIT)
         device.values["commands"] = {"handlers": {"reboot": {"enabled": False}}}
-        is_skipped(device.look("helper_unit"))
-        is_ok(units.judge_helper({"LoadState": "loaded", "ActiveState": "active"}))
-        is_bad(units.judge_helper({"LoadState": "not-found"}), "warning", "sandbox", "enable --now")
-        is_bad(units.judge_helper({"LoadState": "loaded", "ActiveState": "failed"}), "warning", "sandbox", "reboot")
+        is_skipped(device.look("reboot_unit"))
+        is_ok(units.judge_reboot_unit({"LoadState": "loaded", "ActiveState": "active"}))
+        is_bad(units.judge_reboot_unit({"LoadState": "not-found"}), "warning", "sandbox", "enable --now")
+        is_bad(
+            units.judge_reboot_unit({"LoadState": "loaded", "ActiveState": "failed"}), "warning", "sandbox", "reboot"
+        )
 
 
 class TestRealSystemd:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.built_in.update_agent import UpdateAgent
 from agent.handlers.upkeep import UpkeepRefused
-from agent.helper.exchange import HelperAnswer, write_file
 from agent.release.state import (
     TRYING,
     Trial,
@@ -34,7 +34,7 @@ def root(tmp_path, maker) -> Path:
         "var/lib/device-agent-releases",
     ):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("run/device-agent", "run/device-agent-helper", "var/lib/device-agent/update"):
+    for name in ("run/device-agent", "var/lib/device-agent/update"):
         (tmp_path / name).mkdir(parents=True)
     write_package(tmp_path / "usr/lib/device-agent", maker.program("1.0.0"), "1.0.0")
     (tmp_path / "etc/device-agent/release-keys/maker.pub").write_bytes(maker.public_pem)
@@ -75,17 +75,36 @@ def test_a_download_that_is_refused_rejects_the_command(handler, make_context, c
     assert rejected(handler, make_context()) == "wrong_sha256"
 
 
-def test_a_bad_release_never_reaches_the_helper(handler, root, maker, make_context):
+def test_a_bad_release_never_reaches_root(handler, root, maker, make_context):
     release = maker.release("1.1.0", name="arm", architecture="arm64")
     (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
     assert rejected(handler, make_context(), payload(release)) == "wrong_architecture"
-    assert not (root / "run/device-agent/request.json").exists()
+    assert not (root / "run/device-agent/update").exists()
     assert not (root / "var/lib/device-agent/update/release").exists()
 
 
-def test_accepted_and_never_installed_is_a_failure_that_says_where_to_look(handler, root, maker, make_context):
+class Taken(threading.Event):
+    """An event at whose waits root's unit takes the request."""
+
+    def __init__(self, request: Path) -> None:
+        super().__init__()
+        self.request = request
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.request.unlink(missing_ok=True)
+        return super().wait(timeout)
+
+
+def test_taken_and_never_installed_is_a_failure_that_says_where_to_look(handler, root, maker, make_context):
     release = maker.release("1.1.0")
     (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
-    write_file(root / "run/device-agent-helper/answer.json", HelperAnswer("command-1", "accepted"), 0o644)
     with pytest.raises(HandlerFailed, match=r"no_answer: .*journalctl"):
+        handler.handle(payload(release), make_context(stopping=Taken(root / "run/device-agent/update")))
+
+
+def test_where_no_unit_waits_it_is_rejected_with_what_to_do(handler, root, maker, make_context):
+    release = maker.release("1.1.0")
+    (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
+    with pytest.raises(HandlerRejected, match=r"not_allowed: .* systemctl enable --now device-agent-update.path"):
         handler.handle(payload(release), make_context())
+    assert not (root / "run/device-agent/update").exists()

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agent.errors import ConfigurationError, UnexpectedAnswer
-from gateway.devices.tokens import digest_of
+from gateway.tokens import digest_of
 from simulator.fleet.target.gateway_tokens import CONFIG_NAME, issue_gateway_tokens
 
 URL = "http://127.0.0.1:1"

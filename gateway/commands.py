@@ -1,0 +1,464 @@
+"""Open commands in memory: what the service lists, and what its stream of events brings.
+
+The service is asked about devices that are there, and about no others: one that hands each command out once keeps it
+until its device comes. Nothing here is the truth: it is read anew after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from httpx_sse import ServerSentEvent
+from pydantic_core import from_json
+
+from agent.core.listed import FINAL_STATUSES, listed_state
+from agent.errors import InvalidMessage, NotFound, RateLimited, Refused, ServiceError
+from agent.runtime.failure_log import FailureLog
+from agent.wire.base import JsonObject
+from agent.wire.command_lists import CommandList
+from agent.wire.command_states import OPEN, CommandStatus
+from agent.wire.commands import CommandRecord
+from agent.wire.dialect import CommandLists
+from agent.wire.extensions import COMMAND_EVENTS, COMMAND_STATUS
+from agent.wire.times import parse_time, to_rfc3339
+from gateway.quota import Kind
+from gateway.service import Service, Unavailable
+from gateway.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+
+OPEN_MAX: Final = 1_000
+"""Open commands of one device, the newest; a server that lists everything for ever may have any number."""
+THERE_S: Final = 90.0
+"""A device that asked over HTTP counts as there for so long."""
+_ENDED_MAX: Final = 1_000
+_SLOWEST: Final = 12  # times poll_s, for a device without news
+_READERS: Final = 8
+_STREAM_RETRY_S: Final = 1.0
+_STREAM_RETRY_MAX_S: Final = 30.0
+_NO_STREAM_LOOK_S: Final = 5.0
+_UNREADABLE: Final = "unreadable"
+_AHEAD_S: Final = 10.0
+_EVER: Final = "1970-01-01T00:00:00.000Z"
+
+
+@dataclass(slots=True)
+class _Device:
+    """What is known of one device's commands.
+
+    Attributes:
+        open: id -> record, oldest first.
+        ended: commands whose result was taken.
+        there_until_s: monotonic; infinite while the device is connected to the broker.
+        due_s: when to ask about it again, monotonic.
+    """
+
+    open: dict[str, JsonObject] = field(default_factory=dict)
+    ended: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    etag: str | None = None
+    read_s: float = -math.inf
+    is_unknown: bool = False
+    there_until_s: float = -math.inf
+    watchers: set[asyncio.Event] = field(default_factory=set)
+    due_s: float = math.inf
+    interval_s: float = 0.0
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCommands:
+    """The commands of one device that wait for a final result.
+
+    Attributes:
+        records: in the service's shape, oldest first; none that has expired.
+        tag: changes with the records.
+    """
+
+    records: tuple[JsonObject, ...]
+    tag: str
+
+
+class Commands:
+    """The open commands of all devices, for one event loop.
+
+    Args:
+        service: is asked.
+        tokens: which devices are served, and which of them are new.
+        poll_s: how often to ask about a device without a stream, seconds.
+        reconcile_s: how often with one, seconds.
+        on_change: called with a device's id when its open commands have changed.
+        repeat_after_s: how soon the same complaint may be logged again, seconds.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        tokens: Tokens,
+        poll_s: float,
+        reconcile_s: float,
+        *,
+        on_change: Callable[[str], object] = lambda _device_id: None,
+        repeat_after_s: float = 300.0,
+    ) -> None:
+        self._service = service
+        self._tokens = tokens
+        self._poll_s = poll_s
+        self._reconcile_s = reconcile_s
+        self.on_change = on_change
+        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._devices: dict[str, _Device] = {}
+        self._due: list[tuple[float, str]] = []
+        self._earlier = asyncio.Event()
+        self._last_id = ""
+        self.is_streaming = False
+
+    # --- for the fronts -----------------------------------------------------------------------------------------------
+
+    async def open(self, device_id: str) -> OpenCommands:
+        """The device's open commands; the service is asked when what is known is too old.
+
+        Raises:
+            NotFound: the service does not know the device.
+            ServiceError: it could not be asked, and nothing is known.
+        """
+        device = self._device(device_id)
+        if time.monotonic() - device.read_s >= self._fresh_s(device):
+            try:
+                await self._read(device_id, device, Kind.COMMANDS)
+            except NotFound:
+                raise
+            except ServiceError:
+                if device.read_s == -math.inf:
+                    raise
+        if device.is_unknown:
+            raise NotFound(404, "device_not_found", "the service does not know this device")
+        return self.known(device_id)
+
+    def known(self, device_id: str) -> OpenCommands:
+        """The device's open commands as far as they are known."""
+        device = self._devices.get(device_id)
+        now_s = self._service.now()
+        records = tuple(each for each in device.open.values() if not _has_expired(each, now_s)) if device else ()
+        text = "\n".join(f"{each['id']} {each['status']}" for each in records)
+        return OpenCommands(records, hashlib.blake2b(text.encode(), digest_size=12).hexdigest())
+
+    @contextmanager
+    def watch(self, device_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set when the device's open commands change; the device is there meanwhile."""
+        changed = asyncio.Event()
+        device = self._device(device_id)
+        device.watchers.add(changed)
+        self.came(device_id, THERE_S)
+        try:
+            yield changed
+        finally:
+            device.watchers.discard(changed)
+            device.there_until_s = max(device.there_until_s, time.monotonic() + THERE_S)
+
+    def came(self, device_id: str, for_s: float = math.inf, *, soon: bool = False) -> None:
+        """The device is there, for so long or until it leaves."""
+        device = self._device(device_id)
+        now_s = time.monotonic()
+        was_away = device.there_until_s <= now_s
+        device.there_until_s = max(device.there_until_s, now_s + for_s)
+        if was_away or soon:
+            device.interval_s = self._poll_s
+            self._schedule(device_id, device, now_s if soon else now_s + min(self._fresh_s(device), self._poll_s))
+
+    def left(self, device_id: str) -> None:
+        """The device is not connected to the broker any more."""
+        device = self._devices.get(device_id)
+        if device is not None:
+            device.there_until_s = time.monotonic() + (THERE_S if device.watchers else 0.0)
+
+    def concluded(self, device_id: str, command_id: str) -> None:
+        """The service has the final result of this command."""
+        device = self._device(device_id)
+        device.ended[command_id] = None
+        if len(device.ended) > _ENDED_MAX:
+            device.ended.popitem(last=False)
+        if device.open.pop(command_id, None) is not None:
+            self._changed(device_id, device)
+
+    def has_concluded(self, device_id: str, command_id: str) -> bool:
+        """Whether the command's final result went through this gateway."""
+        device = self._devices.get(device_id)
+        return device is not None and command_id in device.ended
+
+    async def listed(self, device_id: str, status: str | None) -> list[JsonObject]:
+        """All commands that the service lists, or those of one state, newest first."""
+        asked = status if self._service.offers(COMMAND_STATUS) else None
+        found = await self._service.commands(device_id, status=asked)
+        records = self._records(device_id, found.records)
+        return [each for each in reversed(records) if status is None or each["status"] == status]
+
+    async def canceled(self, device_id: str, command_ids: Collection[str]) -> list[JsonObject]:
+        """The records of those of these commands that the service has canceled."""
+        if not self._service.offers(COMMAND_STATUS):
+            return []
+        try:
+            found = await self.listed(device_id, CommandStatus.CANCELED)
+        except (Refused, NotFound):
+            return []  # a service that lists no states gives no reason either
+        return [each for each in found if each["id"] in command_ids]
+
+    def busy_devices(self) -> list[str]:
+        """The devices that have open commands."""
+        return [device_id for device_id, device in self._devices.items() if device.open]
+
+    def forget_unserved(self) -> None:
+        """Drop what is known of devices that have no token any more, and of those that have long been away."""
+        now_s = time.monotonic()
+        for device_id, device in list(self._devices.items()):
+            is_away = device.there_until_s < now_s - self._reconcile_s and not device.open and not device.ended
+            if not device.watchers and (is_away or not self._tokens.serves(device_id)):
+                del self._devices[device_id]
+
+    def figures(self) -> dict[str, int]:
+        """Numbers for the metrics."""
+        now_s = time.monotonic()
+        return {
+            "devices_there": sum(each.there_until_s > now_s for each in list(self._devices.values())),
+            "open_commands": sum(len(each.open) for each in list(self._devices.values())),
+            "held_polls": sum(len(each.watchers) for each in list(self._devices.values())),
+        }
+
+    # --- the service's lists ------------------------------------------------------------------------------------------
+
+    async def poll(self) -> None:
+        """Ask about each device that is there when its turn comes, the longest due first; for a task of its own."""
+        slots = asyncio.Semaphore(_READERS)
+        tasks: set[asyncio.Task[None]] = set()
+        while True:
+            self._earlier.clear()
+            wait_s = self._due[0][0] - time.monotonic() if self._due else math.inf
+            if wait_s > 0:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._earlier.wait(), None if wait_s == math.inf else wait_s)
+                continue
+            due_s, device_id = heapq.heappop(self._due)
+            device = self._devices.get(device_id)
+            if device is None or device.due_s != due_s:
+                continue  # it has another turn by now
+            device.due_s = math.inf
+            if device.there_until_s <= time.monotonic() or not self._tokens.serves(device_id):
+                continue
+            kind = Kind.COMMANDS if device.read_s == -math.inf else Kind.POLLS
+            wait_s = self._service.quota.wait_s(kind)
+            if wait_s > 0:
+                self._schedule(device_id, device, due_s)
+                await asyncio.sleep(min(wait_s, 5.0))
+                continue
+            await slots.acquire()
+            task = asyncio.ensure_future(self._look(device_id, device, kind))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            task.add_done_callback(lambda _done: slots.release())
+
+    async def _look(self, device_id: str, device: _Device, kind: Kind) -> None:
+        wait_s = 0.0
+        try:
+            is_news = await self._read(device_id, device, kind)
+            device.interval_s = self._poll_s if is_news else min(2 * device.interval_s, _SLOWEST * self._poll_s)
+        except (RateLimited, Unavailable) as error:
+            wait_s = error.retry_after_s or 0.0
+        except NotFound as error:
+            text = (
+                f"commands=unknown_device the service does not know {device_id[:80]} ({error}): register it, or take "
+                "its token back; if this is said of every device, check service.base_url"
+            )
+            self._failure_log.report("unknown_device", text)
+        except ServiceError as error:
+            self._failure_log.report("failed", f"commands=failed {error}")
+        until_s = time.monotonic() + max(wait_s, self._reconcile_s if self.is_streaming else device.interval_s)
+        self._schedule(device_id, device, until_s)
+
+    async def _read(self, device_id: str, device: _Device, kind: Kind) -> bool:
+        """Read the device's list; whether it brought a new command."""
+        asked_s = time.monotonic()
+        async with device.reading:
+            if device.read_s >= asked_s:
+                return False  # another one has read it meanwhile
+            has_states = self._service.offers(COMMAND_STATUS)
+            began_s = self._service.now()
+            try:
+                found = await self._service.commands(
+                    device_id, status=OPEN if has_states else None, etag=device.etag, kind=kind
+                )
+            except NotFound:
+                device.is_unknown = True
+                raise
+            device.is_unknown = False
+            is_first, device.read_s = device.read_s == -math.inf, time.monotonic()
+            if found.unchanged:
+                return False
+            return self._take(device_id, device, found, to_rfc3339(began_s), is_first=is_first)
+
+    def _take(self, device_id: str, device: _Device, found: CommandList, at: str, *, is_first: bool) -> bool:
+        for sentence in (*found.malformed, *found.notes.values()):
+            self._failure_log.report("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
+        lists = self._service.dialect.command_lists
+        is_truth = lists is CommandLists.OPEN or (lists is None and self._service.offers(COMMAND_STATUS))
+        # Of a list that may hold everything nobody knows how long a command has been on it when it is read first.
+        holds_history = not is_truth and lists is not CommandLists.ONCE
+        is_history = is_first and holds_history and self._tokens.is_new(device_id)
+        listed = {each["id"]: each for each in self._records(device_id, found.records)}
+        now_open = {} if is_truth and found.incomplete is None and not found.omitted else dict(device.open)
+        for command_id, record in listed.items():
+            if record["status"] in FINAL_STATUSES or command_id in device.ended:
+                now_open.pop(command_id, None)
+            else:
+                known = device.open.get(command_id)
+                seen = _EVER if is_history and not self._is_dated(record) else at
+                now_open[command_id] = {**record, "listed_at": seen if known is None else known["listed_at"]}
+        while len(now_open) > OPEN_MAX:
+            text = f"commands=too_many device={device_id[:80]} only the newest {OPEN_MAX} of its open commands count"
+            self._failure_log.report("too_many", text)
+            del now_open[next(iter(now_open))]
+        device.etag = None if found.incomplete or found.omitted else found.etag
+        return self._replace(device_id, device, now_open)
+
+    def _is_dated(self, record: JsonObject) -> bool:
+        """A command's time says how old it is; not one that is later than the service's own clock."""
+        created_at = record["created_at"]
+        return created_at not in {None, _UNREADABLE} and parse_time(created_at) <= self._service.now() + _AHEAD_S
+
+    def _replace(self, device_id: str, device: _Device, now_open: dict[str, JsonObject]) -> bool:
+        is_news = bool(now_open.keys() - device.open.keys())
+        is_change = is_news or device.open.keys() != now_open.keys()
+        device.open = now_open
+        if is_change:
+            self._changed(device_id, device)
+        return is_news
+
+    def _records(self, device_id: str, records: Iterable[CommandRecord]) -> list[JsonObject]:
+        """Records as devices get them: in our service's shape, whatever server they came from; oldest first."""
+        has_states = self._service.offers(COMMAND_STATUS)
+        only_open = self._service.dialect.command_lists is CommandLists.OPEN
+        found = []
+        for record in sorted(records, key=lambda each: each.created_at or 0.0):
+            if record.device_id is not None and record.device_id != device_id:
+                self._failure_log.report("foreign", "commands=malformed a command of another device is in a list")
+                continue
+            members: JsonObject = {
+                "id": record.stable_id(),
+                "device_id": device_id,
+                "command_payload": record.command_payload,
+                "status": listed_state(record.status, has_states=has_states, only_open=only_open),
+                "status_reason": record.status_reason,
+                "result": record.result,
+            }
+            for name in ("created_at", "delivered_at", "completed_at", "expires_at"):
+                at = getattr(record, name)
+                members[name] = None if at is None else to_rfc3339(at)
+            # Not None: a device would run a command without an expiry at any time.
+            members |= dict.fromkeys(record.unreadable_times, _UNREADABLE)
+            found.append(members)
+        return found
+
+    # --- the service's stream -----------------------------------------------------------------------------------------
+
+    async def stream(self) -> None:
+        """Hold the service's stream of commands, where it has one; for a task of its own."""
+        wait_s = _STREAM_RETRY_S
+        while True:
+            if COMMAND_EVENTS not in (self._service.offered or ()):
+                await asyncio.sleep(_NO_STREAM_LOOK_S)
+                continue
+            began_s = time.monotonic()
+            try:
+                await self._hold()
+                text = "it ended"
+            except Refused as error:
+                # The place is not known any more, as after a reset of the service.
+                self._last_id, text = "", str(error)
+            except (RateLimited, Unavailable) as error:
+                wait_s, text = max(wait_s, error.retry_after_s or 0.0), str(error)
+            except ServiceError as error:
+                text = str(error)
+            self.is_streaming = False
+            wait_s = _STREAM_RETRY_S if time.monotonic() - began_s > 60 else min(2 * wait_s, _STREAM_RETRY_MAX_S)
+            self._failure_log.report("stream", f"events=off commands are polled meanwhile: {text}", level=logging.INFO)
+            self._all_are_due()
+            await asyncio.sleep(wait_s)
+
+    async def _hold(self) -> None:
+        async with self._service.command_events(self._last_id) as events:
+            self.is_streaming = True
+            _log.info("events=connected commands come as they are sent")
+            if not self._last_id:
+                self._all_are_due()  # what was sent before it stood is listed
+            async for event in events:
+                self._last_id = event.id or self._last_id
+                if event.event == "command":
+                    self._pushed(event)
+
+    def _pushed(self, event: ServerSentEvent) -> None:
+        try:
+            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self._service.dialect.reading)
+        except (ValueError, InvalidMessage) as error:
+            self._failure_log.report("event", f"events=malformed an event is no command and is skipped: {error}")
+            return
+        device_id = record.device_id
+        if device_id is None or not self._tokens.serves(device_id):
+            return
+        device = self._device(device_id)
+        for members in self._records(device_id, [record]):
+            command_id = members["id"]
+            if members["status"] in FINAL_STATUSES or command_id in device.ended or len(device.open) >= OPEN_MAX:
+                continue
+            if command_id not in device.open:
+                device.open[command_id] = {**members, "listed_at": to_rfc3339(self._service.now())}
+                self._changed(device_id, device)
+        device.etag = None
+        if device.there_until_s > time.monotonic():
+            # The list marks the command as delivered at the service, and shows whether it is still open.
+            self._schedule(device_id, device, time.monotonic() + 1.0)
+
+    def _all_are_due(self) -> None:
+        now_s = time.monotonic()
+        for device_id, device in self._devices.items():
+            device.read_s = min(device.read_s, now_s - self._poll_s)
+            if device.there_until_s > now_s:
+                self._schedule(device_id, device, now_s)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _device(self, device_id: str) -> _Device:
+        return self._devices.setdefault(device_id, _Device(interval_s=self._poll_s))
+
+    def _fresh_s(self, device: _Device) -> float:
+        """For how long what was read counts."""
+        return self._reconcile_s if self.is_streaming else max(self._poll_s, device.interval_s)
+
+    def _schedule(self, device_id: str, device: _Device, due_s: float) -> None:
+        if due_s < device.due_s:
+            device.due_s = due_s
+            heapq.heappush(self._due, (due_s, device_id))
+            self._earlier.set()
+
+    def _changed(self, device_id: str, device: _Device) -> None:
+        for event in device.watchers:
+            event.set()
+        self.on_change(device_id)
+
+
+def seconds_left(record: JsonObject, now_s: float) -> float | None:
+    """Seconds to a command's end; None when it has none, or one that cannot be read, which its device refuses."""
+    expires_at = record.get("expires_at")
+    return None if expires_at in {None, _UNREADABLE} else parse_time(expires_at) - now_s
+
+
+def _has_expired(record: JsonObject, now_s: float) -> bool:
+    left_s = seconds_left(record, now_s)
+    return left_s is not None and left_s <= 0

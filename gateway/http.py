@@ -1,0 +1,699 @@
+"""The HTTP front: the device paths of the specification. It passes on, and answers when the service has answered.
+
+Order of checks, as on the service: who is it, how much may it ask, which path, what is in it. A token opens the paths
+of its own device; for any other id the answer is the one for an id that does not exist, so that it reveals none.
+Nothing of a body is read before the token is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import math
+import resource
+import socket
+import sqlite3
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import uvicorn
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.errors import ConfigurationError, ErrorAnswer, InvalidMessage, NotFound, RateLimited, Refused, ServiceError
+from agent.runtime.failure_log import FailureLog
+from agent.wire import extensions
+from agent.wire.address import authority
+from agent.wire.base import describe_faults, list_faults
+from agent.wire.command_states import OPEN, CommandStatus
+from agent.wire.commands import CommandResult
+from agent.wire.enrollment import EnrollmentRequest
+from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER, InstanceWatch
+from agent.wire.json_text import parse_json
+from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
+from agent.wire.sensor_data import PostSensorData
+from agent.wire.times import to_rfc3339
+from gateway.codes import STORAGE_FAULTS, DeviceHasToken, Enroller, EnrollmentRefused, UnknownCode
+from gateway.commands import Commands
+from gateway.config import HttpConfig
+from gateway.readings import Reading, Rejection, Uplink
+from gateway.service import Service, Unavailable
+from gateway.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+
+Model = TypeVar("Model", bound=BaseModel)
+
+BODY_S: Final = 30.0
+"""How long the body of a request may take."""
+ENROLL_BYTES: Final = 4_096
+ENROLL_S: Final = 5.0
+"""The same for ``/enroll``, which strangers may call."""
+AT_ONCE: Final = 8
+"""Requests of one device that may be under way: one poll and some more."""
+ENROLL_TRIES: Final = 30
+"""Tries in a minute with one code, and tries with unknown codes from one address."""
+_SWEEP_S: Final = 0.5
+_KEY_CHARACTERS: Final = 255
+_FAULTS_SHOWN: Final = 5
+_BACKLOG: Final = 2048
+_KEEP_ALIVE_S: Final = 75
+_DRAIN_S: Final = 3
+_FILES_KEPT: Final = 256  # file descriptors that are not for devices
+_OWN: Final = frozenset({extensions.LONG_POLL, extensions.COMMAND_RESULTS, extensions.COMMAND_STATUS})
+_OF_THE_SERVICE: Final = frozenset({extensions.BATCH_SENSOR_DATA, extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT})
+
+
+class Fault(HTTPException):
+    """A request that is not carried out.
+
+    Args:
+        status: of the answer.
+        error: the stable word in snake_case in the body; also what the front counts it under.
+        message: a person's sentence.
+        details: (field, issue) of each fault of a body or a query.
+        headers: of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        message: str,
+        details: list[tuple[str, str]] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.error = error
+        self.details = details or []
+
+    def answer(self) -> Response:
+        """The error body (specification, "Error body")."""
+        body: dict[str, Any] = {"error": self.error, "message": self.detail}
+        if self.details:
+            body["details"] = [{"field": field, "issue": issue} for field, issue in self.details]
+        return JSONResponse(body, self.status_code, self.headers)
+
+
+def _invalid(*details: tuple[str, str]) -> Fault:
+    message = "; ".join(f"{field}: {issue}" for field, issue in details[:_FAULTS_SHOWN])
+    if len(details) > _FAULTS_SHOWN:
+        message += f"; and {len(details) - _FAULTS_SHOWN} more"
+    return Fault(400, "validation_error", message, list(details[:50]))
+
+
+def _later(status: int, error: str, message: str, retry_after_s: float | None) -> Fault:
+    return Fault(status, error, message, headers={"Retry-After": str(max(1, math.ceil(retry_after_s or 5.0)))})
+
+
+def _fault_of(error: Exception) -> Fault:
+    """What a device is answered when its request could not be passed on."""
+    match error:
+        case RateLimited():
+            text = "The quota of the gateway's key is used up; wait as Retry-After says."
+            return _later(429, "rate_limit_exceeded", text, error.retry_after_s)
+        case Unavailable():
+            return _later(503, "service_unavailable", f"The service cannot take this now: {error}", error.retry_after_s)
+        case NotFound() | Refused():
+            return Fault(error.status, error.error or "refused", error.message or str(error))
+        case ErrorAnswer() if error.status == 409:
+            return _later(409, error.error, error.message, error.retry_after_s or 1.0)
+        case ServiceError():
+            return _later(503, "service_unavailable", f"The service failed on this: {error}", None)
+        case sqlite3.Error():
+            return _later(503, "storage_unavailable", f"The gateway's file of tokens cannot be read: {error}", None)
+    _log.error("http=failed a fault of the program: report this as a bug", exc_info=error)
+    return Fault(500, "internal_error", "The gateway failed on this request; its log says why.")
+
+
+class RateLimit:
+    """Requests by key: so many in a minute, in an even flow after a burst, and so many at once.
+
+    Args:
+        per_minute: 0 counts nothing.
+        at_once: under way at the same time.
+        monotonic: seconds on the monotonic clock.
+    """
+
+    def __init__(self, per_minute: int, at_once: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute = per_minute
+        self._at_once = at_once
+        self._monotonic = monotonic
+        self._until_s: dict[str, float] = {}  # when the key's bucket is full again
+        self._under_way: Counter[str] = Counter()
+
+    def begin(self, key: str) -> float:
+        """Seconds until the key may ask again; with 0 the request is counted, and :meth:`end` follows."""
+        now_s = self._monotonic()
+        if self._under_way[key] >= self._at_once:
+            return 1.0
+        if self._per_minute:
+            until_s = max(now_s, self._until_s.get(key, 0.0)) + 60.0 / self._per_minute
+            if until_s - now_s > 60.0:
+                return until_s - now_s - 60.0
+            self._until_s[key] = until_s
+            if len(self._until_s) > 10_000:
+                self._until_s = {each: at_s for each, at_s in self._until_s.items() if at_s > now_s}
+        self._under_way[key] += 1
+        return 0.0
+
+    def end(self, key: str) -> None:
+        """A request that was counted has ended."""
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+
+
+class HttpApp:
+    """The ASGI application.
+
+    Args:
+        config: the section ``http``.
+        service: what the gateway's answers say of it.
+        uplink: takes readings and results.
+        commands: has the open commands.
+        tokens: says whose token it is.
+        enroller: takes devices with a code.
+        repeat_after_s: how soon the same complaint may be logged again, seconds.
+
+    Attributes:
+        counts: what happened, by name.
+    """
+
+    def __init__(
+        self,
+        config: HttpConfig,
+        service: Service,
+        uplink: Uplink,
+        commands: Commands,
+        tokens: Tokens,
+        enroller: Enroller,
+        repeat_after_s: float = 300.0,
+    ) -> None:
+        self._service = service
+        self._uplink = uplink
+        self._commands = commands
+        self._tokens = tokens
+        self._enroller = enroller
+        self._rate = RateLimit(config.requests_per_minute, AT_ONCE)
+        self._tries = RateLimit(ENROLL_TRIES, AT_ONCE)
+        self._instances = InstanceWatch()
+        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._held: dict[asyncio.Event, str] = {}
+        self._is_closing = False
+        self.counts: Counter[str] = Counter()
+        self._app = Starlette(
+            routes=[
+                Route("/.well-known/device-service", self._discover),
+                Route("/enroll", self._enroll, methods=["POST"]),
+                Route("/sensor-data", self._post_sensor_data, methods=["POST"]),
+                Route("/devices/{device_id}/commands", self._list_commands),
+                Route("/devices/{device_id}/commands/{command_id:path}/result", self._report_result, methods=["POST"]),
+            ],
+            exception_handlers={HTTPException: self._answer_fault, Exception: self._answer_fault},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request: who is it, how much may it ask; Starlette's router has the rest."""
+        self.counts["requests"] += 1
+        device_id = ""
+        try:
+            if scope["path"] not in {"/.well-known/device-service", "/enroll"}:
+                device_id = self._authenticate(Headers(scope=scope))
+                wait_s = self._rate.begin(device_id)
+                if wait_s:
+                    device_id = ""
+                    text = "This device asks more often than the gateway lets it; wait as Retry-After says."
+                    raise _later(429, "rate_limit_exceeded", text, wait_s)
+                scope["device_id"] = device_id
+            with contextlib.suppress(Exception):  # answered and logged by then
+                await self._app(scope, receive, self._finished(scope, send))
+        except (Fault, sqlite3.Error) as error:
+            response = await self._answer_fault(Request(scope), error)
+            response.headers["Connection"] = "close"  # nothing of its body was read
+            await response(scope, receive, self._finished(scope, send))
+        finally:
+            if device_id:
+                self._rate.end(device_id)
+
+    def release(self) -> None:
+        """The front ends: held polls are answered now."""
+        self._is_closing = True
+        for event in self._held:
+            event.set()
+
+    async def sweep(self) -> None:
+        """End the polls of tokens that are revoked meanwhile; for a task of its own."""
+        version = -1
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            with contextlib.suppress(sqlite3.Error):  # said by whoever needs the file
+                now = self._tokens.changed()
+                if now != version:
+                    version = now
+                    for event, token in self._held.items():
+                        if self._tokens.device_of(token) is None:
+                            event.set()
+
+    # --- who is it ----------------------------------------------------------------------------------------------------
+
+    def _authenticate(self, headers: Headers) -> str:
+        challenge = {"WWW-Authenticate": 'Bearer realm="device-gateway"'}
+        token = _bearer(headers)
+        if not token:
+            text = "Send Authorization: Bearer with the device token that device-gateway devices add gave out."
+            if "x-secret-key" in headers:
+                text = f"The gateway takes no key pair, and a device should have none. {text}"
+            raise Fault(401, "missing_token", text, headers=challenge)
+        device_id = self._tokens.device_of(token)
+        if device_id is None:
+            challenge["WWW-Authenticate"] += ', error="invalid_token"'
+            text = "This device token is unknown, revoked or over; ask for a new one."
+            raise Fault(401, "invalid_token", text, headers=challenge)
+        return device_id
+
+    def _check_own(self, request: Request, device_id: str) -> None:
+        own = request.scope["device_id"]
+        if device_id != own:
+            self.counts["foreign_device"] += 1
+            text = f"http=foreign device {own} used its token for device {device_id[:80]!r}: refused"
+            self._failure_log.report(f"foreign {own}", text)
+            raise Fault(404, "device_not_found", f"There is no device {device_id[:80]!r} for this device token.")
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    async def _list_commands(self, request: Request) -> Response:
+        device_id = request.path_params["device_id"]
+        self._check_own(request, device_id)
+        query = _query(request, {"status", "wait"})
+        status, wait_s = query.get("status"), _wait_s(query.get("wait"))
+        if status is not None and status != OPEN and status not in list(CommandStatus):
+            raise _invalid(("status", f"must be open or one of: {', '.join(CommandStatus)}"))
+        conflict = self._instances.saw(device_id, request.headers.get(INSTANCE_HEADER), time.monotonic())
+        headers = {} if conflict is None else {CONFLICT_HEADER: conflict}
+        try:
+            if status != OPEN:
+                records = await self._commands.listed(device_id, status)
+                return JSONResponse({"data": records, "next_cursor": None, "has_more": False}, headers=headers)
+            return await self._hold_open(request, device_id, wait_s, headers)
+        except (ServiceError, InvalidMessage) as error:
+            raise _fault_of(error) from None
+
+    async def _hold_open(self, request: Request, device_id: str, wait_s: float, headers: dict[str, str]) -> Response:
+        given = request.headers.get("if-none-match", "")
+        known = {tag.strip().removeprefix("W/") for tag in given.split(",")}
+        until_s = time.monotonic() + wait_s
+        with self._commands.watch(device_id) as changed:
+            self._held[changed] = _bearer(request.headers)
+            try:
+                now_open = await self._commands.open(device_id)
+                while f'"{now_open.tag}"' in known:
+                    left_s = until_s - time.monotonic()
+                    if left_s <= 0 or self._is_closing:
+                        return Response(status_code=304, headers={**headers, "ETag": f'"{now_open.tag}"'})
+                    if not await _wait(changed, request, left_s):
+                        raise ClientDisconnect
+                    changed.clear()
+                    self._authenticate(request.headers)  # it may have been revoked meanwhile
+                    now_open = self._commands.known(device_id)
+            finally:
+                del self._held[changed]
+        page = {"data": now_open.records, "next_cursor": None, "has_more": False}
+        return JSONResponse(page, headers={**headers, "ETag": f'"{now_open.tag}"'})
+
+    async def _report_result(self, request: Request) -> Response:
+        device_id, command_id = request.path_params["device_id"], request.path_params["command_id"]
+        self._check_own(request, device_id)
+        _query(request, set())
+        result = _model(CommandResult, await self._json(request))
+        try:
+            rejection = await self._uplink.send_result(device_id, command_id, result)
+        except ServiceError as error:
+            raise _fault_of(error) from None
+        if rejection is not None:
+            raise _refusal(rejection)
+        if result.status != "in_progress":
+            self._commands.concluded(device_id, command_id)
+        return JSONResponse({"id": command_id, "device_id": device_id, **result.to_wire()})
+
+    # --- readings -----------------------------------------------------------------------------------------------------
+
+    async def _post_sensor_data(self, request: Request) -> Response:
+        _query(request, set())
+        key = request.headers.get("idempotency-key")
+        if key is not None and not (key.isascii() and key.isprintable() and 0 < len(key) <= _KEY_CHARACTERS):
+            raise _invalid(("Idempotency-Key", f"must be 1 to {_KEY_CHARACTERS} visible ASCII characters"))
+        value = await self._json(request)
+        try:
+            if isinstance(value, list):
+                return await self._post_array(request, value, key)
+            message = _model(PostSensorData, value)
+            self._check_own(request, message.device_id)
+            reading = Reading(message.sensor_data, message.recorded_at)
+            rejection = await self._uplink.send_one(message.device_id, reading, key)
+        except ServiceError as error:
+            raise _fault_of(error) from None
+        if rejection is not None:
+            raise _refusal(rejection)
+        at = to_rfc3339(self._service.now())
+        return JSONResponse({**message.to_wire(), "recorded_at": message.recorded_at or at, "received_at": at}, 201)
+
+    async def _post_array(self, request: Request, values: list[Any], key: str | None) -> Response:
+        """Each reading by itself: one that is refused hides none of the others."""
+        if not 0 < len(values) <= BATCH_MAX:
+            raise _invalid(("body", f"an array must hold 1 to {BATCH_MAX} readings; this one holds {len(values)}"))
+        good: dict[int, Reading] = {}
+        errors: list[dict[str, Any]] = []
+        for index, value in enumerate(values):
+            try:
+                message = PostSensorData.model_validate(value)
+                self._check_own(request, message.device_id)
+            except ValidationError as error:
+                errors.append({"index": index, "error": "validation_error", "message": describe_faults(error)})
+            except Fault as fault:
+                errors.append({"index": index, "error": fault.error, "message": fault.detail})
+            else:
+                good[index] = Reading(message.sensor_data, message.recorded_at)
+        if good:
+            refused = await self._uplink.send_array(request.scope["device_id"], list(good.values()), key)
+            places = list(good)
+            errors += [{"index": places[at], "error": why.error, "message": why.message} for at, why in refused.items()]
+        errors.sort(key=lambda each: int(each["index"]))
+        return JSONResponse({"accepted": len(values) - len(errors), "errors": errors})
+
+    # --- without a token ----------------------------------------------------------------------------------------------
+
+    async def _discover(self, request: Request) -> Response:
+        del request
+        if self._service.offered is None:
+            raise _later(503, "service_unavailable", "The gateway does not know yet what the service offers.", 2.0)
+        return JSONResponse({"extensions": sorted(_OWN | (_OF_THE_SERVICE & self._service.offered))})
+
+    async def _enroll(self, request: Request) -> Response:
+        asked = _model(EnrollmentRequest, await self._json(request, ENROLL_BYTES, ENROLL_S))
+        address = request.client.host if request.client else "an unknown address"
+        code = self._enroller.codes.find(asked.secret.reveal())
+        # Who has a code is not held up by strangers behind the same proxy or router.
+        key = f"from {address}" if code is None else code.code_id
+        wait_s = self._tries.begin(key)
+        if wait_s:
+            raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
+        try:
+            given = await self._enroller.enroll(asked)
+        except (EnrollmentRefused, DeviceHasToken) as error:
+            self.counts["enroll_refused"] += 1
+            what = "unknown" if isinstance(error, UnknownCode) else "known"
+            self._failure_log.report(f"enroll {what} {address}", f"enroll=refused from {address}: {error}")
+            if isinstance(error, DeviceHasToken):
+                raise Fault(409, "device_has_token", f"{error}.") from None
+            raise Fault(403, "enrollment_refused", f"{error}.") from None
+        except ServiceError as error:
+            _log.warning("enroll=failed from %s: the service: %s", address, error)
+            fault = _fault_of(error)
+            fault.detail = f"The service did not register the device ({error}); the code is as good as before."
+            if "Retry-After" not in (fault.headers or {}):
+                fault = _later(503, "service_unavailable", fault.detail, None)
+            raise fault from None
+        except STORAGE_FAULTS as error:
+            _log.error("enroll=failed from %s: %s", address, error)
+            text = "The gateway could not store this; its log says why. The code is as good as before."
+            raise _later(503, "storage_unavailable", text, None) from None
+        finally:
+            self._tries.end(key)
+        _log.info("enroll=done device=%s identifier=%r from %s", given.device_id, asked.device_identifier, address)
+        return JSONResponse({**given.model_dump(exclude={"token"}), "token": given.token.reveal()}, 201)
+
+    # --- bodies and faults --------------------------------------------------------------------------------------------
+
+    async def _json(self, request: Request, max_bytes: int = BODY_BYTES, within_s: float = BODY_S) -> Any:
+        kind, _, parameters = request.headers.get("content-type", "application/json").partition(";")
+        charset = parameters.lower().partition("charset=")[2].strip(' "')
+        if kind.strip().lower() != "application/json" or charset not in {"", "utf-8", "utf8"}:
+            raise Fault(415, "unsupported_media_type", "The body must be JSON: send Content-Type: application/json.")
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Fault(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
+        close = {"Connection": "close"}  # the rest of the body is not read
+        raw = bytearray()
+        try:
+            async with asyncio.timeout(within_s):
+                async for part in request.stream():
+                    raw += part
+                    if len(raw) > max_bytes:
+                        text = f"The body is larger than the limit of {max_bytes} bytes."
+                        raise Fault(413, "payload_too_large", text, headers=close)
+        except TimeoutError:
+            raise Fault(408, "request_timeout", "The body did not come in time.", headers=close) from None
+        try:
+            return parse_json(bytes(raw), max_bytes=max_bytes)
+        except InvalidMessage as error:
+            raise _invalid(("body", str(error) if raw else "the body is empty; it must be JSON")) from None
+
+    def _finished(self, scope: Scope, send: Send) -> Send:
+        """Adds the caller's request id, and the service's time, which commands are dated by."""
+        value = Headers(scope=scope).get("x-request-id", "")
+        is_good = 0 < len(value) <= 128 and value.isascii() and value.isprintable()
+
+        async def finished(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(b"date", formatdate(self._service.now(), usegmt=True).encode())]
+                own += [(b"x-request-id", value.encode())] if is_good else []
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        return finished
+
+    async def _answer_fault(self, request: Request, error: Exception) -> Response:
+        """The error body; one line in the log for each kind of fault and device, not one for each request."""
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=499)  # nobody reads it
+        if isinstance(error, Fault):
+            fault = error
+        elif isinstance(error, HTTPException) and error.status_code == 404:
+            fault = Fault(404, "not_found", "The gateway has no such path: it serves the paths of devices only.")
+        elif isinstance(error, HTTPException):
+            headers = dict(error.headers or {})
+            text = f"This path has: {headers.get('Allow', 'no such method')}."
+            fault = Fault(error.status_code, "method_not_allowed", text, headers=headers)
+        else:
+            fault = _fault_of(error)
+        self.counts[fault.error] += 1
+        device_id = request.scope.get("device_id")
+        who = f"device {device_id}" if device_id else f"a caller from {request.client.host if request.client else '?'}"
+        text = f"http=refused {who}: {fault.status_code} {fault.error}: {fault.detail}"
+        # Parts of it come from the device: they must not end the line or colour the terminal.
+        text = "".join(character if character.isprintable() else "?" for character in text)
+        self._failure_log.report(f"{fault.error} {who}", text)
+        return fault.answer()
+
+
+def _bearer(headers: Headers) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _query(request: Request, allowed: set[str]) -> dict[str, str]:
+    """The query parameters. An unknown one is refused: a misspelt filter that is ignored would look applied."""
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in allowed:
+            raise _invalid(
+                (name[:80], f"unknown query parameter; this path has: {', '.join(sorted(allowed)) or 'none'}")
+            )
+        if name in found:
+            raise _invalid((name, "given more than once"))
+        found[name] = value
+    return found
+
+
+def _wait_s(text: str | None) -> float:
+    try:
+        wait_s = 0.0 if text is None else float(text) if text.isascii() and "_" not in text else -1.0
+    except ValueError:
+        wait_s = -1.0
+    if not 0 <= wait_s <= LONG_POLL_MAX_S:
+        raise _invalid(("wait", f"must be a number of seconds from 0 to {LONG_POLL_MAX_S}"))
+    return wait_s
+
+
+def _model(model: type[Model], value: Any) -> Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _invalid(*list_faults(error)) from None
+
+
+def _refusal(rejection: Rejection) -> Fault:
+    return Fault(rejection.status, rejection.error, rejection.message)
+
+
+async def _wait(changed: asyncio.Event, request: Request, timeout_s: float) -> bool:
+    """Wait for the change, but not longer than the caller stays connected; False when it has gone."""
+    change, gone = asyncio.ensure_future(changed.wait()), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({change, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return not gone.done()
+    finally:
+        for task in (change, gone):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+class _Server(uvicorn.Server):
+    """A server in a process that has signal handlers of its own."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+
+@dataclass(slots=True)
+class HttpServer:
+    """The application on a socket.
+
+    Attributes:
+        base_url: where it listens, with the real port.
+    """
+
+    base_url: str
+    _config: HttpConfig
+    _tls: ssl.SSLContext | None
+
+    def reload(self) -> None:
+        """Take over the certificate as its files are now.
+
+        Raises:
+            ConfigurationError: it cannot be used; the one from before stays.
+        """
+        if self._tls is not None:
+            tls_context(self._config)  # first into one that nobody uses
+            _load(self._tls, self._config)
+
+
+@contextlib.asynccontextmanager
+async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[HttpServer]:
+    """Serve the application for the length of the block.
+
+    Raises:
+        ConfigurationError: the certificate or its key cannot be used.
+        OSError: the address cannot be bound; its text names the fix.
+    """
+    tls = tls_context(config)
+    listener = _listen(config.host, config.port)
+    server = _Server(
+        uvicorn.Config(
+            _as_app(app),
+            http="h11",  # it bounds the head of a request
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            proxy_headers=True,
+            forwarded_allow_ips=list(config.trusted_proxies),
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_DRAIN_S,
+            backlog=_BACKLOG,
+            limit_concurrency=max(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _FILES_KEPT),
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        )
+    )
+    task = asyncio.ensure_future(server.serve([listener]))
+    sweep = asyncio.ensure_future(app.sweep())
+    try:
+        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        scheme = "http" if tls is None else "https"
+        found = HttpServer(f"{scheme}://{authority(config.host, listener.getsockname()[1])}", config, tls)
+        _log.info("http=listening at %s", found.base_url)
+        yield found
+    finally:
+        sweep.cancel()
+        app.release()
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def _as_app(app: HttpApp) -> ASGIApp:
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+
+    return run
+
+
+def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
+    """The server's side of TLS; None where no certificate is configured.
+
+    Raises:
+        ConfigurationError: the certificate or its key cannot be used.
+    """
+    if config.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, config)
+    return context
+
+
+def _load(context: ssl.SSLContext, config: HttpConfig) -> None:
+    certificate, key = config.certificate, config.private_key
+    assert certificate is not None  # noqa: S101 - only called with one
+    try:
+        # An encrypted key would ask for its password on a terminal without a person.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except FileNotFoundError:
+        missing: Path | None = certificate if key is None or not certificate.exists() else key
+        fault = f"{missing}: there is no such file; make one with device-gateway certificates, or mend the path"
+    except PermissionError:
+        fault = f"{key or certificate} may not be read by this user; chown it to the gateway's user"
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        fault = f"{certificate} and {key or 'the key in it'} are no certificate with its unencrypted key: {reason}"
+    else:
+        return
+    raise ConfigurationError([fault], "http")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise OSError(error.errno, f"http.host {host!r} is no address of this machine: {error.strerror}") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # "::" is IPv4 too
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            text = f"port {port} on {host} is in use: stop what listens there, or set another http.port"
+        else:
+            text = f"cannot listen on {host} port {port}: {error.strerror}; mend http.host and http.port"
+        raise OSError(error.errno, text) from None
+    return listener

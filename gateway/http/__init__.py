@@ -1,1 +1,0 @@
-"""The HTTP front: the device paths of the specification."""

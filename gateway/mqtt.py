@@ -1,0 +1,462 @@
+"""The MQTT front: a message is acknowledged to the broker once the service has it, so the broker's queue is the store.
+
+For a message of a device: service first, receipt second, PUBACK last (see :mod:`agent.wire.mqtt_messages`). What the
+service cannot take now stays unacknowledged and is tried again here; after a lost connection the broker sends it again.
+paho has a thread of its own; it hands each message to the event loop, where everything else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sqlite3
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from agent.adapters.mqtt_connection import MqttConnection
+from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Tls
+from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, ServiceError
+from agent.runtime.failure_log import FailureLog
+from agent.runtime.retry_policy import RetryPolicy
+from agent.wire import topics
+from agent.wire.base import JsonObject
+from agent.wire.commands import CommandResult
+from agent.wire.json_text import encode_json
+from agent.wire.mqtt_messages import (
+    Notice,
+    Receipt,
+    Refusal,
+    StatusMessage,
+    encode,
+    read_readings,
+    read_result,
+    read_status,
+)
+from agent.wire.secret import Secret, never_show
+from agent.wire.topics import Topic, TopicKind
+from gateway.commands import Commands, seconds_left
+from gateway.config import MqttFrontConfig
+from gateway.readings import Reading, Uplink
+from gateway.service import Service, Unavailable
+from gateway.tokens import Tokens
+
+_log = logging.getLogger(__name__)
+
+CLIENT_ID: Final = "device-gateway"
+"""Where no user name is configured, which would be the client id."""
+NOTICE_S: Final = 60.0
+"""How long a device is asked to hold readings back that cannot be handed over now, and how often, seconds."""
+_RECONNECT_MAX_S: Final = 10.0  # one client, and all devices wait for it
+_RETRY_S: Final = 1.0
+_RETRY_MAX_S: Final = 30.0
+_POST_AGAIN_S: Final = 0.02
+_NOTICED_MAX: Final = 10_000
+_HERE: Final = Message(topics.GATEWAY_STATUS, encode(StatusMessage(status="online")), retain=True)
+_AWAY: Final = replace(_HERE, payload=encode(StatusMessage(status="offline")))
+
+
+class MqttFront:
+    """Serves devices behind a broker, for one event loop.
+
+    Args:
+        config: the section ``mqtt``.
+        service: what the gateway says of its clock.
+        uplink: takes readings and results.
+        commands: has the open commands.
+        tokens: says which devices are served; messages of others are dropped and counted.
+        poll_s: what devices that also poll over HTTP are told, seconds.
+        repeat_after_s: how soon the same complaint may be logged again, seconds.
+
+    Attributes:
+        counts: what happened, by name.
+    """
+
+    def __init__(
+        self,
+        config: MqttFrontConfig,
+        service: Service,
+        uplink: Uplink,
+        commands: Commands,
+        tokens: Tokens,
+        *,
+        poll_s: float = 60.0,
+        repeat_after_s: float = 300.0,
+    ) -> None:
+        self._config = config
+        self._service = service
+        self._uplink = uplink
+        self._commands = commands
+        self._tokens = tokens
+        self._poll_s = poll_s
+        self._loop = asyncio.get_running_loop()
+        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: Session | None = None
+        self._result_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._noticed: OrderedDict[str, float] = OrderedDict()
+        # Devices to look at, with whether all of their commands go out again; what went out over this connection.
+        self._to_publish: dict[str, bool] = {}
+        self._has_work = asyncio.Event()
+        self._published: dict[str, set[str]] = {}
+        self.counts: Counter[str] = Counter()
+        self._connection = MqttConnection(
+            broker_of(config),
+            token=self._password,
+            version=config.version,
+            role=Role(
+                subscriptions=tuple((each, 1) for each in topics.GATEWAY_FILTERS),
+                on_arrival=lambda arrival: self._call(self._arrived, arrival),
+                on_up=lambda session: self._call(self._connected, session),
+                greeting=_HERE,
+                will=_AWAY,
+                retained=True,
+            ),
+            waits=RetryPolicy(random.SystemRandom().random, cap_s=_RECONNECT_MAX_S),
+            on_down=lambda error, wait_s: self._call(self._went_down, error, wait_s),
+        )
+        commands.on_change = self._changed
+
+    def start(self) -> None:
+        """Begin; connecting goes on in the background."""
+        self._start(self._publish_commands())
+        self._connection.start()
+
+    async def stop(self) -> None:
+        """Say that the gateway leaves, and end. What is not acknowledged comes again."""
+        await asyncio.to_thread(self._connection.stop, _AWAY)
+        for task in list(self._tasks):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def state(self) -> tuple[str, str]:
+        """How the connection is: ``ok``, or a word and a sentence."""
+        if self._connection.is_up:
+            return "ok", ""
+        trouble = self._connection.trouble
+        return trouble.state, explain(trouble, self._connection.broker)
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        """From paho's thread: have it called in the event loop."""
+        with suppress(RuntimeError):  # the loop has ended, and the gateway with it
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _password(self) -> Secret:
+        try:
+            return read_password(self._config)
+        except OSError as error:
+            path = self._config.password_file
+            self._call(self._complain, "password_unreadable", f"mqtt.password_file {path} cannot be read: {error}")
+            return Secret("")
+
+    def _connected(self, session: Session) -> None:
+        self._session = session
+        text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
+        self._failure_log.report("connected", text, level=logging.INFO)
+        self._published.clear()  # what was published over the last connection may be lost
+        for device_id in self._commands.busy_devices():
+            self._changed(device_id, again=True)
+
+    def _went_down(self, error: Offline, wait_s: float) -> None:
+        self._session = None
+        self.counts["connections_lost"] += 1
+        text = f"{explain(error, self._connection.broker)}; next try in {wait_s:.0f} s"
+        self._complain(error.state, text)
+
+    # --- what devices send --------------------------------------------------------------------------------------------
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self._session = arrival.session  # what the broker has kept comes before the subscriptions stand
+        try:
+            topic = topics.parse(arrival.topic)
+            is_served = self._tokens.serves(topic.device_id)
+            if is_served and not arrival.retain:
+                self._tokens.note_device(topic.device_id)
+        except InvalidMessage as error:
+            self._drop(arrival, "bad_topic", str(error))
+            return
+        except sqlite3.Error as error:
+            self._complain("tokens_unreadable", f"messages wait until the file of tokens can be read: {error}")
+            self._loop.call_later(_RETRY_S, self._arrived_again, arrival)
+            return
+        if not is_served:
+            self._drop(arrival, "unknown_device", f"device {topic.device_id[:80]} has no token here: issue one")
+        elif arrival.retain and topic.kind is not TopicKind.STATUS:
+            # It came as a message too. A broker keeps it for ever, and sends it at each connection.
+            self.counts["retained_cleared"] += 1
+            if arrival.payload:
+                self._connection.post(Message(arrival.topic, b"", retain=True))
+            self._connection.acknowledge(arrival)
+        elif not arrival.payload:
+            self._connection.acknowledge(arrival)  # our own, that clears
+        elif topic.kind is TopicKind.SENSOR_DATA:
+            self.counts["messages"] += 1
+            self._start(self._take_readings(arrival, topic))
+        elif topic.kind is TopicKind.RESULT:
+            self.counts["messages"] += 1
+            self._start(self._take_result(arrival, topic))
+        else:
+            self._take_status(arrival, topic)
+
+    def _arrived_again(self, arrival: Arrival) -> None:
+        if arrival.session is self._session:
+            self._arrived(arrival)
+
+    async def _take_readings(self, arrival: Arrival, topic: Topic) -> None:
+        device_id = topic.device_id
+        batch = read_readings(arrival.payload)
+        refused = list(batch.refused)
+        keyed = [(each.key, Reading(each.sensor_data, each.recorded_at)) for each in batch.readings if each.key]
+        others = [Reading(each.sensor_data, each.recorded_at) for each in batch.readings if not each.key]
+        found: dict[str, Any] = {}
+
+        async def send() -> None:
+            if keyed:
+                found.update(await self._uplink.send_keyed(device_id, keyed))
+            rejections = await self._uplink.send_unkeyed(device_id, others)
+            refused.extend(Refusal(error=each.error, message=each.message) for each in rejections)
+
+        if await self._until_taken(arrival, send, lambda: self._hold_readings(device_id)):
+            stored = tuple(key for key, rejection in found.items() if rejection is None)
+            refused += [Refusal(key=key, error=r.error, message=r.message) for key, r in found.items() if r is not None]
+            await self._settle(arrival, device_id, stored, refused)
+
+    async def _take_result(self, arrival: Arrival, topic: Topic) -> None:
+        device_id, command_id = topic.device_id, topic.command_id or ""
+        message = read_result(arrival.payload)
+        if isinstance(message, Refusal):
+            await self._settle(arrival, device_id, (), [message])
+            return
+        result = CommandResult(status=message.status, result=message.result, error=message.error)
+        keys = () if message.key is None else (message.key,)
+        refused: list[Refusal] = []
+
+        async def send() -> None:
+            rejection = await self._uplink.send_result(device_id, command_id, result)
+            if rejection is not None:
+                refused.append(Refusal(key=message.key, error=rejection.error, message=rejection.message))
+            elif result.status != "in_progress":
+                self._commands.concluded(device_id, command_id)
+
+        # A command's progress and its end never travel at the same time.
+        async with self._result_turns.setdefault(device_id, asyncio.Lock()):
+            is_taken = await self._until_taken(arrival, send)
+        if is_taken:
+            await self._settle(arrival, device_id, () if refused else keys, refused)
+
+    def _take_status(self, arrival: Arrival, topic: Topic) -> None:
+        device_id = topic.device_id
+        try:
+            status = read_status(arrival.payload)
+        except InvalidMessage as error:
+            self._drop(arrival, "bad_status", f"device {device_id[:80]}: {error}")
+            return
+        if status.status == "online":
+            self._notify(device_id)
+            # One that has just come is asked about at once; those that were there before, in turn.
+            self._commands.came(device_id, soon=not arrival.retain)
+            self._changed(device_id, again=True)
+        else:
+            self._commands.left(device_id)
+        self._connection.acknowledge(arrival)
+
+    # --- what becomes of a message ------------------------------------------------------------------------------------
+
+    async def _until_taken(
+        self, arrival: Arrival, send: Callable[[], Awaitable[None]], on_wait: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Try until the service has taken or refused it; False when the connection it came over has ended."""
+        wait_s = _RETRY_S
+        while arrival.session is self._session:
+            try:
+                await send()
+            except ServiceError as error:
+                self.counts["held_back"] += 1
+                retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer | Unavailable) else None
+                text = f"mqtt=held_back messages wait for the service: {error}"
+                self._failure_log.report(f"held_back {type(error).__name__}", text)
+                on_wait()
+                await asyncio.sleep(min(retry_after_s or wait_s, _RETRY_MAX_S))
+                wait_s = min(2 * wait_s, _RETRY_MAX_S)
+            else:
+                return True
+        return False
+
+    def _hold_readings(self, device_id: str) -> None:
+        """Ask the device to hold readings back, once in a while: so the broker's queue stays short."""
+        if time.monotonic() - self._noticed.get(device_id, float("-inf")) >= NOTICE_S:
+            self._notify(device_id, NOTICE_S)
+
+    async def _settle(self, arrival: Arrival, device_id: str, stored: Sequence[str], refused: list[Refusal]) -> None:
+        """Acknowledge what is stored, or never will be: the receipt first, so that a crash in between only repeats."""
+        for refusal in refused:
+            self.counts[refusal.error] += 1
+            self._complain(refusal.error, f"device {device_id[:80]}: {refusal.message}")
+        if stored or refused:
+            receipt = Receipt(stored=tuple(dict.fromkeys(stored)), refused=tuple(refused))
+            if not await self._post(Message(topics.receipts(device_id), encode(receipt))):
+                return  # the connection has ended, and the message comes again over the next one
+        self._connection.acknowledge(arrival)
+
+    def _drop(self, arrival: Arrival, word: str, text: str) -> None:
+        self.counts[word] += 1
+        self._complain(word, f"a message is dropped: {text}")
+        self._connection.acknowledge(arrival)
+
+    async def _post(self, message: Message) -> bool:
+        """Hand a message to the broker, and wait while it takes no more; False when the connection has ended."""
+        session = self._session
+        while session is not None and session is self._session:
+            if session.post(message):
+                return True
+            await asyncio.sleep(_POST_AGAIN_S)
+        return False
+
+    def _notify(self, device_id: str, retry_after_s: float | None = None) -> None:
+        """Send the device the service's clock and how to pace itself; a hint, which may be lost."""
+        notice = Notice(time=self._service.now(), retry_after_s=retry_after_s, poll_s=self._poll_s)
+        self._connection.post(Message(topics.notice(device_id), encode(notice), qos=0))
+        if retry_after_s is not None:
+            self._noticed[device_id] = time.monotonic()
+            if len(self._noticed) > _NOTICED_MAX:
+                self._noticed.popitem(last=False)
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def _changed(self, device_id: str, *, again: bool = False) -> None:
+        """Publish the device's open commands soon; with ``again`` also those that were published before."""
+        self._to_publish[device_id] = again or self._to_publish.get(device_id, False)
+        self._has_work.set()
+
+    async def _publish_commands(self) -> None:
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            while self._session is not None and self._to_publish:
+                device_id = next(iter(self._to_publish))
+                await self._publish(device_id, again=self._to_publish.pop(device_id))
+
+    async def _publish(self, device_id: str, *, again: bool) -> None:
+        before = self._published.get(device_id, set())
+        now_open: dict[str, JsonObject] = {each["id"]: each for each in self._commands.known(device_id).records}
+        done = set() if again else before & now_open.keys()
+        vanished = before - now_open.keys()
+        if vanished:
+            self._start(self._take_back(device_id, vanished))
+        for command_id, record in now_open.items():
+            if command_id not in done:
+                if not await self._post_command(device_id, record):
+                    return  # all go out again over the next connection
+                done.add(command_id)
+        if done:
+            self._published[device_id] = done
+        else:
+            self._published.pop(device_id, None)
+
+    async def _take_back(self, device_id: str, vanished: set[str]) -> None:
+        """Send the device which of the commands that are open no more were canceled."""
+        while self._session is not None:
+            left = {each for each in vanished if not self._commands.has_concluded(device_id, each)}
+            try:
+                canceled = await self._commands.canceled(device_id, left) if left else []
+            except NotFound:
+                return
+            except ServiceError:
+                await asyncio.sleep(_RETRY_MAX_S)
+                continue
+            for record in canceled:
+                await self._post_command(device_id, record)
+            return
+
+    async def _post_command(self, device_id: str, record: JsonObject) -> bool:
+        left_s = seconds_left(record, self._service.now())
+        is_over = left_s is not None and left_s <= 0
+        if is_over and record["status"] != "canceled":
+            return True  # it ended while those before it were posted
+        try:
+            topic = topics.command(device_id, record["id"])
+        except InvalidMessage:
+            return True  # its id fits into no topic: the device gets it over HTTP
+        expiry_s = None if left_s is None or is_over else max(1, int(left_s))
+        self.counts["commands_published"] += 1
+        return await self._post(Message(topic, encode_json(record), expiry_s=expiry_s))
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("mqtt=failed a fault of the program: report this as a bug", exc_info=task.exception())
+
+    def _complain(self, word: str, text: str) -> None:
+        self._failure_log.report(word, f"mqtt={word} {text}")
+
+
+def explain(error: Offline, broker: Broker) -> str:
+    """The error in words for whoever runs the gateway; the connection's own are written for a device."""
+    if error.state == "taken_over":
+        return (
+            f"another client takes the gateway's client id {broker.client_id} at {broker}, or the broker restarts "
+            "again and again: run one gateway at this broker"
+        )
+    if isinstance(error, LockedOut):
+        return (
+            f"the broker {broker} refuses the gateway ({error.state}): check mqtt.user_name, mqtt.password_file and "
+            "the broker's access rules (device-gateway broker-config writes them)"
+        )
+    return str(error)
+
+
+def read_password(config: MqttFrontConfig) -> Secret:
+    """The gateway's password at the broker as it is now.
+
+    Raises:
+        OSError: its file cannot be read.
+    """
+    text = "" if config.password_file is None else config.password_file.read_text("utf-8").strip()
+    never_show(text)
+    return Secret(text)
+
+
+def check_broker_port(config: MqttFrontConfig) -> str | None:
+    """Connect once and leave: why the gateway could not, or None when it can."""
+    try:
+        password = read_password(config)
+    except OSError as error:
+        return f"mqtt.password_file {config.password_file} cannot be read: {error.strerror}"
+    broker = replace(broker_of(config), session_expiry_s=0)
+    if config.user_name is None:
+        broker = replace(broker, client_id=f"{CLIENT_ID}-check")
+    role = Role((), lambda _arrival: None, on_up=lambda session: session.end())
+    session = Session(broker, password, "3.1.1" if config.version == "3.1.1" else "5", role)
+    trouble = session.run()
+    if trouble.state == "unsupported_version" and config.version == "auto":
+        session = Session(broker, password, "3.1.1", role)
+        trouble = session.run()
+    return explain(trouble, broker) if session.up_at_s is None else None
+
+
+def broker_of(config: MqttFrontConfig) -> Broker:
+    """The section ``mqtt`` as the connection takes it."""
+    return Broker(
+        config.host,
+        config.port,
+        config.user_name or CLIENT_ID,
+        tls=Tls(config.ca_file, config.cert_file, config.key_file) if config.tls else None,
+        keepalive_s=30,
+        session_expiry_s=config.session_expiry_s,
+        user_name=config.user_name,
+    )

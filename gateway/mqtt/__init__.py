@@ -1,1 +1,0 @@
-"""The MQTT front: topics of devices, and the broker's configuration."""

@@ -1,0 +1,236 @@
+"""How a gateway is: ``check`` before it runs, ``status`` while it does and after, and figures for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent.adapters.metrics_server import MetricsServer
+from agent.app.lock import holder_of
+from agent.app.status_file import StatusFile, newest_status, process_state, status_path
+from agent.app.version import VERSION
+from agent.config.credentials import Credentials
+from agent.doctor.findings import Named, fault, no_answer, ok, warning
+from agent.doctor.quick_check import check_configuration, check_state_dir
+from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
+from agent.runtime.retry_policy import describe
+from agent.wire.address import authority
+from gateway.broker import LIMITS, PASSWORDS
+from gateway.certificates import certificate_trouble
+from gateway.config import GatewayConfig, HttpConfig, LoadedGateway
+from gateway.devices import service_client, with_tokens
+from gateway.http import tls_context
+from gateway.mqtt import check_broker_port
+from gateway.tokens import FILE_NAME
+
+if TYPE_CHECKING:
+    from gateway.run import Gateway
+
+WHO: Final = "gateway"
+"""Owner of the status file."""
+_RUNTIME: Final = Path("/run/device-gateway/status.json")
+_PREFIX: Final = "device_gateway"
+_BROKER_FILES: Final = (Path("/etc/mosquitto/conf.d/device-gateway.conf"), Path("/etc/mosquitto/device-gateway"))
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str], *, online: bool) -> list[Named]:
+    """Every check; one that fails hides no other.
+
+    Args:
+        load: gives the configuration or raises :class:`~agent.errors.ConfigurationError`.
+        environ: for systemd's credentials.
+        online: ask the service and the broker too.
+    """
+    loaded, credentials, findings = check_configuration(load, lambda it: it.config.auth.credentials(environ))
+    if loaded is None:
+        return findings
+    config = loaded.config
+    findings += [check_state_dir(config.state_dir, "gateway"), _check_tokens(config)]
+    if config.http.enabled:
+        findings += _check_http(config.http)
+    if config.mqtt.enabled:
+        findings += _check_broker_files()
+        if online:
+            findings.append(_check_broker(config))
+    if online and credentials is not None:
+        findings.append(_check_service(config, credentials))
+    return findings
+
+
+def _check_tokens(config: GatewayConfig) -> Named:
+    if not (config.state_dir / FILE_NAME).exists():
+        return ("devices", ok("no device has a token yet: device-gateway devices add --device-id ID"))
+    try:
+        count = with_tokens(config.state_dir, lambda tokens: len(tokens.device_ids()))
+    except ConfigurationError as error:
+        return ("devices", fault(error.faults[0]))
+    return ("devices", ok(f"{count} have a valid token"))
+
+
+def _check_http(http: HttpConfig) -> list[Named]:
+    try:
+        tls_context(http)
+    except ConfigurationError as error:
+        return [("http", fault(each)) for each in error.faults]
+    trouble = "" if http.certificate is None else certificate_trouble(http.certificate, time.time())
+    if trouble:
+        return [("http", fault(trouble))]
+    scheme = "http" if http.certificate is None else "https"
+    return [("http", ok(f"devices are to be served at {scheme}://{authority(http.host, http.port)}"))]
+
+
+def _check_broker_files() -> list[Named]:
+    """Where ``broker-config`` has written the system's broker: does its queue outlive a restart, and is it bounded?"""
+    configuration, directory = _BROKER_FILES
+    if not (directory / PASSWORDS).exists():
+        return []  # another broker, or one on another machine
+    try:
+        lines = configuration.read_text("utf-8").splitlines()
+    except OSError as error:
+        return [("broker files", warning(str(configuration), f"it cannot be read: {error.strerror}", "use sudo"))]
+    wanted = [line for line in (*LIMITS, "persistence true") if not line.startswith("#")]
+    missing = [line for line in wanted if line not in lines]
+    if missing:
+        cause = f"it lacks: {', '.join(missing)}"
+        return [("broker files", warning(str(configuration), cause, "run device-gateway broker-config again"))]
+    return [("broker files", ok(f"{configuration}: messages wait on the disk, within bounds"))]
+
+
+def _check_broker(config: GatewayConfig) -> Named:
+    holder = holder_of(config.state_dir)
+    if holder is not None:
+        # A second connection with the gateway's client id would throw the running one out.
+        text = f"left alone, since the running gateway (process {holder}) is connected: see device-gateway status"
+        return ("mqtt", ok(text))
+    problem = check_broker_port(config.mqtt)
+    if problem is None:
+        return ("mqtt", ok(f"the broker {authority(config.mqtt.host, config.mqtt.port)} takes the gateway"))
+    return ("mqtt", no_answer(problem))
+
+
+def _check_service(config: GatewayConfig, credentials: Credentials) -> Named:
+    """The service's answer to requests that change nothing."""
+    configured = config.service.dialect.dialect().extensions
+    try:
+        with service_client(config.service, credentials) as client:
+            names = client.discover() if configured is None else configured
+            count = sum(1 for _ in client.devices(limit=1))
+    except (TransportError, UnexpectedAnswer) as error:
+        return ("service", no_answer(str(error)))
+    except ConfigurationError as error:
+        return ("service", fault("; ".join(error.faults)))
+    except (ServiceError, InvalidMessage) as error:
+        return ("service", fault(describe(error)[1]))
+    devices = "has devices" if count else "has no device yet"
+    words = ", ".join(sorted(names)) or "none, a plain server"
+    return ("service", ok(f"it accepts the keys and {devices}; extensions: {words}"))
+
+
+def certificate_state(http: HttpConfig, now_s: float) -> tuple[str, str]:
+    """``ok``, or a word and a sentence on the certificate of the HTTP front."""
+    trouble = "" if http.certificate is None else certificate_trouble(http.certificate, now_s)
+    return ("certificate", trouble) if trouble else ("ok", "")
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStatus:
+    """What can be known without asking the gateway.
+
+    Attributes:
+        state: ``running``, ``stopped``, ``died`` (it left no stop record) or ``never started``.
+        process_id: of the running gateway.
+        last_status: the last status that a process wrote.
+        devices: with a valid token; None when the file of tokens cannot be read.
+    """
+
+    state: str
+    state_dir: Path
+    process_id: int | None
+    last_status: StatusFile | None
+    devices: int | None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it runs and every part of it is well."""
+        parts = self.last_status.parts.values() if self.last_status else ()
+        return self.state == "running" and self.devices is not None and all(part.state == "ok" for part in parts)
+
+
+def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
+    """Read files alone: the running program is not disturbed."""
+    state_dir = config.state_dir
+    holder = holder_of(state_dir)
+    last_status = newest_status([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME], WHO)
+    has_file = (state_dir / FILE_NAME).exists()
+    devices: int | None = 0
+    if has_file:
+        try:
+            devices = with_tokens(state_dir, lambda tokens: len(tokens.device_ids()))
+        except ConfigurationError:
+            devices = None
+    state = process_state(holder, last_status, has_store=has_file)
+    return GatewayStatus(state, state_dir, holder, last_status, devices)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+class GatewayCollector(Collector):
+    """Figures of the running gateway, read when they are asked for; nothing here names a device."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures."""
+        gateway = self._gateway
+        quota = gateway.quota
+        yield InfoMetricFamily(_PREFIX, "The program", {"version": VERSION})
+        yield GaugeMetricFamily(f"{_PREFIX}_start_timestamp_seconds", "When this process began", gateway.started_s)
+        yield GaugeMetricFamily(f"{_PREFIX}_waiting", "Readings and results without an answer", gateway.uplink.waiting)
+        for name, value in gateway.commands.figures().items():
+            yield GaugeMetricFamily(f"{_PREFIX}_{name}", name.replace("_", " ").capitalize(), value)
+        requests = CounterMetricFamily(f"{_PREFIX}_requests", "Requests to the service", labels=["kind"])
+        for kind, count in dict(quota.requests).items():
+            requests.add_metric([str(kind)], count)
+        yield requests
+        yield CounterMetricFamily(f"{_PREFIX}_requests_refused", "Answers 429", quota.refused)
+        if quota.limit is not None:
+            yield GaugeMetricFamily(f"{_PREFIX}_quota", "Requests in one window", quota.limit)
+        left = quota.left
+        if left is not None:
+            yield GaugeMetricFamily(f"{_PREFIX}_quota_left", "Left in this window", left)
+        healthy = GaugeMetricFamily(f"{_PREFIX}_part_ok", "1 while this part is well", labels=["part"])
+        for name, part in gateway.health.parts().items():
+            healthy.add_metric([name], float(part.state == "ok"))
+        yield healthy
+        events = CounterMetricFamily(f"{_PREFIX}_events", "What happened", labels=["part", "event"])
+        parts = {"uplink": gateway.uplink, "http": gateway.app, "mqtt": gateway.front}
+        for name, each in parts.items():
+            for event, count in dict(each.counts).items() if each is not None else ():
+                events.add_metric([name, event], count)
+        yield events
+
+
+def serve_metrics(gateway: Gateway) -> MetricsServer:
+    """Start the server of the figures.
+
+    Raises:
+        ConfigurationError: the address cannot be bound.
+    """
+    registry = CollectorRegistry()
+    registry.register(GatewayCollector(gateway))
+    return MetricsServer(registry, gateway.config.metrics.host, gateway.config.metrics.port)

@@ -1,0 +1,250 @@
+"""The gateway's process: one event loop, everything started in order and stopped in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, ExitStack, suppress
+from typing import Any, Final
+
+from agent.adapters.clocks import SystemClock
+from agent.adapters.sd_notify import make_notifier
+from agent.app.disk_wait import retry_until_disk_writable
+from agent.app.lock import StateLock
+from agent.app.logs import set_up_logging
+from agent.app.status_file import StatusFile, status_path, write_status
+from agent.app.version import VERSION
+from agent.errors import ConfigurationError
+from agent.exit_codes import EXIT_CRASHED, EXIT_STOPPED
+from agent.runtime.health import Health
+from agent.runtime.service_clock import ServiceClock
+from gateway.codes import Enroller
+from gateway.commands import Commands
+from gateway.config import GatewayConfig, LoadedGateway
+from gateway.http import HttpApp, HttpServer, serving
+from gateway.mqtt import MqttFront
+from gateway.ops import WHO, certificate_state, serve_metrics
+from gateway.quota import Quota
+from gateway.readings import Uplink
+from gateway.service import Service
+from gateway.tokens import FILE_NAME, Tokens
+
+_log = logging.getLogger(__name__)
+
+_NOTE_USE_S: Final = 60.0
+_LOOK_S: Final = 1.0
+FIRST_ANSWER_S: Final = 3.0
+"""So long the service's first answer, which brings its clock, is waited for before devices are served."""
+MOST_STOP_S: Final = 15.0
+"""The longest that a stop in order takes."""
+
+Reload = Callable[[], LoadedGateway]
+"""Reads the configuration again; raises :class:`~agent.errors.ConfigurationError`."""
+
+
+def run_gateway(loaded: LoadedGateway, environ: Mapping[str, str], reload: Reload) -> int:
+    """Run until the end; the exit code.
+
+    Raises:
+        ConfigurationError: keys, state directory, address or certificate cannot be used; nothing was started.
+    """
+    config = loaded.config
+    set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
+    with ExitStack() as held:
+        retry_until_disk_writable(
+            lambda: held.enter_context(StateLock(config.state_dir)), lambda: make_notifier(environ)
+        )
+        return asyncio.run(Gateway(config, environ, reload).run())
+
+
+class Gateway:
+    """One run of the gateway.
+
+    Attributes:
+        started_s: when this process began, epoch seconds.
+    """
+
+    def __init__(self, config: GatewayConfig, environ: Mapping[str, str], reload: Reload) -> None:
+        self.config = config
+        self.started_s = time.time()
+        self._environ = environ
+        self._read = reload
+        self._notifier = make_notifier(environ)
+        self._clock = SystemClock()
+        self.health = Health(self._clock)
+        self._written: object = None
+        self._ending = asyncio.Event()
+        self._reason, self._exit_code = "", EXIT_STOPPED
+        self._tasks: list[asyncio.Task[None]] = []
+        self.server: HttpServer | None = None
+        self.app: HttpApp | None = None
+        self.front: MqttFront | None = None
+
+    async def run(self) -> int:
+        """Start in order, wait for the end, stop in reverse; the exit code."""
+        config, credentials = self.config, self.config.auth.credentials(self._environ)
+        repeat_s = config.logging.repeat_after_s
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, f"{number.name} received", EXIT_STOPPED)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self.tokens = Tokens(config.state_dir / FILE_NAME)
+        self.quota = Quota(config.requests_per_minute, time.monotonic)
+        self.service = service = Service(
+            config.service,
+            credentials,
+            self.quota,
+            ServiceClock(self._clock, trust_wall=True),
+            on_state=lambda state, detail: self.health.put("service", state, detail),
+            repeat_after_s=repeat_s,
+        )
+        self.uplink = Uplink(service, repeat_s)
+        self.commands = Commands(
+            service, self.tokens, config.commands.poll_s, config.commands.reconcile_s, repeat_after_s=repeat_s
+        )
+        try:
+            async with AsyncExitStack() as held:
+                held.callback(self.tokens.close)
+                held.push_async_callback(service.close)
+                held.push_async_callback(self._cancel)
+                if config.metrics.enabled:
+                    held.callback(serve_metrics(self).stop)
+                self._start("discovery", service.keep_known())
+                await self._wait_for_first_answer()
+                self._start("commands", self.commands.poll())
+                self._start("events", self.commands.stream())
+                if config.http.enabled:
+                    enroller = Enroller(self.tokens, service, config.state_dir, secrets.token_bytes)
+                    self.app = HttpApp(
+                        config.http, service, self.uplink, self.commands, self.tokens, enroller, repeat_s
+                    )
+                    self.server = await held.enter_async_context(serving(self.app, config.http))
+                if config.mqtt.enabled:
+                    self.front = MqttFront(
+                        config.mqtt,
+                        service,
+                        self.uplink,
+                        self.commands,
+                        self.tokens,
+                        poll_s=config.commands.reconcile_s,
+                        repeat_after_s=repeat_s,
+                    )
+                    held.push_async_callback(self.front.stop)
+                    self.front.start()
+                self._start("housekeeping", self._keep_house())
+                self._notifier.ready()
+                _log.info("gateway=ready version=%s service=%s", VERSION, config.service.base_url)
+                await self._ending.wait()
+                self._notifier.stopping()
+                _log.info("gateway=stopping reason=%r", self._reason)
+        except OSError as error:
+            self._end(f"cannot start: {error}", EXIT_CRASHED)
+            _log.error("gateway=cannot_start %s", error)
+        finally:
+            self._write_status("stopped")
+            _log.info("gateway=stopped")
+        return self._exit_code
+
+    def _end(self, reason: str, exit_code: int) -> None:
+        if not self._ending.is_set():
+            self._reason, self._exit_code = reason, exit_code
+            self._ending.set()
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A task that fails ends the process, to be started anew."""
+        if task.cancelled() or task.exception() is None:
+            return
+        _log.critical("%s=crashed report this as a bug", task.get_name(), exc_info=task.exception())
+        self._end(f"{task.get_name()} crashed", EXIT_CRASHED)
+
+    async def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    async def _wait_for_first_answer(self) -> None:
+        """Devices are sent the service's clock, and a new one separates history from work by it."""
+        until_s = time.monotonic() + FIRST_ANSWER_S
+        while self.service.offered is None and not self.service.is_away and time.monotonic() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def _keep_house(self) -> None:
+        """Feed the service manager, write the status down, keep when tokens were used, forget who has gone."""
+        noted_s = time.monotonic()
+        interval_s = min(_LOOK_S, self._notifier.watchdog_interval_s or _LOOK_S)
+        while True:
+            self._notifier.alive()
+            self._look()
+            await asyncio.sleep(interval_s)
+            try:
+                self.tokens.follow()
+                if time.monotonic() - noted_s >= _NOTE_USE_S:
+                    noted_s = time.monotonic()
+                    self.tokens.note_use()
+                    self.commands.forget_unserved()
+            except (ConfigurationError, sqlite3.Error) as error:
+                reason = error.faults[0] if isinstance(error, ConfigurationError) else str(error)
+                self.health.put("tokens", "unusable", f"what was read before stays in force, revoked too: {reason}")
+            else:
+                self.health.put("tokens", "ok")
+
+    def _look(self) -> None:
+        if self.front is not None:
+            self.health.put("mqtt", *self.front.state())
+        if self.config.http.enabled:
+            self.health.put("http", *certificate_state(self.config.http, time.time()))
+        now = {name: (part.state, part.detail) for name, part in self.health.parts().items()}
+        if now != self._written:
+            self._written = now
+            self._write_status("running")
+            self._notifier.status(self.health.summary())
+
+    def _write_status(self, state: str) -> None:
+        now = self._clock.now()
+        status = StatusFile(
+            state=state,
+            process_id=os.getpid(),
+            version=VERSION,
+            device_id=WHO,
+            started_wall_s=self.started_s,
+            written_wall_s=now.wall_s,
+            boot_id=now.boot_id,
+            parts=self.health.parts(),
+            reason=self._reason,
+        )
+        with suppress(OSError):  # a full disk is no reason to end
+            write_status(status_path(self.config.state_dir, self._environ), status)
+
+    def _reload(self) -> None:
+        """Certificate and log level as they are now; all else needs a restart, and says so. Tokens count at once."""
+        faults: list[str] = []
+        new = self.config
+        try:
+            new = self._read().config
+            set_up_logging(new.logging.level, new.logging.format, under_journald="JOURNAL_STREAM" in self._environ)
+            self.config = self.config.model_copy(update={"logging": new.logging})
+            if self.server is not None:
+                self.server.reload()
+        except ConfigurationError as error:
+            faults = error.faults
+        for fault in faults:
+            _log.error("reload=refused %s; what was in force stays", fault)
+        changed = sorted(name for name in type(new).model_fields if getattr(new, name) != getattr(self.config, name))
+        if changed:
+            _log.warning("reload=partly these sections change with a restart only: %s", ", ".join(changed))
+        if not faults:
+            _log.info("reload=done certificate and log level are as in the files")

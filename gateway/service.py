@@ -1,0 +1,470 @@
+"""The gateway's side to the service: one client with the key pair, one quota, and what the service was found to offer.
+
+Each method makes its request once and raises what went wrong (:mod:`agent.errors`). While the service does not answer,
+requests fail at once until the time of the next try, so that no device waits for a dead service; one request tries it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+from httpx_sse import ServerSentEvent, aconnect_sse
+from pydantic import ValidationError
+
+from agent.app.version import VERSION
+from agent.config.credentials import Credentials
+from agent.config.model import ServiceConfig
+from agent.errors import (
+    Forbidden,
+    NoPlaceForResults,
+    RateLimited,
+    ServerFault,
+    ServiceError,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from agent.runtime.failure_log import FailureLog
+from agent.runtime.retry_policy import RetryPolicy, describe
+from agent.runtime.service_clock import ServiceClock
+from agent.wire import extensions, paths
+from agent.wire.announcement import read_announcement
+from agent.wire.answers import Answer, one_line
+from agent.wire.auth import KeyPair, origin_of
+from agent.wire.command_lists import CommandList, read_commands
+from agent.wire.commands import CommandResult, CommandResultPayload
+from agent.wire.connection import check_base_url
+from agent.wire.device_client import read_record
+from agent.wire.devices import Device
+from agent.wire.dialect import ResultPlace
+from agent.wire.faults import FAULTS, explain, raise_for_status
+from agent.wire.json_text import encode_json
+from agent.wire.lists import ITEMS_MAX, Page, PageWalk
+from agent.wire.registration import RegisterDevice
+from agent.wire.runtime_data import NewRuntimeRecord
+from agent.wire.times import to_rfc3339
+from agent.wire.trust import service_trust
+from gateway.quota import Kind, Quota
+
+_log = logging.getLogger(__name__)
+
+_CONNECT_MAX_S: Final = 5.0
+_AT_ONCE: Final = 16
+"""Requests of one kind under way; a service that is far away is asked that many things in each round trip."""
+_SILENCE_S: Final = 35.0  # our service says something on its stream every 15 s
+_REFRESH_S: Final = 3600.0
+_LOOK_AGAIN_S: Final = 60.0
+_PLAIN_TRIES: Final = 3
+_RETRY_MAX_S: Final = 30.0
+# Statuses that say something of the path that was asked, whoever sends them.
+_DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
+_AWAY: Final = frozenset({502, 503, 504})
+
+
+class Unavailable(ServiceError):
+    """The service does not answer now.
+
+    Attributes:
+        retry_after_s: when it is worth trying again, seconds.
+    """
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class Service:
+    """Requests to the service, for one event loop.
+
+    Args:
+        config: where it is.
+        credentials: the key pair.
+        quota: of that key.
+        clock: learns the service's time.
+        on_state: called with the state of the connection, a word and a sentence.
+        transport: replaces the network, for tests.
+
+    Raises:
+        ConfigurationError: the address, the keys or the certificate file cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        credentials: Credentials,
+        quota: Quota,
+        clock: ServiceClock,
+        *,
+        on_state: Callable[[str, str], object] = lambda _state, _detail: None,
+        repeat_after_s: float = 300.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.quota = quota
+        self.clock = clock
+        self.dialect = config.dialect.dialect()
+        self.offered: frozenset[str] | None = self.dialect.extensions
+        self._config = config
+        self._base_url = check_base_url(config.base_url)
+        self._origin = origin_of(self._base_url)
+        self._auth = KeyPair(credentials.api_key, credentials.secret).bound_to(self._base_url)
+        self._client = httpx.AsyncClient(
+            headers={
+                "User-Agent": f"device-gateway/{VERSION}",
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",
+            },
+            auth=self._auth,
+            timeout=httpx.Timeout(config.timeout_s, connect=min(config.timeout_s, _CONNECT_MAX_S)),
+            limits=httpx.Limits(max_connections=4 * _AT_ONCE, keepalive_expiry=60.0),
+            verify=service_trust(config.ca_file) if self._base_url.scheme == "https" else True,
+            trust_env=False,
+            follow_redirects=False,
+            transport=transport,
+        )
+        self._turns = {kind: asyncio.Semaphore(_AT_ONCE) for kind in Kind}
+        self._retry = RetryPolicy(random.SystemRandom().random, cap_s=_RETRY_MAX_S)
+        self._not_before_s = 0.0
+        self._trouble = ""
+        self._on_state = on_state
+        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._products: dict[str, str | None] = {}
+        self._products_at_s = float("-inf")
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._client.aclose()
+
+    # --- what it offers -----------------------------------------------------------------------------------------------
+
+    def offers(self, extension: str) -> bool:
+        """Whether the service has this extension.
+
+        Raises:
+            Unavailable: it has not been asked yet.
+        """
+        if self.offered is None:
+            raise Unavailable(self._trouble or "the service has not said yet what it offers", 2.0)
+        return extension in self.offered
+
+    async def keep_known(self) -> None:
+        """Ask what the service offers, now and every hour; for a task of its own."""
+        failures = 0
+        while self.dialect.extensions is None:
+            try:
+                self.offered = await self._discover()
+                failures = 0
+                await asyncio.sleep(_REFRESH_S)
+            except (ServerFault, UnexpectedAnswer) as error:
+                failures += 1
+                if self.offered is None and failures >= _PLAIN_TRIES:
+                    _log.warning("service=plain it fails when it is asked for its extensions: %s", error)
+                    self.offered = frozenset()
+                await asyncio.sleep(_LOOK_AGAIN_S if self.offered is not None else 1.0)
+            except Unavailable as error:
+                await asyncio.sleep(min(error.retry_after_s, 5.0))
+            except ServiceError:
+                await asyncio.sleep(1.0)
+
+    async def _discover(self) -> frozenset[str]:
+        answer = await self.request("GET", paths.DISCOVERY, Kind.COMMANDS, accepts=_DECIDED)
+        found = answer.json_or_none() if 200 <= answer.status < 300 and not answer.is_page else None
+        if answer.is_page:
+            # A captive portal answers so, or a service that has a page for every path: its list of devices tells.
+            await self.request("GET", paths.DEVICES, Kind.COMMANDS)
+        return read_announcement(found, answer.headers.get("server", "")).extensions
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        kind: Kind,
+        *,
+        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        accepts: Container[int] = (),
+    ) -> Answer:
+        """Make one request.
+
+        Args:
+            method: of HTTP.
+            path: relative to the base URL, ids percent-encoded; or an absolute URL of the same origin.
+            kind: what it is for, which decides who goes first.
+            body: a JSON value.
+            params: query parameters.
+            headers: beside those of each request.
+            accepts: statuses that are returned as they came.
+
+        Raises:
+            Unavailable: the service does not answer, or does not accept the gateway's keys.
+            RateLimited: the quota of the key is used up.
+            ServiceError: as the service answered.
+        """
+        async with self._turns[kind]:
+            self._check_up()
+            with self.quota.request(kind):
+                try:
+                    answer = await self._exchange(method, path, body, params, headers, accepts)
+                except (TransportError, UnexpectedAnswer, Unauthorized, Forbidden) as error:
+                    raise self._failed(error) from None
+                except ServerFault as error:
+                    if error.status not in _AWAY:
+                        self._succeeded()
+                        raise
+                    raise self._failed(error) from None
+                except ServiceError:
+                    self._succeeded()
+                    raise
+        self._succeeded()
+        return answer
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        params: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
+        accepts: Container[int],
+    ) -> Answer:
+        sent = dict(headers or {})
+        content = None
+        if body is not None:
+            content, sent["Content-Type"] = encode_json(body), "application/json"
+        url = self._url(path)
+        source = one_line(f"{method} {self._origin}{url.path}")
+        began_s = time.monotonic()
+        fault: TransportError | None = None
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                request = self._client.build_request(method, url, params=params, content=content, headers=sent)
+                response = await self._client.send(request, stream=True)
+                try:
+                    arrived_s = time.monotonic()
+                    raw = await self._read(response, source)
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            fault = explain(httpx.ReadTimeout(""), self._origin, self._config.timeout_s, self._auth.redact)
+        except FAULTS as error:
+            fault = explain(error, self._origin, self._config.timeout_s, self._auth.redact)
+        if fault is not None:  # out here, so that no error of httpx, which holds the request and the keys, hangs on it
+            raise fault
+        answer = Answer(response.status_code, response.headers, raw, source)
+        try:
+            if answer.status not in accepts:
+                raise_for_status(response, raw, source=source, redact=self._auth.redact)
+        except RateLimited as error:
+            self.quota.answered(429, response.headers, error.retry_after_s)
+            raise
+        self.quota.answered(answer.status, response.headers, None)
+        if answer.server_time is not None and answer.status < 500 and not answer.is_page:
+            self.clock.observe(answer.server_time + time.monotonic() - arrived_s, arrived_s - began_s)
+        return answer
+
+    async def _read(self, response: httpx.Response, source: str) -> bytes:
+        parts: list[bytes] = []
+        room = self._config.max_answer_bytes
+        async for part in response.aiter_bytes():
+            room -= len(part)
+            if room < 0:
+                text = f"{source}: the answer is larger than service.max_answer_bytes and was not read on"
+                raise UnexpectedAnswer(text, response.status_code)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _url(self, path: str) -> httpx.URL:
+        if path.startswith("/"):
+            return httpx.URL(f"{str(self._base_url).rstrip('/')}{path}")
+        return httpx.URL(path)  # of the next page: PageWalk has compared its origin
+
+    # --- whether it answers -------------------------------------------------------------------------------------------
+
+    @property
+    def is_away(self) -> bool:
+        """The last request got no answer that counts."""
+        return bool(self._trouble)
+
+    def _check_up(self) -> None:
+        if not self._trouble:
+            return
+        left_s = self._not_before_s - time.monotonic()
+        if left_s > 0:
+            raise Unavailable(self._trouble, left_s)
+        self._not_before_s = time.monotonic() + self._config.timeout_s  # this request tries it, and no other one
+
+    def _failed(self, error: ServiceError) -> Unavailable:
+        state, text, every_s = describe(error)
+        if not self._trouble or self._not_before_s - time.monotonic() <= self._config.timeout_s:
+            self._not_before_s = time.monotonic() + self._retry.failed(error)
+        wait_s = max(1.0, self._not_before_s - time.monotonic())
+        self._trouble = text
+        self._failure_log.report(state, f"service={state} {text}; next try in {wait_s:.0f} s", every_s=every_s)
+        self._on_state(state, text)
+        return Unavailable(text, wait_s)
+
+    def _succeeded(self) -> None:
+        if self._trouble:
+            self._trouble = ""
+            _log.info("service=ok it answers again")
+        self._retry.succeeded()
+        self._on_state("ok", "")
+
+    # --- devices ------------------------------------------------------------------------------------------------------
+
+    async def commands(
+        self, device_id: str, *, status: str | None, etag: str | None = None, kind: Kind = Kind.COMMANDS
+    ) -> CommandList:
+        """The commands of a device, all pages; what was read before a page that did not come counts.
+
+        Raises:
+            ServiceError: the first page did not come.
+        """
+        pages = self.pages(
+            paths.device_commands(device_id),
+            {"status": status} if status else {},
+            {"If-None-Match": etag} if etag else {},
+            kind,
+        )
+        found: list[tuple[Answer, Page]] = []
+        incomplete: ServiceError | None = None
+        try:
+            async for answer, page in pages:
+                found.append((answer, page))
+                if sum(len(each.items) for _, each in found) >= ITEMS_MAX:
+                    break
+        except ServiceError as error:
+            if not found:
+                raise
+            incomplete = error
+
+        def read() -> Iterator[tuple[Answer, Page]]:
+            yield from found
+            if incomplete is not None:
+                raise incomplete
+
+        return read_commands(read(), self.dialect.reading, self._config.max_answer_bytes)
+
+    async def pages(
+        self,
+        path: str,
+        params: Mapping[str, str | int],
+        headers: Mapping[str, str] | None = None,
+        kind: Kind = Kind.COMMANDS,
+    ) -> AsyncIterator[tuple[Answer, Page]]:
+        """The pages of a list."""
+        walk = PageWalk(path, params, self._url(path))
+        while not walk.done:
+            answer = await self.request("GET", walk.target, kind, params=walk.params, headers=headers)
+            headers = None
+            page = walk.take(answer)
+            yield answer, page
+            walk.proceed(answer, page)
+
+    @asynccontextmanager
+    async def command_events(self, last_id: str) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+        """The stream of commands as they are sent (extension ``command-events``), from behind ``last_id`` on.
+
+        Raises:
+            ServiceError: it was refused, or broke off.
+        """
+        self._check_up()
+        headers = {"Last-Event-ID": last_id} if last_id else {}
+        timeout = httpx.Timeout(_SILENCE_S, connect=_CONNECT_MAX_S)
+        url = str(self._url(paths.COMMAND_EVENTS))
+        fault: TransportError | None = None
+        try:
+            with self.quota.request(Kind.COMMANDS):
+                async with aconnect_sse(self._client, "GET", url, headers=headers, timeout=timeout) as stream:
+                    response = stream.response
+                    if not response.is_success:
+                        source = f"GET {self._origin}{response.request.url.path}"
+                        raw = await self._read(response, source)
+                        raise_for_status(response, raw, source=source, redact=self._auth.redact)
+                    yield stream.aiter_sse()
+        except FAULTS as error:
+            fault = explain(error, self._origin, _SILENCE_S, self._auth.redact)
+        if fault is not None:
+            raise fault
+
+    async def report_result(self, device_id: str, command_id: str, result: CommandResult, key: str) -> None:
+        """Report how a command goes or ended, where this service takes it; progress has no place in a table.
+
+        Args:
+            device_id: whose command.
+            command_id: of the command.
+            result: what the device says.
+            key: the same at each repeat, for a service that takes idempotency keys.
+
+        Raises:
+            NoPlaceForResults: there is none.
+        """
+        place = self.dialect.results
+        if place is None:
+            place = ResultPlace.ENDPOINT if self.offers(extensions.COMMAND_RESULTS) else ResultPlace.TABLE
+        if place is ResultPlace.ENDPOINT:
+            path = paths.command_result(device_id, command_id)
+            await self.request("POST", path, Kind.RESULTS, body=result.to_wire())
+            return
+        if result.status == "in_progress":
+            return
+        if place is ResultPlace.NONE:
+            raise NoPlaceForResults("service.dialect.results is none: this service takes no results")
+        product_id = await self._product_of(device_id)
+        payload = CommandResultPayload(
+            command_id=command_id,
+            status=result.status,
+            result=result.result,
+            error=result.error,
+            finished_at=to_rfc3339(self.now()),
+        )
+        record = NewRuntimeRecord(
+            product_id=product_id,
+            device_id=device_id,
+            table_name=self.dialect.results_table,
+            data_payload=payload.to_wire(),
+        )
+        await self.request(
+            "POST", paths.RUNTIME_DATA, Kind.RESULTS, body=record.to_wire(), headers=self.key_header(key)
+        )
+
+    async def register(self, registration: RegisterDevice) -> Device:
+        """Register a device; the same registration again finds the same device."""
+        sent = registration.to_wire()
+        answer = await self.request("POST", paths.ONBOARDING_DEVICES, Kind.RESULTS, body=sent)
+        return read_record(Device, answer, "device", sent)
+
+    def key_header(self, key: str | None) -> dict[str, str]:
+        """The ``Idempotency-Key``, for a service that takes one."""
+        return {"Idempotency-Key": key} if key and self.offers(extensions.IDEMPOTENCY_KEY) else {}
+
+    def now(self) -> float:
+        """The service's clock, epoch seconds; this machine's while it is not known."""
+        now_s = self.clock.now()
+        return time.time() if now_s is None else now_s
+
+    async def _product_of(self, device_id: str) -> str:
+        """The product of a device, which only a plain server needs; listed for all devices, once a minute at most."""
+        if self._products.get(device_id) is None and time.monotonic() - self._products_at_s >= _LOOK_AGAIN_S:
+            self._products_at_s = time.monotonic()
+            async for answer, page in self.pages(paths.DEVICES, {}):
+                for item in page.items:
+                    try:
+                        device = Device.model_validate(item)
+                    except ValidationError:
+                        continue
+                    self._products[device.device_id] = device.product_id
+                del answer
+        product_id = self._products.get(device_id)
+        if product_id is None:
+            raise NoPlaceForResults(f"the product of device {device_id} is not in the service's list of devices")
+        return product_id

@@ -1,0 +1,390 @@
+"""Device tokens: how one is made, and the file that keeps them and the enrollment codes.
+
+A token is shown once, when it is issued. What is kept cannot be turned back into it: its SHA-256 for the gateway, and
+the form in which mosquitto keeps passwords for the broker. A slow hash would protect a password that a person thought
+up; 190 random bits cannot be guessed, and the gateway checks one with every request.
+
+The file is one SQLite database. Several processes write it (the commands, and the gateway, which notes when tokens were
+used), so it keeps the rollback journal: with a write-ahead log, SQLite before 3.51.3 can lose data when two connections
+write. A revoked token stays in the list as revoked.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.wire import topics
+from agent.wire.secret import Secret
+
+FILE_NAME: Final = "tokens.db"
+PREFIX: Final = "dat_"
+"""Shows a person, and a search for leaked secrets, what it is."""
+
+_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_RANDOM_CHARACTERS: Final = 32  # of 62 different ones: 190 bits
+_TOKEN: Final = re.compile(rf"{PREFIX}[A-Za-z0-9]{{{_RANDOM_CHARACTERS}}}")
+# mosquitto's own defaults (mosquitto_passwd(1), $7$): PBKDF2 with SHA-512.
+_ITERATIONS: Final = 101
+_SALT_BYTES: Final = 12
+
+_VERSION: Final = 2
+_BUSY_S: Final = 10.0
+_TABLES: Final = """
+CREATE TABLE token (
+    digest BLOB PRIMARY KEY,
+    device_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    password TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    ends_at REAL,
+    revoked_at REAL,
+    last_used_at REAL,
+    UNIQUE (device_id, number)
+) WITHOUT ROWID, STRICT;
+CREATE TABLE code (
+    digest BLOB PRIMARY KEY,
+    created_at REAL NOT NULL,
+    expires_at REAL NOT NULL,
+    count INTEGER NOT NULL,
+    revoked_at REAL,
+    terms TEXT NOT NULL
+) WITHOUT ROWID, STRICT;
+CREATE TABLE enrolled (
+    digest BLOB NOT NULL REFERENCES code (digest),
+    identifier TEXT NOT NULL,
+    device_id TEXT,
+    at REAL NOT NULL,
+    PRIMARY KEY (digest, identifier)
+) WITHOUT ROWID, STRICT;
+"""
+_VALID: Final = "revoked_at IS NULL AND (ends_at IS NULL OR ends_at > :now)"
+
+Randomness = Callable[[int], bytes]
+"""As :func:`secrets.token_bytes`: so many random bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token at the only moment when it is known.
+
+    Attributes:
+        digest: what the gateway knows it by, see :func:`digest_of`.
+        password: the second half of a line in mosquitto's password file.
+    """
+
+    token: Secret
+    digest: bytes
+    password: str
+
+
+def make_token(randomness: Randomness) -> NewToken:
+    """A new token out of at least 160 random bits."""
+    letters: list[str] = []
+    while len(letters) < _RANDOM_CHARACTERS:
+        # A byte above the last multiple of 62 is thrown away: each letter stays equally likely.
+        letters += [_ALPHABET[byte % 62] for byte in randomness(_RANDOM_CHARACTERS) if byte < 248]
+    text = PREFIX + "".join(letters[:_RANDOM_CHARACTERS])
+    return NewToken(Secret(text), digest_of(text), mosquitto_password(text, randomness(_SALT_BYTES)))
+
+
+def digest_of(token: str) -> bytes:
+    """The SHA-256 that a token is kept and found by, 32 bytes."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def mosquitto_password(password: str, salt: bytes) -> str:
+    """``$7$iterations$salt$hash`` as in mosquitto's password file (mosquitto 2.0, ``mosquitto_passwd``)."""
+    key = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
+    return f"$7${_ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(key).decode()}"
+
+
+def id_fault(device_id: str) -> str | None:
+    """Why this device id must not have a token: one sentence, or None when it may."""
+    try:
+        topics.user_name(device_id)
+    except InvalidMessage as error:
+        return str(error)
+    if not device_id.isprintable() or device_id != device_id.strip():
+        return "a device id must not contain invisible characters, nor begin or end with a space"
+    if device_id in {".", ".."}:
+        return "a device id must not be a dot or two: a path would lose it"
+    return None
+
+
+def open_db(path: Path) -> sqlite3.Connection:
+    """The database, in autocommit mode; made, mode 600, where there is none.
+
+    Raises:
+        ConfigurationError: it cannot be opened, or is none of ours.
+    """
+    fix = "run it as the gateway's user or as root, or restore the file from a backup"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ConfigurationError([f"{path} is no regular file: remove it, or {fix}"], "device tokens")
+        finally:
+            os.close(fd)
+        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    except FileNotFoundError:
+        text = f"{path}: its directory is missing; create it, or mend state_dir in the gateway's configuration"
+        raise ConfigurationError([text], "device tokens") from None
+    except (OSError, sqlite3.Error) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ConfigurationError([f"{path} cannot be opened: {reason}; {fix}"], "device tokens") from None
+    try:
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA synchronous=FULL")
+        # Readers are shut out only for the moment of the commit, also when thousands of tokens are issued at once.
+        connection.execute("PRAGMA cache_spill=OFF")
+        _make_tables(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise ConfigurationError([f"{path} cannot be used: {error}; {fix}"], "device tokens") from None
+    return connection
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    def version() -> int:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+    if version() == 0:
+        with transaction(connection):
+            if version() == 0:  # another process may have been first
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={_VERSION}")
+    if version() != _VERSION:
+        raise sqlite3.DatabaseError(f"its version is {version()}, and this program knows {_VERSION}")
+    connection.execute("SELECT digest, device_id, number, password FROM token LIMIT 0")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file this is; zeros for none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0)
+    return (status.st_dev, status.st_ino)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All statements of the block, or none; it waits at its beginning, if anywhere."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token as the file keeps it; all times are epoch seconds.
+
+    Attributes:
+        number: 1 for the device's first token; the highest one is the newest.
+        password: for mosquitto's password file.
+        ends_at: a newer token was issued, and this one is good until then; None without a newer one.
+        revoked_at: when it was taken back.
+        last_used_at: the gateway notes it within a minute; the broker notes nothing.
+    """
+
+    digest: bytes
+    device_id: str
+    number: int
+    password: str
+    created_at: float
+    ends_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+
+    def is_valid(self, now_s: float) -> bool:
+        """Whether a device may still use it."""
+        return self.revoked_at is None and (self.ends_at is None or self.ends_at > now_s)
+
+    def state(self, now_s: float) -> str:
+        """One word: ``valid``, ``ending`` (a newer one was issued), ``ended`` or ``revoked``."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.ends_at is None:
+            return "valid"
+        return "ending" if self.ends_at > now_s else "ended"
+
+
+class Tokens:
+    """The tokens of one file, for one thread. A change of another process counts at once.
+
+    Every method may raise :class:`sqlite3.Error`.
+
+    Args:
+        path: of the file.
+        wall: epoch seconds.
+
+    Raises:
+        ConfigurationError: it cannot be opened, or is none of ours.
+    """
+
+    def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._wall = wall
+        self.connection = open_db(path)
+        self._file = _identity(path)
+        self._opened_s = wall()
+        self._used: dict[bytes, float] = {}
+        self._seen: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write down when tokens were used, and give the file back."""
+        with closing(self.connection):
+            self.note_use()
+
+    def follow(self) -> None:
+        """Take over another file that is there by now, such as a backup that was put back.
+
+        Raises:
+            ConfigurationError: it cannot be used, or there is none; what is open stays in force, revoked tokens too.
+        """
+        if _identity(self._path) != self._file:
+            fresh = open_db(self._path)
+            self.connection.close()
+            self.connection, self._file = fresh, _identity(self._path)
+
+    def issue(self, new: Mapping[str, NewToken], overlap_s: float = 0.0) -> None:
+        """Give each device a new token, all in one transaction.
+
+        Args:
+            new: device id -> its new token.
+            overlap_s: how long the tokens from before are good beside it; a device ends them by using the new one.
+        """
+        now_s = self._wall()
+        with transaction(self.connection):
+            for device_id, token in new.items():
+                self._end(device_id, now_s, now_s + overlap_s)
+                self.connection.execute(
+                    "INSERT INTO token (digest, device_id, number, password, created_at) "
+                    "SELECT ?, ?, COALESCE(MAX(number), 0) + 1, ?, ? FROM token WHERE device_id = ?",
+                    (token.digest, device_id, token.password, now_s, device_id),
+                )
+
+    def revoke(self, device_id: str) -> int:
+        """Take back every valid token of a device; how many there were."""
+        with transaction(self.connection):
+            return self.connection.execute(
+                f"UPDATE token SET revoked_at = :now WHERE device_id = :device AND {_VALID}",  # noqa: S608 - constants
+                {"now": self._wall(), "device": device_id},
+            ).rowcount
+
+    def device_of(self, token: str) -> str | None:
+        """The device that a valid token belongs to; None for any other text. The first use ends the older tokens.
+
+        The time it takes gives nothing away of the tokens that exist: what is compared is the SHA-256 of what came,
+        which a caller cannot steer towards another one.
+        """
+        if not _TOKEN.fullmatch(token):
+            return None
+        digest, now_s = digest_of(token), self._wall()
+        row = self.connection.execute(
+            f"SELECT device_id, ends_at, last_used_at FROM token WHERE digest = :digest AND {_VALID}",  # noqa: S608 - constants
+            {"digest": digest, "now": now_s},
+        ).fetchone()
+        if row is None:
+            return None
+        device_id, ends_at, last_used_at = row
+        if ends_at is None and last_used_at is None and digest not in self._used:
+            with suppress(sqlite3.Error), transaction(self.connection):  # a full disk locks no device out
+                self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (now_s, digest))
+                self._end(device_id, now_s, now_s, but=digest)
+        else:
+            self._used[digest] = now_s
+        return str(device_id)
+
+    def serves(self, device_id: str) -> bool:
+        """Whether the device has a valid token."""
+        return (
+            self.connection.execute(
+                f"SELECT 1 FROM token WHERE device_id = :device AND {_VALID} LIMIT 1",  # noqa: S608 - constants
+                {"device": device_id, "now": self._wall()},
+            ).fetchone()
+            is not None
+        )
+
+    def note_device(self, device_id: str) -> None:
+        """The device came through the broker, which knows its newest token alone."""
+        if device_id not in self._seen:
+            with transaction(self.connection):
+                self.connection.execute(
+                    "UPDATE token SET last_used_at = :now WHERE device_id = :device AND last_used_at IS NULL "
+                    "AND number = (SELECT MAX(number) FROM token WHERE device_id = :device)",
+                    {"now": self._wall(), "device": device_id},
+                )
+            self._seen.add(device_id)
+
+    def is_new(self, device_id: str) -> bool:
+        """Nobody had used the device's newest token when the file was opened."""
+        (at_s,) = self.connection.execute(
+            "SELECT last_used_at FROM token WHERE device_id = ? ORDER BY number DESC LIMIT 1", (device_id,)
+        ).fetchone() or (None,)
+        return at_s is None or at_s >= self._opened_s
+
+    def device_ids(self) -> list[str]:
+        """The devices with a valid token."""
+        rows = self.connection.execute(
+            f"SELECT DISTINCT device_id FROM token WHERE {_VALID} ORDER BY device_id",  # noqa: S608 - constants
+            {"now": self._wall()},
+        )
+        return [row[0] for row in rows]
+
+    def tokens(self, device_id: str | None = None) -> list[StoredToken]:
+        """Every token, or those of one device; by device, oldest first."""
+        rows = self.connection.execute(
+            "SELECT digest, device_id, number, password, created_at, ends_at, revoked_at, last_used_at FROM token "
+            "WHERE :device IS NULL OR device_id = :device ORDER BY device_id, number",
+            {"device": device_id},
+        )
+        return [StoredToken(*row) for row in rows]
+
+    def valid_among(self, device_ids: Iterable[str]) -> set[str]:
+        """Those of these devices that have a valid token."""
+        return {device_id for device_id in device_ids if self.serves(device_id)}
+
+    def changed(self) -> int:
+        """Another number as soon as another process has changed something (``PRAGMA data_version``)."""
+        return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def note_use(self) -> None:
+        """Write down when tokens were used last."""
+        used, self._used = self._used, {}
+        if used:
+            with transaction(self.connection):
+                self.connection.executemany(
+                    "UPDATE token SET last_used_at = ? WHERE digest = ?", [(at_s, each) for each, at_s in used.items()]
+                )
+
+    def _end(self, device_id: str, now_s: float, at_s: float, *, but: bytes = b"") -> None:
+        """Let the device's valid tokens end, or with ``but`` only those that are older than it."""
+        self.connection.execute(
+            f"UPDATE token SET ends_at = MIN(COALESCE(ends_at, :at), :at) WHERE device_id = :device AND {_VALID} "  # noqa: S608 - constants
+            "AND number < COALESCE((SELECT number FROM token WHERE digest = :but), number + 1)",
+            {"at": at_s, "now": now_s, "device": device_id, "but": but},
+        )
