@@ -9,6 +9,7 @@ import httpx
 
 from agent.errors import ConfigurationError
 from agent.wire.auth import Credential, KeyPair
+from agent.wire.network import open_transport
 from agent.wire.trust import trust_store
 from simulator.credentials import read_secret_file
 from simulator.login.refreshing import RefreshingBearer
@@ -44,7 +45,7 @@ class ServiceAccess:
         """
         credential, base_url = self._credential()
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-        transport = httpx.HTTPTransport(verify=trust_store(self.ca_file), limits=limits, trust_env=False)
+        transport = open_transport(trust_store(self.ca_file), limits)
         return ServiceClient(base_url, credential, timeout_s=self.timeout_s, transport=transport)
 
     def _credential(self) -> tuple[Credential, str]:
