@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,8 @@ from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity
 from simulator.labels.make import Batch, make_labels
 from simulator.labels.reading import read_labels
-from simulator.onboarding import OnboardingReport, Subject, Timing, drive_labels
+from simulator.onboarding.session import Accounts, Subject
+from simulator.onboarding.walk import OnboardingReport, drive_labels
 from simulator.wire.client import ServiceClient
 from simulator.wire.products import Product
 
@@ -71,10 +71,8 @@ def register(client: ServiceClient, batch: Batch, on_progress: OnProgress) -> tu
     ]
     report = drive_labels(
         subjects,
-        client,
-        user_id=USER_ID,
+        Accounts(client, USER_ID),
         remove=False,
-        timing=Timing(time.monotonic, time.sleep),
         on_journey=lambda _, done, count: on_progress(done, count),
     )
     failed = [journey for journey in report.journeys if not journey.passed]

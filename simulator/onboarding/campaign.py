@@ -1,322 +1,330 @@
-"""Thousands of labels through onboarding: open arrivals, one quota, retries that never register twice, resume.
+"""Thousands of labels through onboarding: open arrivals, retries that never register twice, resume.
 
 One label's way: scan, then the intent on the disk, then the registration. When its answer is lost (no answer, 5xx, or
 something unreadable), the list of the user's devices is read before anything else is asked: what is in it is
-registered, whoever got the answer. A run that was killed goes on from its journal the same way.
+registered, whoever got the answer. A run that was killed goes on from its file the same way.
 """
 
 from __future__ import annotations
 
-import hashlib
-import random
+import statistics
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass
+from random import random
 from typing import Final
 
 from agent.core.backoff import Backoff
-from agent.errors import AgentError, ErrorAnswer, Forbidden, ServiceError, Unauthorized
+from agent.errors import AgentError, ErrorAnswer, Forbidden, ServiceError, TransportError, Unauthorized
 from agent.wire.devices import Device
-from simulator.onboarding.case_labels import ProductAccount
-from simulator.onboarding.cleanup import is_at, note_outcome, user_devices
-from simulator.onboarding.journal import Place, leftovers, place_of
+from simulator.onboarding.agreement import Known, contradictions, is_same
 from simulator.onboarding.journey import Action, Answer
-from simulator.onboarding.listing import Lister, compare_with_list
-from simulator.onboarding.outcomes import CampaignReport, LabelResult, ListAudit, Outcome, Plan
-from simulator.onboarding.quota import Timing
-from simulator.onboarding.steps import LabelSession, Observed, RunContext, Subject
+from simulator.onboarding.listing import SharedList
+from simulator.onboarding.patience import ATTEMPTS
+from simulator.onboarding.run_file import MARK, DeviceRow, Outcome, RunFile
+from simulator.onboarding.session import Accounts, LabelSession, Observed, Subject
 
-_BASE_S: Final = 0.5
-_CAP_S: Final = 15.0
 _LOST: Final = frozenset({Answer.FAULT, Answer.NONE, Answer.NONSENSE})
 _SHOWN: Final = frozenset({Answer.SHOWN, Answer.SHOWN_SILENT})
+_GOOD: Final = frozenset({Outcome.REGISTERED, Outcome.REMOVED, Outcome.FOUND})
+_FIRST_S, _CAP_S = 0.5, 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignReport:
+    """What a campaign did, earlier starts included.
+
+    Attributes:
+        outcomes: how many labels ended so.
+        faults: one sentence for each label that did not end well, or of which the list says something else.
+        unjudged: why something could not be judged; empty when all was.
+        took_s, late_s: the 50th, 95th and 99th percentile of how long labels took, and began after they were due;
+            empty when this start did none.
+        duration_s: of this start.
+        stopped_by: why it stopped early.
+        was_interrupted: by Ctrl-C.
+    """
+
+    outcomes: dict[str, int]
+    faults: tuple[str, ...]
+    unjudged: str
+    took_s: tuple[float, ...]
+    late_s: tuple[float, ...]
+    duration_s: float
+    stopped_by: AgentError | None
+    was_interrupted: bool
+
+    @property
+    def passed(self) -> bool:
+        """Whether every label ended well, and the list was read and agrees."""
+        return not (self.faults or self.unjudged or self.stopped_by or self.was_interrupted)
 
 
 class Campaign:
     """One start of a campaign.
 
     Args:
-        plan: what to do.
-        context: of the run, with its journal.
-        home: the same account, for lists.
-        timing: clock and sleep; a sleep ends early once ``stop`` is set.
+        accounts: who makes the requests; its file has the labels.
+        listed: reads the list of our user.
+        remove: take each device back again.
+        rate: labels that arrive in a second; None begins one as soon as another is done.
+        concurrency: labels in flight at once.
         stop: set to end early: what is in flight is finished, nothing more is begun.
-        draw: a random number in [0, 1).
     """
 
     def __init__(
         self,
-        plan: Plan,
-        context: RunContext,
-        home: ProductAccount,
-        timing: Timing,
+        accounts: Accounts,
+        listed: SharedList,
         *,
+        remove: bool = False,
+        rate: float | None = None,
+        concurrency: int = 8,
         stop: threading.Event | None = None,
-        draw: Callable[[], float] = random.random,
     ) -> None:
-        self._plan = plan
-        self._context = context
-        self._home = home
-        self._timing = timing
+        self._accounts = accounts
+        self._file: RunFile = accounts.made
+        self._list = listed
+        self._remove = remove
+        self._rate = rate
+        self._concurrency = concurrency
         self._stop = stop or threading.Event()
-        self._draw = draw
         self._lock = threading.Lock()
-        self._lister = Lister(lambda: user_devices(home, plan.user_id))
-        self._ambiguous = 0
-        self._unsettled_in_a_row = 0
-        self._stopped_by: AgentError | None = None
+        self._lost_in_a_row = 0
+        self._error: AgentError | None = None
         self._broken: Exception | None = None
-        left = leftovers(context.journal.entries)
-        self._doubtful = set(left.in_doubt)
-        self._made = {place: device_id for device_id, place in left.devices.items()}
-        self._settled = {
-            place_of(entry): LabelResult(
-                Subject("", str(entry["product_id"]), str(entry["device_identifier"])),
-                Outcome(entry["outcome"]),
-                str(entry.get("device_id", "")),
-                str(entry.get("detail", "")),
-                settled_by="journal",
-            )
-            for entry in context.journal.entries
-            if entry["event"] == "settled"
-        }
 
-    def run(self, subjects: Sequence[Subject], on_label: Callable[[int, int], None] | None = None) -> CampaignReport:
-        """Onboard all labels that are not settled yet.
+    def run(self, on_label: Callable[[int, int], None] | None = None) -> CampaignReport:
+        """Onboard all labels of the file that are not settled yet.
 
         Raises:
-            ConfigurationError: the journal cannot be written; nothing was registered that is not in it.
+            sqlite3.Error: the file cannot be written.
         """
-        began_s = self._timing.clock()
-        results: dict[int, LabelResult] = {}
-        waiting: list[tuple[int, Subject]] = []
-        for index, subject in enumerate(subjects):
-            settled = self._settled.get(self._place(subject))
-            if settled is None:
-                waiting.append((index, subject))
-            else:
-                results[index] = replace(settled, subject=subject)
-        was_interrupted = self._dispatch(waiting, results, on_label, len(subjects))
+        began_s = time.monotonic()
+        rows = self._file.devices()
+        left = [row for row in rows if row.outcome in {Outcome.WAITING, Outcome.BEGUN} or self._is_to_remove(row)]
+        was_interrupted = self._dispatch(
+            left, lambda done: on_label and on_label(len(rows) - len(left) + done, len(rows))
+        )
         if self._broken is not None:
             raise self._broken
-        ordered = [results[index] for index in sorted(results)]
-        is_gone = isinstance(self._stopped_by, ServiceError) and not isinstance(self._stopped_by, ErrorAnswer)
-        if is_gone:
-            audited = ListAudit(problem=str(self._stopped_by))
-        else:
-            audited, ordered = compare_with_list(ordered, self._lister, self._plan.user_id)
+        done = {row.key for row in left}
+        rows = self._file.devices()
+        timed = [row for row in rows if row.key in done and row.took_s is not None]
+        faults, unjudged = self._audit(rows)
         return CampaignReport(
-            tuple(ordered),
-            len(subjects) - len(ordered),
-            self._ambiguous,
-            audited,
-            self._timing.clock() - began_s,
-            self._stopped_by,
+            dict(Counter(row.outcome.value for row in rows)),
+            tuple(faults),
+            unjudged,
+            _percentiles([row.took_s or 0.0 for row in timed]),
+            _percentiles([row.late_s or 0.0 for row in timed]),
+            time.monotonic() - began_s,
+            self._error,
             was_interrupted,
         )
 
-    # --- arrivals -----------------------------------------------------------------------------------------------------
+    def _is_to_remove(self, row: DeviceRow) -> bool:
+        return self._remove and row.outcome is Outcome.REGISTERED
 
-    def _dispatch(
-        self,
-        waiting: Sequence[tuple[int, Subject]],
-        results: dict[int, LabelResult],
-        on_label: Callable[[int, int], None] | None,
-        total: int,
-    ) -> bool:
+    def _dispatch(self, rows: Sequence[DeviceRow], on_done: Callable[[int], object]) -> bool:
         """Begin each label when it is due and there is room; whether Ctrl-C ended it."""
-        slots = threading.Semaphore(self._plan.concurrency)
-        began_s = self._timing.clock()
-        began_at = self._context.wall()
-        done = len(results)
+        slots = threading.Semaphore(self._concurrency)
+        began_s, done = time.monotonic(), 0
 
-        def onboard(index: int, subject: Subject, due_s: float) -> None:
+        def onboard(row: DeviceRow, due_s: float) -> None:
             nonlocal done
             try:
-                begun_s = self._timing.clock()
-                result = self._onboard(subject, began_at + due_s - began_s)
-                took_s = self._timing.clock() - begun_s
+                begun_s = time.monotonic()
+                self._onboard(row)
+                took_s = time.monotonic() - begun_s
+                self._file.note(row, late_s=max(0.0, begun_s - due_s), took_s=took_s)
                 with self._lock:
-                    results[index] = replace(result, begun_late_s=max(0.0, begun_s - due_s), took_s=took_s)
                     done += 1
-                    if on_label:
-                        on_label(done, total)
+                    on_done(done)
             except Exception as problem:  # noqa: BLE001 - raised again by the caller's thread
                 self._broken = self._broken or problem
                 self._stop.set()
             finally:
                 slots.release()
 
-        with ThreadPoolExecutor(self._plan.concurrency, thread_name_prefix="onboard") as pool:
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="onboard") as pool:
             try:
-                for number, (index, subject) in enumerate(waiting):
-                    due_s = began_s if self._plan.rate is None else began_s + number / self._plan.rate
-                    while not self._stop.is_set() and (early_s := due_s - self._timing.clock()) > 0:
-                        self._timing.sleep(early_s)
+                for number, row in enumerate(rows):
+                    due_s = began_s if self._rate is None else began_s + number / self._rate
+                    self._stop.wait(max(0.0, due_s - time.monotonic()))
                     slots.acquire()
-                    due_s = self._timing.clock() if self._plan.rate is None else due_s
                     if self._stop.is_set():
                         break
-                    pool.submit(onboard, index, subject, due_s)
+                    pool.submit(onboard, row, time.monotonic() if self._rate is None else due_s)
             except KeyboardInterrupt:
                 self._stop.set()
                 return True
         return False
 
-    # --- one label ----------------------------------------------------------------------------------------------------
-
-    def _onboard(self, subject: Subject, intended_at: float) -> LabelResult:
-        session = LabelSession(self._context, subject, self._timing.clock)
-        place = self._place(subject)
+    def _onboard(self, row: DeviceRow) -> None:
+        name = f"{MARK}{self._file.run}:{row.device_identifier}"
+        session = LabelSession(
+            self._accounts, Subject(row.text, row.product_id, row.device_identifier, device_name=name)
+        )
         try:
-            result = self._registered(session, place, intended_at)
-            if result.outcome is Outcome.REGISTERED and self._plan.remove:
-                result = self._removed(session, place, result)
-        except ServiceError as error:  # the list could not be read
-            result = self._unsettled(subject, error, f"list: {error}")
-        result = replace(result, is_new=session.is_new)
-        self._note(place, result)
-        return result
+            if row.outcome is Outcome.REGISTERED:
+                session.device_id, outcome, detail = row.device_id, Outcome.REGISTERED, row.detail
+            else:
+                outcome, detail = self._registered(session, row)
+            if outcome is Outcome.REGISTERED:
+                self._file.note(row, outcome=outcome, device_id=session.device_id, detail=detail)
+                if self._remove:
+                    outcome, detail = self._removed(session)
+        except ServiceError as error:  # no clear answer; the file keeps what was begun
+            self._lost(error)
+            self._file.note(row, detail=str(error))
+            return
+        with self._lock:
+            self._lost_in_a_row = 0
+        self._file.note(row, outcome=outcome, device_id=session.device_id, detail=detail)
 
-    def _registered(self, session: LabelSession, place: Place, intended_at: float) -> LabelResult:
+    def _registered(self, session: LabelSession, row: DeviceRow) -> tuple[Outcome, str]:
         """How the label comes to be registered.
 
         Raises:
-            ServiceError: the list cannot be read.
+            ServiceError: no clear answer could be had.
         """
-        subject = session.subject
-        made, in_doubt = self._made.get(place), place in self._doubtful
-        if made is not None:
-            session.device_id = made
-            return LabelResult(subject, Outcome.REGISTERED, made, settled_by="journal")
-        if in_doubt and (found := self._claim(session, place)):
-            return found
-        scanned = self._again(session, Action.SCAN, intended_at)
+        in_doubt = row.outcome is Outcome.BEGUN
+        if in_doubt and self._claim(session, row):
+            return Outcome.REGISTERED, "found in the list"
+        scanned = self._again(session, Action.SCAN)
         if scanned.answer is Answer.SHOWN_REGISTERED:
             # What was in doubt may have come through just now, between the list and the scan.
-            claimed = self._claim(session, place) if in_doubt else None
-            return claimed or LabelResult(subject, Outcome.FOUND, detail="the scan says that it is registered")
+            if in_doubt and self._claim(session, row):
+                return Outcome.REGISTERED, "found in the list"
+            return self._whose(session, row)
         if scanned.answer not in _SHOWN:
-            return self._failed(subject, scanned, "scan")
-        return self._register(session, place, in_doubt=in_doubt)
-
-    def _register(self, session: LabelSession, place: Place, *, in_doubt: bool) -> LabelResult:
-        subject = session.subject
-        backoff = Backoff(_BASE_S, _CAP_S)
+            return self._refused(scanned, "scan")
+        backoff = Backoff(_FIRST_S, _CAP_S)
         while True:
-            observed = session.perform(Action.REGISTER, attempt=backoff.failures + 1)
+            observed = session.perform(Action.REGISTER)
             if observed.answer in {Answer.LINKED, Answer.LINKED_AGAIN}:
-                return LabelResult(subject, Outcome.REGISTERED, observed.device_id, observed.detail)
-            if observed.answer is Answer.CONFLICT and not in_doubt:
-                outcome = Outcome.FOUND if self._listed(place) else Outcome.TAKEN
-                return LabelResult(subject, outcome, detail=observed.detail)
+                return Outcome.REGISTERED, observed.detail
             if observed.answer is Answer.CONFLICT:
-                return self._claim(session, place) or LabelResult(subject, Outcome.TAKEN, detail=observed.detail)
+                is_ours = in_doubt and self._claim(session, row)
+                return (Outcome.REGISTERED, "found in the list") if is_ours else self._whose(session, row)
             if observed.answer not in _LOST:
-                return self._failed(subject, observed, "register")
+                return self._refused(observed, "register")
             in_doubt = True
-            with self._lock:
-                self._ambiguous += 1
-            if found := self._claim(session, place):
-                return found
-            if backoff.failures + 1 >= self._plan.attempts or self._stop.is_set():
-                return self._failed(subject, observed, "register")
-            backoff, wait_s = backoff.failed(self._draw(), _asked_s(observed))
-            self._timing.sleep(wait_s)
+            if self._claim(session, row):
+                return Outcome.REGISTERED, "found in the list"
+            if backoff.failures + 1 >= ATTEMPTS or self._stop.is_set():
+                raise self._service_error(observed)
+            backoff, wait_s = backoff.failed(random())  # noqa: S311 - spreads retries
+            self._stop.wait(wait_s)
 
-    def _removed(self, session: LabelSession, place: Place, result: LabelResult) -> LabelResult:
-        if not session.device_id and (listed := self._listed(place)):  # a plain server may not have named it before
+    def _whose(self, session: LabelSession, row: DeviceRow) -> tuple[Outcome, str]:
+        """Of a device that was registered before: our user's when the list has it."""
+        if listed := self._listed(row):
             session.device_id = listed[0].device_id
+            return Outcome.FOUND, "it was registered before"
+        if self._list.read().may_be_cut:
+            return Outcome.FOUND, "it was registered before; whose it is, a list that may be cut does not say"
+        return Outcome.TAKEN, "it is registered, and not to this user"
+
+    def _removed(self, session: LabelSession) -> tuple[Outcome, str]:
         observed = self._again(session, Action.REMOVE)
-        if observed.answer is Answer.NOT_FOUND:
-            self._context.journal.add("removed", account="", device_id=session.device_id)
         if observed.answer in {Answer.REMOVED, Answer.NOT_FOUND}:
-            return replace(result, outcome=Outcome.REMOVED, device_id=session.device_id)
-        return self._failed(session.subject, observed, "remove")
+            return Outcome.REMOVED, ""
+        return self._refused(observed, "remove")
 
-    def _again(self, session: LabelSession, action: Action, intended_at: float | None = None) -> Observed:
-        """An action that is harmless to repeat, until there is a clear answer."""
-        backoff = Backoff(_BASE_S, _CAP_S)
-        while True:
-            attempt = backoff.failures + 1
-            observed = session.perform(action, attempt=attempt, intended_at=intended_at if attempt == 1 else None)
-            if observed.answer not in _LOST or attempt >= self._plan.attempts or self._stop.is_set():
-                return observed
-            backoff, wait_s = backoff.failed(self._draw(), _asked_s(observed))
-            self._timing.sleep(wait_s)
-
-    def _listed(self, place: Place) -> list[Device]:
-        """The devices of this place that our user's list has by now.
+    def _again(self, session: LabelSession, action: Action) -> Observed:
+        """An action that is harmless to repeat, until there is a clear answer.
 
         Raises:
-            ServiceError: the list cannot be read.
+            ServiceError: there was none.
         """
-        return [device for device in self._lister.read() if is_at(device, place)]
 
-    def _claim(self, session: LabelSession, place: Place) -> LabelResult | None:
-        """What became of a registration whose answer was lost; None when the list does not have the device (yet)."""
-        listed = self._listed(place)
-        if not listed:
-            return None
-        note_outcome(self._context.journal, place, listed)
-        session.device_id = listed[0].device_id
-        return LabelResult(
-            session.subject, Outcome.REGISTERED, session.device_id, "found in the list", settled_by="list"
-        )
+        def ask() -> Observed:
+            observed = session.perform(action)
+            if observed.answer in _LOST:
+                raise self._service_error(observed)
+            return observed
 
-    def _failed(self, subject: Subject, observed: Observed, what: str) -> LabelResult:
+        return self._accounts.patience.repeat(ask)
+
+    def _claim(self, session: LabelSession, row: DeviceRow) -> bool:
+        """Whether a registration whose answer was lost is in the list by now, as this run made it."""
+        listed = [device for device in self._listed(row) if (device.device_name or MARK).startswith(MARK)]
+        if listed:
+            session.device_id = listed[0].device_id
+        return bool(listed)
+
+    def _listed(self, row: DeviceRow) -> list[Device]:
+        known = Known(row.device_identifier, row.product_id)
+        return [device for device in self._list.read().devices if is_same(known, device)]
+
+    def _refused(self, observed: Observed, what: str) -> tuple[Outcome, str]:
         detail = f"{what}: {observed.answer.value}: {observed.detail}"
-        if isinstance(observed.error, (Unauthorized, Forbidden)):
-            self._end(observed.error)
-            return LabelResult(subject, Outcome.UNSETTLED, detail=detail)
-        if observed.answer in _LOST or observed.answer is Answer.RATE_LIMITED:
-            return self._unsettled(subject, observed.error, detail)
+        if isinstance(observed.error, (Unauthorized, Forbidden)) or observed.answer is Answer.RATE_LIMITED:
+            raise self._service_error(observed)
         is_wrong = observed.answer in {Answer.CONTRADICTED, Answer.SHOWN_ANOTHER}
-        return LabelResult(subject, Outcome.CONTRADICTED if is_wrong else Outcome.REFUSED, detail=detail)
+        return (Outcome.CONTRADICTED if is_wrong else Outcome.REFUSED), detail
 
-    def _unsettled(self, subject: Subject, error: AgentError | None, detail: str) -> LabelResult:
-        """No clear answer; as many in a row as may be in flight, and the service is taken for gone."""
+    def _service_error(self, observed: Observed) -> ServiceError:
+        error = observed.error
+        return error if isinstance(error, ServiceError) else TransportError(observed.detail or observed.answer.value)
+
+    def _lost(self, error: ServiceError) -> None:
+        """No clear answer: as many in a row as may be in flight, or refused credentials, end the run."""
         with self._lock:
-            self._unsettled_in_a_row += 1
-            is_over = self._unsettled_in_a_row >= self._plan.concurrency
-        if is_over and error is not None:
-            self._end(error)
-        return LabelResult(subject, Outcome.UNSETTLED, detail=detail)
+            self._lost_in_a_row += 1
+            is_over = self._lost_in_a_row >= self._concurrency or isinstance(error, (Unauthorized, Forbidden))
+            if is_over and self._error is None:
+                self._error = error
+        if is_over:
+            self._stop.set()
 
-    def _end(self, error: AgentError) -> None:
-        self._stopped_by = self._stopped_by or error
-        self._stop.set()
+    # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _note(self, place: Place, result: LabelResult) -> None:
-        if result.outcome is Outcome.UNSETTLED:
-            return
-        with self._lock:
-            self._unsettled_in_a_row = 0
-        self._context.journal.add(
-            "settled",
-            account="",
-            user_id=place.user_id,
-            product_id=place.product_id,
-            device_identifier=place.device_identifier,
-            outcome=result.outcome.value,
-            device_id=result.device_id,
-            detail=result.detail,
-        )
+    def _audit(self, rows: Sequence[DeviceRow]) -> tuple[list[str], str]:
+        """Hold the list against the answers: each device exactly once, as it was registered; and why it cannot be."""
+        faults = [f"{row.device_identifier}: {row.outcome}: {row.detail}" for row in rows if row.outcome not in _GOOD]
+        if isinstance(self._error, (Unauthorized, Forbidden)) or (
+            self._error is not None and not isinstance(self._error, ErrorAnswer)
+        ):
+            return faults, f"the list was not read: {self._error}"
+        try:
+            listed = self._list.read()
+        except ServiceError as error:
+            return faults, f"the list cannot be read: {error}"
+        near: dict[str, list[Device]] = {}
+        for device in listed.devices:
+            for key in {device.device_id, device.device_identifier} - {"", None}:
+                near.setdefault(str(key), []).append(device)
+        missing = 0
+        for row in rows:
+            if row.outcome not in _GOOD:
+                continue
+            known = Known(row.device_identifier, row.product_id, row.user_id, row.device_id)
+            both = {id(one): one for key in (row.device_id, row.device_identifier) for one in near.get(key, ())}
+            found = [device for device in both.values() if is_same(known, device)]
+            is_kept = row.outcome is not Outcome.REMOVED
+            if is_kept and not found:
+                missing += 1
+                if not listed.may_be_cut:
+                    faults.append(f"{row.device_identifier}: registered, and not in the list of {row.user_id}")
+            elif not is_kept and found:
+                faults.append(f"{row.device_identifier}: removed, and still in the list of {row.user_id}")
+            elif len(found) > 1:
+                faults.append(f"{row.device_identifier}: {len(found)} times in the list of {row.user_id}")
+            elif found and (wrong := contradictions(known, found[0])):
+                faults.append(f"{row.device_identifier}: {'; '.join(wrong)}")
+        return faults, listed.doubt if missing else ""
 
-    def _place(self, subject: Subject) -> Place:
-        return Place("", self._plan.user_id, subject.product_id, subject.device_identifier)
 
-
-def _asked_s(observed: Observed) -> float | None:
-    return observed.error.retry_after_s if isinstance(observed.error, ErrorAnswer) else None
-
-
-def key_of(run: str) -> Callable[[str, str], str]:
-    """The idempotency key of each registration of a run: the same one however often it is sent."""
-
-    def key(product_id: str, device_identifier: str) -> str:
-        digest = hashlib.sha256(f"{product_id}\n{device_identifier}".encode()).hexdigest()
-        return f"onboard-{run}-{digest[:32]}"
-
-    return key
+def _percentiles(values: Sequence[float]) -> tuple[float, ...]:
+    if not values:
+        return ()
+    if len(values) == 1:
+        return (values[0],) * 3
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return cuts[49], cuts[94], cuts[98]

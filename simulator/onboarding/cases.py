@@ -1,4 +1,4 @@
-"""What is walked through the table: the journeys of given labels, and the cases that try every order of events.
+"""Orders of events: the journeys of given labels, and the cases that try every order there is.
 
 A case says who does what, in which order; what is right at each step stands in :mod:`simulator.onboarding.journey` and
 nowhere else. The first group is made out of the table: into every state, then every action, then a look at what the

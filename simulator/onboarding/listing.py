@@ -1,29 +1,73 @@
-"""The list of a user's devices: one reading for all threads that wait, and compared with the answers at the end."""
+"""The list of a user's devices, and whether a server may have cut it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from typing import Final
 
-from agent.errors import ServiceError
+from agent.errors import NotFound
+from agent.wire import paths
 from agent.wire.devices import Device
-from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss
-from simulator.onboarding.outcomes import LabelResult, ListAudit, Outcome
+from simulator.onboarding.patience import Patience
+from simulator.wire.client import ServiceClient
+
+_PAGE: Final = 10
+"""Servers cut lists at round numbers: 20, 50, 100, 1,000."""
 
 
-class Lister:
-    """Reads the user's list; threads that wait at the same time share one reading."""
+class DeviceList:
+    """The devices of a list.
 
-    def __init__(self, read: Callable[[], list[Device]]) -> None:
-        self._read = read
+    Attributes:
+        devices: all of them.
+        may_be_cut: a round number of them came, and nothing says whether there are more: what is not in it may be
+            behind it, and nobody is to be accused.
+    """
+
+    def __init__(self, devices: list[Device], *, may_be_cut: bool) -> None:
+        self.devices = devices
+        self.may_be_cut = may_be_cut
+
+    @property
+    def doubt(self) -> str:
+        """One sentence about a list that may be cut; empty else."""
+        if not self.may_be_cut:
+            return ""
+        return (
+            f"the list has exactly {len(self.devices)} devices and does not say whether there are more: it may be cut, "
+            "so what is missing in it cannot be judged"
+        )
+
+
+def read_devices(client: ServiceClient, user_id: str) -> DeviceList:
+    """All devices of a user; none of one whom the service does not know.
+
+    Raises:
+        ServiceError: the list cannot be read.
+    """
+    devices: list[Device] = []
+    last = None
+    try:
+        for _, last in client.connection.pages(paths.user_devices(user_id), {}):
+            devices += [Device.receive(item) for item in last.items]
+    except NotFound:
+        return DeviceList([], may_be_cut=False)
+    says_nothing = last is not None and last.has_more is None and last.total != len(devices)
+    return DeviceList(devices, may_be_cut=bool(devices) and says_nothing and len(devices) % _PAGE == 0)
+
+
+class SharedList:
+    """Reads the list of a user; threads that wait at the same time share one reading."""
+
+    def __init__(self, client: ServiceClient, user_id: str, patience: Patience) -> None:
+        self._client, self._user_id, self._patience = client, user_id, patience
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._begun = 0
         self._done = 0
-        self._listed: list[Device] = []
+        self._listed = DeviceList([], may_be_cut=False)
 
-    def read(self) -> list[Device]:
+    def read(self) -> DeviceList:
         """A list whose reading began after this call.
 
         Raises:
@@ -36,57 +80,6 @@ class Lister:
                 with self._lock:
                     self._begun += 1
                     number = self._begun
-                self._listed = self._read()
+                self._listed = self._patience.repeat(lambda: read_devices(self._client, self._user_id))
                 self._done = number
             return self._listed
-
-
-def compare_with_list(
-    results: Sequence[LabelResult], lister: Lister, user_id: str
-) -> tuple[ListAudit, list[LabelResult]]:
-    """Read the list once more: each device exactly once, as it was registered for this user.
-
-    Returns:
-        What the list says, and the results with what it says about whose the ones are that were there before.
-    """
-    try:
-        listed = lister.read()
-    except ServiceError as error:
-        return ListAudit(problem=str(error)), list(results)
-    by_id, by_identifier = _groups(listed)
-    of_labels = {one.device_id for one in results if one.device_id}
-    missing, doubled, left, contradicted, judged = [], [], [], [], []
-    for one in results:
-        known, name = _known(one, user_id), one.subject.device_identifier
-        near = {id(device): device for device in (*by_id.get(one.device_id, ()), *by_identifier.get(name, ()))}
-        found = [device for device in near.values() if is_same(known, device, of_labels)]
-        if one.outcome is Outcome.FOUND and not found:
-            one = replace(one, outcome=Outcome.TAKEN, detail="it is registered, and not to this user")
-        judged.append(one)
-        if one.outcome in {Outcome.REGISTERED, Outcome.FOUND} and not found:
-            missing.append(name)
-        if len(found) > 1:
-            doubled.append(name)
-        if one.outcome is Outcome.REMOVED and found:
-            left.append(name)
-        wrong = contradictions(known, found[0]) if found else ()
-        wrong = wrong or tuple(filter(None, (near_miss(known, near.values(), of_labels),)))
-        if wrong and one.outcome in {Outcome.REGISTERED, Outcome.FOUND}:
-            contradicted.append(f"{name}: {'; '.join(wrong)}")
-    return ListAudit(tuple(missing), tuple(doubled), tuple(left), tuple(contradicted)), judged
-
-
-def _groups(listed: Sequence[Device]) -> tuple[dict[str, list[Device]], dict[str, list[Device]]]:
-    by_id: dict[str, list[Device]] = {}
-    by_identifier: dict[str, list[Device]] = {}
-    for device in listed:
-        if device.device_id:
-            by_id.setdefault(device.device_id, []).append(device)
-        by_identifier.setdefault(device.device_identifier or "", []).append(device)
-    return by_id, by_identifier
-
-
-def _known(one: LabelResult, user_id: str) -> Known:
-    subject = one.subject
-    name = (subject.device_name or subject.device_identifier) if one.is_new else ""
-    return Known(subject.device_identifier, subject.product_id, user_id, one.device_id, name)

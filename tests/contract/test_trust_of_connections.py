@@ -234,11 +234,8 @@ def command_send(one: Try) -> None:
 
 
 def onboard(one: Try) -> None:
-    one.cli("onboard", "cases", "--base-url", one.url, *one.keys, f"--out={one.folder / 'cases'}")
-
-
-def corpus(one: Try) -> None:
-    one.cli("labels", "corpus", "--against", one.url, *one.keys)
+    (one.folder / "run.sqlite").touch()
+    one.cli("onboard", "cleanup", str(one.folder / "run.sqlite"), "--base-url", one.url, *one.keys)
 
 
 def login(one: Try) -> None:
@@ -292,7 +289,6 @@ ROWS: tuple[Callable[[Try], None], ...] = (
     probe,
     command_send,
     onboard,
-    corpus,
     login,
     fleet_cleanup,
     fleet_discovery,
@@ -421,14 +417,13 @@ PLACES = {
         agent_renewal,
         service_client_of_a_program,
         command_send,
-        corpus,
         login,
     },
-    "simulator/credentials.py": {probe, command_send, onboard, corpus, login, fleet_cleanup},
+    "simulator/credentials.py": {probe, command_send, onboard, login, fleet_cleanup},
     "simulator/fleet/engine/http/origin.py": {fleet_devices},
     "simulator/fleet/workload/mqtt_devices.py": {fleet_sessions},
     "simulator/fleet/target/target.py": {fleet_discovery},
-    "simulator/onboarding/exchange.py": {onboard},
+    "simulator/onboarding/connecting.py": {onboard},
     "simulator/probe/cli.py": {probe},
     "simulator/probe/questions.py": {probe},
 }

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from simulator.onboarding import Subject, drive_labels
-from simulator.onboarding.connecting import ServiceAccess, connected
-from simulator.wire.qr import LabelText, encode_label
 from tests.e2e.test_fleet_plain_servers import SCENARIO, _at_any_speed, fleet  # noqa: F401 - a fixture
 from tests.profiles import profile, running_as
 
@@ -45,21 +42,3 @@ def test_a_run_of_a_fleet_holds_with_commands_from_its_first_second(bench, tmp_p
     assert code == 0, said
     verdict = json.loads((out / "run.json").read_text())["verdict"]
     assert any("nothing was lost" in sentence for sentence in verdict["sentences"])
-
-
-def test_onboarding_cases_are_as_specified(bench, tmp_path):
-    only = [word for name in ("round_trip", "remove_twice", "second_owner", "race_remove") for word in ("--only", name)]
-    code, said = ask(bench, tmp_path, "onboard", "cases", "--json", *only)
-    assert code == 0, said
-    assert {case["verdict"] for case in json.loads(said[said.index("{") :])["cases"]} <= {"passed", "allowed"}
-
-
-def test_labels_go_the_whole_way_and_leave_no_device(bench, tmp_path):
-    made = bench.http.post("/products", json={"name": "Node"})
-    assert made.status_code == 201, made.text
-    product = made.json()["product_id"]
-    subjects = [Subject(encode_label(LabelText(product, f"N-{n}")), product, f"N-{n}") for n in range(3)]
-    way = ServiceAccess(bench.service.base_url, bench.service.api_key, tmp_path / "keys")
-    with connected(way) as home:
-        report = drive_labels(subjects, home.client, user_id="u1", remove=True, timing=home.timing)
-    assert report.passed, report.journeys

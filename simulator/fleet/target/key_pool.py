@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.wire.rate_limit import RateLimit
+from simulator.fleet.target.key_quota import KeyQuota
 from simulator.keys import Keys
-from simulator.onboarding.quota import KeyQuota
 
 
 def headers_of(pair: Keys) -> Mapping[str, str]:

@@ -1,10 +1,7 @@
-"""One quota for all requests of a run: each waits while the service asks for it, and none goes beyond what is left."""
+"""What is left of one key's quota, by its answers."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from agent.wire.rate_limit import RateLimit
@@ -13,21 +10,6 @@ RETRY_AFTER_DEFAULT_S: Final = 5.0
 """The wait after a 429 that names none: twelve tries see the next minute of a quota that is counted per minute."""
 _SHORTEST_S: Final = 0.1
 _WINDOW_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Clock and sleep of a run, and how long a step may wait for the quota.
-
-    Attributes:
-        clock: monotonic seconds.
-        sleep: waits that many seconds.
-        max_wait_s: how long one step may wait for the quota in all.
-    """
-
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
-    max_wait_s: float = 120.0
 
 
 class KeyQuota:
@@ -78,56 +60,3 @@ class KeyQuota:
         self.refusals += 1
         self._until_s = max(self._until_s, now + wait_s)
         return wait_s
-
-
-class QuotaGate:
-    """Lets requests through while the key has quota. Thread-safe.
-
-    Args:
-        timing: clock and sleep.
-    """
-
-    def __init__(self, timing: Timing) -> None:
-        self._timing = timing
-        self._lock = threading.Lock()
-        self._quota = KeyQuota()
-
-    @property
-    def refusals(self) -> int:
-        """How many 429s came."""
-        return self._quota.refusals
-
-    @property
-    def max_wait_s(self) -> float:
-        """How long one step may wait in all."""
-        return self._timing.max_wait_s
-
-    def enter(self, waited_s: float = 0.0) -> float | None:
-        """Wait until a request may be made.
-
-        Args:
-            waited_s: what the step has waited already.
-
-        Returns:
-            How long the step has waited now; None when it would be longer than ``max_wait_s``, and nothing was taken.
-        """
-        while True:
-            with self._lock:
-                wait_s = self._quota.wait_s(self._timing.clock())
-                if wait_s <= 0:
-                    self._quota.take()
-                    return waited_s
-            if waited_s + wait_s > self._timing.max_wait_s:
-                return None
-            self._timing.sleep(wait_s)
-            waited_s += wait_s
-
-    def observe(self, limit: RateLimit | None) -> None:
-        """Take in what an answer says is left. Requests in flight are counted already, so only less is believed."""
-        with self._lock:
-            self._quota.observe(limit, self._timing.clock())
-
-    def refused(self, retry_after_s: float | None) -> float:
-        """Take in a 429: no request goes out before its wait is over. Returns the wait."""
-        with self._lock:
-            return self._quota.refused(retry_after_s, self._timing.clock())

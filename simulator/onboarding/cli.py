@@ -1,0 +1,292 @@
+"""``fleet-simulator onboard``: options and what is printed, no logic."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+
+from agent.error_text import bounded
+from agent.errors import NotFound
+from agent.wire.limits import IDENTIFIER_CHARACTERS
+from simulator.credentials import takes_ca_file
+from simulator.exit_codes import ExitCode
+from simulator.interrupts import terminations_as_interrupts
+from simulator.labels.manifest import MANIFEST_JSON, read_manifest
+from simulator.labels.reading import read_labels
+from simulator.onboarding.campaign import Campaign
+from simulator.onboarding.cleanup import clean_up
+from simulator.onboarding.connecting import ServiceAccess
+from simulator.onboarding.listing import SharedList
+from simulator.onboarding.patience import Patience
+from simulator.onboarding.run_file import MARK, DeviceRow, RunFile
+from simulator.onboarding.session import Accounts, Subject
+from simulator.onboarding.suite.settings import Settings, SettingsPlugin
+from simulator.onboarding.walk import drive_labels
+from simulator.terminal import CommandLineError, advice, end, errors_in_one_line, option, show_progress, stop_code
+from simulator.wire.client import ServiceClient
+
+_FILE: Final = click.Path(path_type=Path)
+_SUITE: Final = Path(__file__).parent / "suite"
+_FAULTS_SHOWN: Final = 20
+_ACCESS: Final = (
+    option("--base-url", help="Address of the service, such as http://127.0.0.1:8080; a token file knows its own."),
+    option("--api-key", help="The public key, mk_..."),
+    option("--secret-key-file", type=_FILE, help="File with the secret key, msk_..."),
+    option("--token-file", type=_FILE, help="Instead of keys: the file that 'fleet-simulator login' wrote."),
+    takes_ca_file,
+    option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
+    option("--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait for the quota."),
+)
+_OTHER: Final = (
+    option("--other-api-key", help="Public key of a second account, which must not see anything of the first."),
+    option("--other-secret-key-file", type=_FILE, help="File with its secret key."),
+)
+
+
+def _takes_access(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        names = ("base_url", "api_key", "secret_key_file", "token_file", "ca_file", "timeout_s")
+        access = ServiceAccess(**{name: given.pop(name) for name in names})
+        command(access=access, patience=Patience(given.pop("max_wait_s")), **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_ACCESS), wrapper)
+
+
+def _takes_other(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def wrapper(*, access: ServiceAccess, other_api_key: str, other_secret_key_file: Path, **given: Any) -> None:
+        other = replace(
+            access, api_key=other_api_key, secret_key_file=other_secret_key_file, token_file=None, prefix="--other-"
+        )
+        command(access=access, other=other if other.is_given else None, **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)
+
+
+@click.group("onboard", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_ONBOARD"})
+def onboard_group() -> None:
+    """Onboarding: labels one by one or by the thousand, and every order of events against any server."""
+
+
+def _check_id(name: str, value: str) -> None:
+    if not value.strip() or len(value) > IDENTIFIER_CHARACTERS:
+        raise CommandLineError(f"{name} has {len(value)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}")
+
+
+@contextlib.contextmanager
+def _opened(access: ServiceAccess, patience: Patience) -> Iterator[ServiceClient]:
+    """The service, which has answered once: keys that are refused are said before anything is begun."""
+    with access.open() as client:
+        with contextlib.suppress(NotFound):
+            patience.repeat(lambda: list(client.user_devices(f"{MARK}nobody", limit=1)))
+        yield client
+
+
+def _subjects(paths: tuple[Path, ...], *, pictures: bool) -> tuple[list[Subject], list[str]]:
+    """Each device once, and what could not be read."""
+    found: dict[tuple[str, str], Subject] = {}
+    problems = []
+    for path in paths:
+        manifest = path / MANIFEST_JSON if path.is_dir() else path
+        if manifest.suffix in {".json", ".csv"} and manifest.is_file() and not (pictures and path.is_dir()):
+            for label in read_manifest(manifest):
+                one = Subject(label.text, label.product_id, label.identifier, str(manifest))
+                found.setdefault((one.product_id, one.device_identifier), one)
+            continue
+        for read in read_labels([path]):
+            if read.label is None:
+                problems.append(read.problem)
+                continue
+            one = Subject(read.text, read.label.product_id, read.label.device_identifier, read.where)
+            found.setdefault((one.product_id, one.device_identifier), one)
+    return list(found.values()), problems
+
+
+def _print_faults(faults: list[str]) -> None:
+    for fault in faults[:_FAULTS_SHOWN]:
+        click.echo(bounded(f"failed: {fault}"), err=True)
+    if len(faults) > _FAULTS_SHOWN:
+        click.echo(f"failed: {len(faults) - _FAULTS_SHOWN} more; --json has them all", err=True)
+
+
+_labels_argument = click.argument("labels", nargs=-1, required=True, type=_FILE)
+_user_option = option("--user-id", required=True, help="Account that the devices are linked to.")
+_json_option = option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+
+
+@onboard_group.command("labels")
+@_labels_argument
+@_takes_access
+@_user_option
+@option("--remove/--keep", default=False, help="Remove each device again and see that it is gone, or keep it.")
+@option("--pictures/--manifest", default=True, help="Read a folder's pictures, or take its manifest.json at its word.")
+@_json_option
+def labels_command(
+    *,
+    labels: tuple[Path, ...],
+    access: ServiceAccess,
+    patience: Patience,
+    user_id: str,
+    remove: bool,
+    pictures: bool,
+    as_json: bool,
+) -> None:
+    """Drive labels through onboarding one by one: scan, register, list and, with --remove, remove.
+
+    LABELS are folders, pictures or PDF documents, each with any number of labels. Exit code 0: every answer was as
+    specified. 1: a label did not read or an answer was not. 2: usage, or the keys were refused. 5: no service there.
+    """
+    _check_id("--user-id", user_id)
+    with errors_in_one_line(), _opened(access, patience) as client, show_progress("labels onboarded") as on_progress:
+        subjects, problems = _subjects(labels, pictures=pictures)
+        accounts = Accounts(client, user_id, patience=patience)
+        report = drive_labels(
+            subjects, accounts, remove=remove, on_journey=lambda _, done, total: on_progress(done, total)
+        )
+    faults = [f"unread: {problem}" for problem in problems]
+    faults += [f"{one.subject.device_identifier}: {one.steps[-1]}" for one in report.journeys if not one.passed]
+    good = sum(journey.passed for journey in report.journeys)
+    if as_json:
+        devices = {one.subject.device_identifier: one.device_id for one in report.journeys}
+        click.echo(json.dumps({"passed": good, "labels": len(subjects), "devices": devices, "faults": faults}))
+    else:
+        click.echo(f"{good} of {len(subjects)} labels went the whole way for user {user_id}")
+    _print_faults(faults)
+    if report.stopped_by is not None:
+        click.echo(bounded(f"stopped: {report.stopped_by}{advice(report.stopped_by)}"), err=True)
+        return end(stop_code(report.stopped_by))
+    return end(ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED)
+
+
+@onboard_group.command("campaign")
+@_labels_argument
+@_takes_access
+@_user_option
+@option("--run", "run_path", required=True, type=_FILE, help="SQLite file of the run; the same again goes on.")
+@option("--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit.")
+@option("--concurrency", type=click.IntRange(1, 64), default=8, help="Labels in flight at once.")
+@option("--remove/--keep", default=False, help="Remove each device again, or keep it.")
+@option("--pictures/--manifest", default=False, help="Read a folder's pictures, or take its manifest.json at its word.")
+@_json_option
+def campaign_command(
+    *,
+    labels: tuple[Path, ...],
+    access: ServiceAccess,
+    patience: Patience,
+    user_id: str,
+    run_path: Path,
+    rate: float | None,
+    concurrency: int,
+    remove: bool,
+    pictures: bool,
+    as_json: bool,
+) -> None:
+    """Onboard labels by the thousand, each exactly once, through lost answers, quotas and kills.
+
+    Exit code 0: every device is there exactly once. 1: it is not, a label was refused, or the list cannot be judged.
+    2: usage, or the keys were refused. 5: no service there. 130: ended by Ctrl-C; the same command goes on.
+    """
+    _check_id("--user-id", user_id)
+    stop = threading.Event()
+    patience = replace(patience, sleep=stop.wait, is_over=stop.is_set)
+    with errors_in_one_line(), _opened(access, patience) as client, terminations_as_interrupts():
+        subjects, problems = _subjects(labels, pictures=pictures)
+        with RunFile(run_path, {"base_url": client.connection.origin, "user_id": user_id}) as file:
+            file.add(DeviceRow("", user_id, one.product_id, one.device_identifier, one.text) for one in subjects)
+            accounts = Accounts(client, user_id, patience=patience, made=file)
+            listed = SharedList(client, user_id, patience)
+            campaign = Campaign(accounts, listed, remove=remove, rate=rate, concurrency=concurrency, stop=stop)
+            with show_progress("labels onboarded") as on_progress:
+                report = campaign.run(on_progress)
+    faults = [*(f"unread: {problem}" for problem in problems), *report.faults]
+    if as_json:
+        document = {**asdict(replace(report, stopped_by=None)), "faults": faults}
+        click.echo(json.dumps({**document, "stopped_by": report.stopped_by and str(report.stopped_by)}))
+    else:
+        click.echo(", ".join(f"{count} {outcome}" for outcome, count in report.outcomes.items()))
+        for name, values in (("took", report.took_s), ("began late", report.late_s)):
+            if values:
+                click.echo(f"{name:<11} p50 {values[0]:.3f} s, p95 {values[1]:.3f} s, p99 {values[2]:.3f} s")
+    _print_faults(faults)
+    if report.unjudged:
+        click.echo(bounded(f"not judged: {report.unjudged}"), err=True)
+    if report.was_interrupted:
+        click.echo("interrupted; the same command goes on", err=True)
+        return end(ExitCode.INTERRUPTED)
+    if report.stopped_by is not None:
+        click.echo(bounded(f"stopped: {report.stopped_by}{advice(report.stopped_by)}; the same goes on"), err=True)
+        return end(stop_code(report.stopped_by))
+    return end(ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED)
+
+
+@onboard_group.command("cases")
+@_takes_access
+@_takes_other
+@option("--product-id", default="", help="A product for most labels.  [default: made, and deleted at the end]")
+@option("--select", help="Only tests that match, in pytest's words for -k: 'race or round_trip'.")
+@option("--repeat", type=click.IntRange(1, 1000), default=1, help="How often each race is run.")
+@option("--strict", is_flag=True, help="Bad payloads must get our service's own status and error.")
+@option("--junit", type=_FILE, help="File for the results as JUnit XML.")
+@option("--run", "run_path", type=_FILE, help="SQLite file of what is made, for 'onboard cleanup' after a kill.")
+def cases_command(
+    *,
+    access: ServiceAccess,
+    other: ServiceAccess | None,
+    patience: Patience,
+    product_id: str,
+    select: str | None,
+    repeat: int,
+    strict: bool,
+    junit: Path | None,
+    run_path: Path | None,
+) -> None:
+    """Every order of events and every bad payload against a server, as a pytest suite.
+
+    Exit code 0: every answer was as specified, or nothing is specified. 1: one was not. 2: usage, or the keys were
+    refused. 5: no service there.
+    """
+    with errors_in_one_line(), contextlib.ExitStack() as stack:
+        client = stack.enter_context(_opened(access, patience))
+        strange = stack.enter_context(_opened(other, patience)) if other is not None else None
+        file = stack.enter_context(RunFile(run_path, {"base_url": client.connection.origin}))
+        settings = Settings(client, strange, file, patience, product_id, strict, repeat)
+        words = ["-q", "-rfs", "-c", "/dev/null", f"--rootdir={_SUITE}", f"--confcutdir={_SUITE}", "--tb=short"]
+        words += ["-p", "no:cacheprovider", "--import-mode=importlib"]
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed is no part of this suite
+        words += [f"--junitxml={junit}"] if junit else []
+        words += ["-k", select] if select else []
+        code = pytest.main([*words, str(_SUITE)], plugins=[SettingsPlugin(settings)])
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise CommandLineError(f"--select {select!r} matches no test")
+    return end(ExitCode.GOOD if code == pytest.ExitCode.OK else ExitCode.CHECK_FAILED)
+
+
+@onboard_group.command("cleanup")
+@click.argument("run_path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@_takes_access
+@_takes_other
+def cleanup_command(*, run_path: Path, access: ServiceAccess, other: ServiceAccess | None, patience: Patience) -> None:
+    """Remove all devices and products that the run of this file made.
+
+    Exit code 0: nothing is left. 1: something is; it is named.
+    """
+    with errors_in_one_line(), contextlib.ExitStack() as stack:
+        accounts = {"": stack.enter_context(_opened(access, patience))}
+        if other is not None:
+            accounts["other"] = stack.enter_context(_opened(other, patience))
+        file = stack.enter_context(RunFile(run_path, {"base_url": accounts[""].connection.origin}))
+        report = clean_up(file, accounts, patience)
+    click.echo(f"{report.devices} device(s) and {report.products} product(s) removed")
+    _print_faults(report.problems)
+    return end(ExitCode.CHECK_FAILED if report.problems else ExitCode.GOOD)
