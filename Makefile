@@ -6,7 +6,7 @@ PYTHON ?=
 VENV ?= .venv
 # The one with Ray, for `make cluster-test`.
 VENV_CLUSTER ?= .venv-cluster
-# Where `make demo` leaves labels and report.
+# Where `make demo` leaves its report, data and logs.
 DEMO_OUT ?= demo-output
 # Further options of `fleet-simulator demo`, such as DEMO_FLAGS=--keep
 DEMO_FLAGS ?=

@@ -90,7 +90,7 @@ from pathlib import Path
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 with RunningService(ServiceConfig(rate_limit=0, log_level="warning")) as service:

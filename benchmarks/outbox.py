@@ -49,7 +49,7 @@ from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
 from agent.wire.secret import Secret  # noqa: E402
-from benchmarks.service_ingest import SERVICE, make_device, server  # noqa: E402
+from benchmarks.service import make_device, service  # noqa: E402
 from tests.threadless import ThreadlessService  # noqa: E402
 
 BAR_ACCEPTED, BAR_DRAINED = 20_000, 500
@@ -231,10 +231,10 @@ def main() -> int:
     options = parser.parse_args()
     grouped = max(accepted_grouped(options.dir, options.readings) for _ in range(3))
     alone = {threads: accepted_alone(options.dir, 2_000, threads) for threads in (1, 16)}
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder, server(SERVICE, folder) as base_url:
-        device_id = make_device(base_url)
-        arrays = drained(options.dir, base_url, device_id, options.backlog, Discovery)
-        singly = drained(options.dir, base_url, device_id, options.backlog // 10, NoArrays)
+    with tempfile.TemporaryDirectory(dir=options.dir) as folder, service(Path(folder)) as own:
+        device_id = make_device(own.url)
+        arrays = drained(options.dir, own.url, device_id, options.backlog, Discovery)
+        singly = drained(options.dir, own.url, device_id, options.backlog // 10, NoArrays)
     offline_mib, draining_mib, disk_mib, rate = three_days(options.dir, options.hours)
     rows = [
         ("accepted, grouped, the best of 3", f"{grouped:,.0f}/s", f">= {BAR_ACCEPTED:,}/s"),

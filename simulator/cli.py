@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import click
 
@@ -21,14 +20,6 @@ from agent.errors import AgentError
 from agent.process.setup import restrict_umask
 from agent.terminal import protect_terminal
 from simulator.exit_codes import ExitCode, exit_code_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from agent.wire.base import JsonObject
-    from simulator.service.additions import Addition
-    from simulator.service.scripted.script import Signals
-    from simulator.service.service import Service
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
@@ -52,10 +43,10 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "demo": LazyCommand(
         "simulator.demo.cli", "demo_command", "The whole story in under a minute, proven, with a report."
     ),
-    "up": LazyCommand("simulator.app", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
+    "up": LazyCommand("simulator.up", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
     "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
-    "console": LazyCommand(
-        "simulator.console.cli", "console_command", "A link that opens a running service's console in a browser."
+    "accounts": LazyCommand(
+        "simulator.control.accounts", "accounts_group", "Accounts of a running local service, with keys of their own."
     ),
     "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
@@ -125,21 +116,6 @@ def program() -> None:
     """The service on your machine, QR labels, onboarding, and a fleet of devices beside a real one."""
 
 
-def _make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Signals:
-    """The signals of fleets, for devices that the service plays: its package may not import theirs."""
-    from simulator.fleet.signals.scripted import make_signals  # lazily: few services play devices that read anything
-
-    return make_signals(wanted, device, seed)
-
-
-def _make_console(service: Service, runs: Path | None, scenarios: Path | None) -> Addition | None:
-    """The console, for the service's own command: its package may not import the console's."""
-    from simulator.console.app import make_console  # lazily: it takes the server's libraries
-    from simulator.console.runs.runs import RunSettings
-
-    return make_console(service, RunSettings(runs, scenarios))
-
-
 def main(arguments: list[str] | None = None) -> Any:
     """Run the program and end the process with its exit code.
 
@@ -147,11 +123,10 @@ def main(arguments: list[str] | None = None) -> Any:
         arguments: without the program's name; None takes the process's own.
     """
     code: object
-    parts = {"make_signals": _make_signals, "make_console": _make_console}
     restrict_umask()
     protect_terminal()
     try:
-        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False, obj=parts)
+        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False)
     except click.exceptions.Abort:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:

@@ -80,7 +80,7 @@ def _require_program() -> Callable[..., str]:
 @pytest.fixture(autouse=True, scope="session")
 def _shortcuts() -> Iterator[None]:
     """Where tests have a service in this process; to import one takes most of a second, and some runs have none."""
-    if "simulator.service.storage.database" not in sys.modules:
+    if "simulator.service.db" not in sys.modules:
         yield
         return
     from tests import shortcuts

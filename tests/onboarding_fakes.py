@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from agent.errors import Conflict, InvalidQr, NotFound, RateLimited, Refused, ServerFault, TransportError
 from agent.wire.devices import Device
-from simulator.wire.messages import ScanAnswer
+from simulator.wire.models import ScanAnswer
 from simulator.wire.qr import parse_label
 
 FAULTS = ("none", "refused", "lost", "500", "500 after", "429")

@@ -21,7 +21,7 @@ import pytest
 from httpx._transports import default as httpx_transports
 from uvicorn import server as uvicorn_server
 
-from simulator.service import passwords
+from simulator.service.oauth import passwords
 
 PRODUCTS_COST = passwords.COST
 """The service's own, for the test of it."""

@@ -98,7 +98,11 @@ WireTime = Annotated[
 Items = Annotated[tuple[Item, ...], Strict(strict=False)]
 """A JSON array as a tuple, in a strict model too; the items stay strict."""
 
-LooseTime = Annotated[float | None, BeforeValidator(_time_or_none)]
+LooseTime = Annotated[
+    float | None,
+    BeforeValidator(_time_or_none),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}),
+]
 """A time in an answer that nothing is decided by: None when it cannot be read."""
 
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire.command_states import FINAL_STATES
@@ -21,14 +21,6 @@ from simulator.command.counter import CounterFile
 from simulator.wire.client import ServiceClient
 
 _LOOK_EVERY_S: Final = 0.5
-
-
-class Signer(Protocol):
-    """Whoever puts a payload into a signed envelope."""
-
-    def sign(self, device_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """The ``command_payload`` to send."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +83,7 @@ def send(
     device_id: str,
     payload: dict[str, Any],
     *,
-    signer: Signer | None,
+    signer: KeySigner | None,
     ttl_s: int | None,
 ) -> CommandRecord:
     """Send one command; the service's record of it.

@@ -1,1 +1,1 @@
-"""The console: pages on which people see and steer a service, on its public interface and control surface alone."""
+"""The console: pages on which a running service is seen and steered in a browser on the same machine."""

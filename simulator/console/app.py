@@ -1,136 +1,119 @@
-"""Puts the console together for one service: pages, files, control paths, and what runs with them."""
+"""The console of one service: the pages' files, and the control paths that only they need.
+
+The pages hold no secret. What they ask for carries the console's token, which came to the browser in the fragment of
+the address (never sent to any server) and stays in its tab; :mod:`simulator.service.gate` checks it.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
 
-from simulator.console import device_table, links
-from simulator.console.access import PREFIX, ConsoleAccess
-from simulator.console.changes import Changes
-from simulator.console.labels.endpoints import label_endpoints
-from simulator.console.labels.work import LabelWork
-from simulator.console.pages import PAGES, Page, render_entry, render_shell, see_other
-from simulator.console.runs.routes import make_endpoints as make_run_endpoints
-from simulator.console.runs.runs import Runs, RunSettings
-from simulator.console.session_file import SessionFile
-from simulator.console.sessions import Sessions
-from simulator.console.static_files import answer_file, version
-from simulator.service.additions import Addition
-from simulator.service.answers import Answer
-from simulator.service.call import Call
-from simulator.service.endpoints import Endpoint, Handler, Reply
-from simulator.service.gate import KEY_CHALLENGE, REQUEST_HEADERS
-from simulator.service.http_errors import HttpError
+from fastapi import APIRouter, Response
+from starlette.responses import RedirectResponse
+
+from simulator.console.labels import make_router as make_label_router
+from simulator.console.run_routes import make_router as make_run_router
+from simulator.console.runs import RunsFolder
+from simulator.console.started import Scenarios, StartedRuns
+from simulator.service.caller import is_local, is_loopback_host
+from simulator.service.errors import ApiError
+from simulator.service.gate import CONSOLE_PREFIX
+from simulator.service.http import CallDep, Router
 from simulator.service.service import Service
 
-_STATIC: Final = f"{PREFIX}static/{{version}}"
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+_OF_REPORTS: Final = ("uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE.txt")
+"""The reports have these; the console serves the same files."""
+REPORT_FRAME: Final = "report.html"
+_PAGE_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "frame-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_FRAME_POLICY: Final = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
+)
+"""Of the frame that shows a run's report, which brings its own scripts: ``sandbox`` gives it an origin of its own, so
+that they reach neither the page with its token nor any address.
+"""
 
 
-class Console:
-    """The console of one service.
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """Where runs and scenarios are.
 
     Attributes:
-        sessions: links and sessions.
-        addition: what the service serves of it.
+        runs: the folder of runs, made when the first one is started.
+        scenarios: the folder of scenarios that may be started; None starts none.
+        up: the folder that ``fleet-simulator up --data`` was given, by which a run finds gateway and broker, too; None
+            gives runs the address and keys of the service alone.
     """
 
-    def __init__(self, service: Service, settings: RunSettings | None = None) -> None:
-        folder = service.config.data_dir
-        file = SessionFile(folder) if folder is not None else None
-        self.sessions = Sessions(_cookie_name(service), now_s=time.time, file=file)
-        changes, labels = Changes(service), LabelWork()
-        runs = Runs(service, settings or RunSettings())
-
-        @contextlib.asynccontextmanager
-        async def running() -> AsyncIterator[None]:
-            async with changes.running(), contextlib.aclosing(labels), runs.running():
-                yield
-
-        def close() -> None:
-            changes.close()
-            runs.close()
-
-        self.addition = Addition(
-            control=(
-                *links.make_endpoints(self.sessions),
-                *device_table.make_endpoints(changes),
-                *changes.endpoints(),
-                *label_endpoints(labels),
-                *make_run_endpoints(runs),
-            ),
-            pages=self._pages(),
-            access=ConsoleAccess(self.sessions),
-            running=running,
-            entry_path=lambda: links.entry_path(self.sessions.make_link()),
-            close=close,
-        )
-
-    def _pages(self) -> Sequence[Endpoint]:
-        files = (f"{_STATIC}/{{folder}}/{{name}}", f"{_STATIC}/{{name}}")
-        return (
-            *(_endpoint("GET", page.path, self._show(page), f"show_{page.module}") for page in PAGES),
-            *(_endpoint("GET", path, show_file, "show_file") for path in files),
-            _endpoint("POST", f"{PREFIX}sign-out", self._sign_out, "sign_out"),
-        )
-
-    def _show(self, page: Page) -> Handler:
-        async def show(call: Call) -> Answer:
-            given = call.scope[REQUEST_HEADERS]
-            token = _token_of(call) if page.path == "/" and call.scope["method"] == "GET" else None
-            if token is not None:
-                host = given.get(b"host", b"").decode("latin-1")
-                cookie = self.sessions.open(token, host)
-                if cookie is not None:
-                    return see_other("/", (b"set-cookie", cookie.encode()))
-                if self.sessions.find(given) is not None:  # such as the link opened again from the history
-                    return see_other("/")
-                return render_entry("used", KEY_CHALLENGE)
-            session = self.sessions.find(given)
-            if session is None:
-                return render_entry("none", KEY_CHALLENGE)
-            return render_shell(page, session.csrf)
-
-        return show
-
-    async def _sign_out(self, call: Call) -> Answer:
-        """The gate has checked the session's value only where it was sent: a form of another page sends none."""
-        if b"x-console" in call.scope[REQUEST_HEADERS]:
-            self.sessions.end(call.scope[REQUEST_HEADERS])
-        return Answer(204)
+    runs: Path = Path("fleet-runs")
+    scenarios: Path | None = None
+    up: Path | None = None
 
 
-def _token_of(call: Call) -> str | None:
-    """The token of a link; everything else in the query is the page's own."""
-    pairs = parse_qsl(call.scope["query_string"].decode("latin-1"))
-    return next((value for name, value in pairs if name == "token"), None)
+def make_console(service: Service, settings: ConsoleSettings | None = None) -> Sequence[APIRouter]:
+    """The routers of the console of this service, which has a ``console_token``. Runs end with the service.
+
+    Raises:
+        ConfigurationError: a folder cannot be used.
+    """
+    settings = settings or ConsoleSettings()
+    folder = RunsFolder(settings.runs)
+    started = StartedRuns(service, folder, Scenarios(settings.scenarios), settings.up)
+    service.at_end(started.close)
+    return (_make_page_router(), make_run_router(folder, started), make_label_router(service))
 
 
-async def show_file(call: Call) -> Answer:
-    """A file of the pages, under the address that stands for its contents."""
-    folder = call.scope["path_params"].get("folder")
-    name = call.path("name") if folder is None else f"{folder}/{call.path('name')}"
-    gzipped = b"gzip" in call.scope[REQUEST_HEADERS].get(b"accept-encoding", b"")
-    answer = answer_file(name, gzipped=gzipped) if call.path("version") == version() else None
-    if answer is None:
-        raise HttpError(404, "not_found", "The console has no such file; load the page again.")
-    return answer
+def _make_page_router() -> APIRouter:
+    router = Router("console")
+    contents = _read_files()
+
+    @router.get(CONSOLE_PREFIX, include_in_schema=False)
+    async def show_start() -> Response:
+        return RedirectResponse(f"{CONSOLE_PREFIX}/")
+
+    @router.get(f"{CONSOLE_PREFIX}/{{path:path}}", include_in_schema=False)
+    async def show_file(call: CallDep, path: str) -> Response:
+        """A file of the pages, to a browser on this machine that was not led here under a foreign name."""
+        request = call.request
+        if not is_local(request.scope) or not is_loopback_host(request.headers.get("host", "")):
+            text = "The console is at 127.0.0.1, [::1] and localhost only, for a browser on the service's own machine."
+            raise ApiError(403, "foreign_host", text)
+        name = path or "index.html"
+        if name not in contents:
+            raise ApiError(404, "not_found", "The console has no such file.")
+        is_frame = name == REPORT_FRAME
+        headers = {
+            "Cache-Control": "no-cache",
+            "Content-Security-Policy": _FRAME_POLICY if is_frame else _PAGE_POLICY,
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "SAMEORIGIN" if is_frame else "DENY",
+        }
+        return Response(contents[name], 200, headers, _TYPES[name.rpartition(".")[2]])
+
+    return router
 
 
-def _endpoint(method: str, path: str, handler: Handler, name: str) -> Endpoint:
-    reply = Reply(200, "The page or file", media_type="text/html")
-    return Endpoint(method, path, handler, name, "A page or file of the console", "console", (reply,), public=True)
-
-
-def _cookie_name(service: Service) -> str:
-    """A machine's services share cookies, whatever their port: each has a name of its own."""
-    parts = urlsplit(service.public_url)
-    return f"console-{parts.port or (443 if parts.scheme == 'https' else 80)}"
-
-
-def make_console(service: Service, settings: RunSettings | None = None) -> Addition | None:
-    """What a service serves of its console; None for one without control paths, which it stands on."""
-    return Console(service, settings).addition if service.config.control else None
+def _read_files() -> dict[str, bytes]:
+    """Every file: its path below ``/console/`` -> its contents. Nothing else is ever read for an address."""
+    own, reports = files("simulator.console") / "static", files("simulator.report_parts") / "static"
+    found = {entry.name: entry for entry in own.iterdir() if entry.is_file()}
+    found |= {f"vendor/{entry.name}": entry for entry in (own / "vendor").iterdir()}
+    found |= {f"vendor/{name}": reports / name for name in _OF_REPORTS}
+    return {path: entry.read_bytes() for path, entry in found.items() if path.rpartition(".")[2] in _TYPES}

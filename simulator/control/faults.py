@@ -10,7 +10,7 @@ from rich.table import Table
 
 from agent.wire.paths import segment
 from simulator.control.options import print_table, takes_control
-from simulator.terminal import CommandLineError, option
+from simulator.terminal import option
 from simulator.wire.control import ControlClient
 
 _PATH: Final = "/_emulator/faults"
@@ -30,47 +30,19 @@ def faults_group() -> None:
 @option("--method", help="Only requests with this method.")
 @option("--path", help="Only this path: /devices/{device_id}/commands, or one with ids in it.")
 @option("--device-id", help="Only requests that name this device.")
-@option("--product-id", help="Only requests that name this product, or one of its devices.")
 @option("--account-id", help="Only requests of this account: its id, its name or one of its keys.")
-@option("--api-key", help="Only requests with this public key.")
-@option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Only requests with this header; * in the value is any text. Again for each header.",
-)
-@option("--without-header", "absent", multiple=True, metavar="NAME", help="Only requests that lack this header.")
 @option("--after", type=click.IntRange(min=0), help="Not the first so many requests that fit.")
 @option("--next", "next_", type=click.IntRange(min=1), help="So many times, then never again.")
 @option("--probability", type=click.FloatRange(0, 1, min_open=True), help="Of each request, by chance.")
-@option("--seed", type=click.IntRange(min=0), help="Of what is drawn; the same one draws the same.")
 @option("--json", "as_json", is_flag=True, help="Print the fault as JSON.")
-def add_command(
-    *,
-    client: ControlClient,
-    effect: str,
-    headers: tuple[str, ...],
-    absent: tuple[str, ...],
-    as_json: bool,
-    **given: Any,
-) -> None:
+def add_command(*, client: ControlClient, effect: str, as_json: bool, **given: Any) -> None:
     """Have requests meet EFFECT, after the faults that are there.
 
     EFFECT is such as lose=answer, answer=503, latency:min_s=1,max_s=3, or JSON. Without options every request meets it.
     """
-    from simulator.service.errors import Invalid  # half of the service: not for the other commands
-    from simulator.service.faults.short_form import read_effect
-
-    try:
-        wanted = read_effect(effect, "EFFECT")
-    except Invalid as error:
-        raise CommandLineError(error.message) from None
-    times = {name.rstrip("_"): given.pop(name) for name in ("after", "next_", "probability", "seed")}
-    if headers or absent:
-        given["headers"] = _headers(headers) | dict.fromkeys(absent)
-    body = {"match": _given(given), "times": _given(times), "effect": wanted.model_dump(mode="json", exclude_none=True)}
-    made = client.request("POST", _PATH, body)
+    given = {name.rstrip("_"): value for name, value in given.items() if value is not None}
+    times = {name: given.pop(name) for name in ("after", "next", "probability") if name in given}
+    made = client.request("POST", _PATH, {"match": given, "times": times, "effect": effect})
     click.echo(json.dumps(made, ensure_ascii=False) if as_json else f"fault       {made['fault_id']}")
 
 
@@ -99,22 +71,6 @@ def clear_command(*, client: ControlClient, fault_ids: tuple[str, ...]) -> None:
         client.request("DELETE", f"{_PATH}/{segment(fault_id)}")
     if not fault_ids:
         client.request("DELETE", _PATH)
-
-
-def _headers(pairs: tuple[str, ...]) -> dict[str, str | None]:
-    headers: dict[str, str | None] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise CommandLineError(
-                f"--header {pair}: must be NAME=VALUE; --without-header NAME is for requests that lack it"
-            )
-        headers[name] = value
-    return headers
-
-
-def _given(members: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}
 
 
 def _show(members: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""The demo: the whole story in under a minute, and the proofs that it is true."""
+"""The demo: a service, a gateway, a fleet and a real agent that is killed, and the proof that nothing was lost."""

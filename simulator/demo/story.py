@@ -1,377 +1,298 @@
-"""The demo's story, act by act. It acts and records what must come of it; the proofs judge."""
+"""What the demo does, in order: start all, load it with a fleet, kill the real agent in the middle, judge both."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
 
-from agent.errors import ErrorAnswer, UnexpectedAnswer
-from agent.wire.command_states import CommandStatus
+import yaml
+
+from agent.errors import AgentError
+from agent.wire.auth import KeyPair
+from agent.wire.command_states import FINAL_STATES
+from agent.wire.commands import CommandRecord
 from agent.wire.sending import SendCommand
-from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_labels, register
-from simulator.demo.orders import NEVER, CommandSender, Order
-from simulator.demo.proofs import OutboxCounters, Proof, prove_removal
-from simulator.demo.readback import DeviceReadBack, read_device
-from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, RealAgent
-from simulator.demo.screen import Screen
-from simulator.demo.service_process import ServiceProcess
-from simulator.demo.stage import DemoSettings, Stage, wait_online
-from simulator.fleet.device.handlers import SENSOR as VIRTUAL_SENSOR
-from simulator.fleet.runner import DeviceIdentity, FleetThread
-from simulator.gateway.broker import Broker
-from simulator.gateway.process import GatewayProcess
-from simulator.report_parts.values import Outage, Tone
+from simulator.children import ChildFailed, ChildProcess, Children, program_path
+from simulator.demo.agent import WITNESS, RealAgent
+from simulator.exit_codes import ExitCode
+from simulator.fleet.target.local import is_local, read_local
+from simulator.keys import Keys, keep_keys
 from simulator.wire.client import ServiceClient
 
+_READY_S: Final = 90.0
 _ENDED_S: Final = 60.0
-_BEGUN_S: Final = 60.0
-_DRAINED_S: Final = 60.0
-_OFF_S: Final = 1.5
-_CALM_S: Final = 2.0
-_ROUND_S: Final = 0.4
-_QUIET_S: Final = 6.0
-_LOOK_S: Final = 0.05
-_REST_S: Final = 3600.0
-_OK: Final = 200
+_RUN_S: Final = 300.0
+_DOWN_S: Final = 2.0
+_LOOK_S: Final = 0.1
 
-# Slow commands that are under way when the power goes: the first must not run again, the second does.
-_CAUGHT: Final = (
-    Order("caught opening the valve", {"command": "open_valve", "seconds": 3.0}, "failed", "indeterminate"),
-    Order("caught testing itself", {"command": "self_test", "seconds": 3.0}, runs=frozenset({2})),
-)
-# Worth nothing a second later, and its device is off: it must expire, and never run.
-_NOW_OR_NEVER: Final = Order(
-    "ping that expires", {"command": "ping", "echo": "now or never"}, "expired", runs=NEVER, ttl_s=1
-)
+Say = Callable[[str, str], None]
+"""Prints one step: who, and what happened."""
+
+
+class NotStarted(ChildFailed):
+    """Service, broker or gateway could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A command to the real agent, and the end that it must come to.
+
+    Attributes:
+        status: the final state.
+        error: what the reason must begin with; empty for none.
+        runs: how often its program must have begun; None where no program counts.
+    """
+
+    payload: dict[str, Any]
+    status: str = "succeeded"
+    error: str = ""
+    runs: int | None = None
 
 
 @dataclass(slots=True)
-class DemoOutcome:
-    """What was played, for the proofs and the report.
+class Verdict:
+    """What the demo came to.
 
     Attributes:
-        onboarded: devices and labels.
-        orders: every command that was sent.
-        proofs: those that were decided on the way.
-        outages: when which device was off.
-        ends: when each process of the real agent was ended, and when the next one was started; epoch seconds, and
-            infinite after the last one.
-        read_back: every device as the service has it, by device id.
-        outbox: the real agent's own counters at the end.
+        code: exit code.
+        fleet: exit code of the fleet's run.
+        report: the fleet's report.
+        failures: what was wrong with the real agent, a sentence each.
+        checked: what was checked of it.
     """
 
-    onboarded: Onboarded
-    orders: CommandSender
-    service: ServiceProcess
-    gateway: GatewayProcess
-    agent: RealAgent
-    fleet: FleetThread
-    proofs: list[Proof] = field(default_factory=list)
-    outages: list[Outage] = field(default_factory=list)
-    ends: list[tuple[float, float]] = field(default_factory=list)
-    read_back: dict[str, DeviceReadBack] = field(default_factory=dict)
-    outbox: OutboxCounters | None = None
+    code: ExitCode = ExitCode.GOOD
+    fleet: int = 0
+    report: str = ""
+    failures: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a program that reads it."""
+        return {**asdict(self), "held": self.code is ExitCode.GOOD}
 
 
-class Story:
-    """Plays the demo, act by act.
+_SIMPLE: Final = (
+    Order({"command": "ping", "echo": "hello"}),
+    Order({"command": "read_sensors", "names": ["board"]}),
+    Order({"command": "make_coffee", "cups": 2}, "rejected", "unknown_command"),
+)
+_CAUGHT: Final = (
+    Order({"command": "open_valve", "seconds": 3}, "failed", "indeterminate", runs=1),
+    Order({"command": "self_test", "seconds": 3}, runs=2),
+)
+"""In the middle of these the agent is killed: what must not run twice does not, what may runs again."""
+_WHILE_DEAD: Final = Order({"command": "ping", "echo": "get up"})
+_LAST: Final = Order({"command": "set_interval", "name": WITNESS, "interval_s": 3600})
+
+
+class Demo:
+    """One demo; its processes end with the ``with`` block.
 
     Args:
-        stage: processes and devices, ended by whoever made it.
-        screen: shows each step.
-        settings: how many devices, and the seed.
+        root: the folder, which is empty.
+        say: prints one step.
     """
 
-    def __init__(self, stage: Stage, screen: Screen, settings: DemoSettings) -> None:
-        self._stage = stage
-        self._screen = screen
-        self._settings = settings
+    def __init__(self, root: Path, say: Say) -> None:
+        self._root = root
+        self._say = say
+        self._ends = ExitStack()
+        self._children = Children()
+        self._sent: dict[str, Order] = {}
+        self.base_url = ""
+        """Of the service."""
+        self.device_id = ""
+        """Of the real agent."""
 
-    def play(self) -> DemoOutcome:
-        """All acts in order.
+    def __enter__(self) -> Demo:
+        self._ends.enter_context(self._children)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
+
+    def play(self, devices: int, seed: int) -> Verdict:
+        """All of it.
+
+        Args:
+            devices: how many virtual ones.
+            seed: of what they measure.
 
         Raises:
-            ServiceNotStarted: there is no service, so there is no story.
-            AgentError: something that the rest of the story needs did not happen; the text says what.
+            NotStarted: service or gateway could not be started.
+            AgentError: it cannot go on.
         """
-        service, client = self._open_service()
-        outcome = self._onboard(service, client)
-        self._wait_quietly(_CALM_S)
-        self._send_daily_commands(outcome)
-        self._cut_power(outcome)
-        self._wait_quietly(_QUIET_S)
-        self._remove_one(client, outcome)
-        self._drain(client, outcome)
-        self._read_back(client, outcome)
-        return outcome
+        self._start_service()
+        self._client = self._ends.enter_context(
+            ServiceClient(self.base_url, KeyPair(self.keys.api_key, self.keys.secret_key))
+        )
+        self._agent = RealAgent(
+            self._root / "agent",
+            self._child("device-agent"),
+            self._root / "up" / "gateway" / "mqtt-device" / "config.yaml",
+        )
+        self.device_id = self._agent.device_id
+        self._agent.start()
+        self._wait(self._stored, self._agent.look, "the real agent's first reading came", _READY_S)
+        self._say("agent", "a real device-agent sends readings over MQTT, by its token, without the keys")
+        run = self._start_run(devices, seed)
+        self._wait(lambda: self._seen() >= devices, self._agent.look, "the virtual devices came online", _READY_S)
+        self._cut_down()
+        verdict = Verdict(report=str(self._root / "run" / "report.html"))
+        self._wait(lambda: not run.running, lambda: None, "the fleet's run ended", _RUN_S)
+        verdict.fleet = run.exit_code or 0
+        self._say("fleet", f"the run's own audit: exit code {verdict.fleet}")
+        self._judge(verdict)
+        return verdict
 
-    # --- act 1: from nothing to twenty devices online ---
+    def look(self) -> None:
+        """Raise :class:`~simulator.children.ChildFailed` when service, gateway or agent has ended."""
+        self._up.look()
+        self._agent.look()
 
-    def _open_service(self) -> tuple[ServiceProcess, ServiceClient]:
-        with self._screen.doing("starting the service"):
-            service, client = self._stage.open_service()
-        self._screen.show("service", f"started on {service.base_url}, data on the disk", Tone.ACCENT)
-        return service, client
+    @property
+    def keys(self) -> Keys:
+        """Of the service's account."""
+        return keep_keys(self._root / "up" / "keys")
 
-    def _onboard(self, service: ServiceProcess, client: ServiceClient) -> DemoOutcome:
-        screen, count = self._screen, self._settings.devices
-        opened = self._stage.open_gateway(service)  # it starts while the labels are made
-        product = make_product(client)
-        screen.show("product", f'"{product.name}" created, it understands {len(product.commands)} commands')
-        with screen.doing("making labels") as say:
-            batch, labels_read = print_labels(
-                product.product_id, count, self._stage.folder, lambda done, all_: say(f"labels {done} of {all_}")
-            )
-        screen.show("labels", f"{labels_read.found.split(',')[0]} back from {count} PNG files", _tone(labels_read))
-        with screen.doing("registering devices") as say:
-            onboarded, _, registered = register(client, batch, lambda done, all_: say(f"registered {done} of {all_}"))
-        screen.show("onboarding", f"{count} devices scanned, registered and listed", _tone(registered))
-        outcome = self._start_devices(service, client, onboarded, *opened)
-        outcome.proofs += [labels_read, registered]
-        return outcome
+    def _child(self, name: str) -> ChildProcess:
+        logs = self._root / "logs"
+        logs.mkdir(exist_ok=True)
+        return self._children.add(ChildProcess(name, logs / f"{name.split()[-1]}.log"))
 
-    def _start_devices(
-        self,
-        service: ServiceProcess,
-        client: ServiceClient,
-        onboarded: Onboarded,
-        gateway: GatewayProcess,
-        broker: Broker,
-    ) -> DemoOutcome:
-        screen, devices = self._screen, onboarded.devices
-        with screen.doing("waiting for the gateway"):
-            gateway.wait_until_ready()
-        screen.show("gateway", f"process {gateway.pid} holds the keys; broker: {broker.name}", Tone.ACCENT)
-        with screen.doing("starting the real agent"):
-            agent = self._stage.open_agent(gateway, broker, devices.real)
-        screen.show(devices.real.name, f"device-agent over MQTT, process {agent.pid}, reads this machine", Tone.ACCENT)
-        fleet = self._stage.open_fleet(service, devices.virtual, client.discover(), self._settings.seed)
-        screen.show("virtual", f"{len(devices.virtual)} devices switched on", Tone.ACCENT)
-        with screen.doing("waiting for every device") as say:
-            missing = wait_online(
-                client, devices.all, lambda: agent.running, lambda seen: say(f"online {seen} of {len(devices.all)}")
-            )
-        agent.require_running()
+    def _start_service(self) -> None:
+        data = self._root / "up"
+        self._up = self._child("fleet-simulator up")
+        options = ["--port=0", "--gateway-port=0", "--mqtt-port=0", "--rate-limit=0", "--no-console"]
+        try:
+            self._up.start([str(program_path("fleet-simulator")), "up", *options, f"--data={data}"])
+            self._up.wait_until(lambda: is_local(data), "service and gateway were ready", _READY_S)
+        except ChildFailed as error:
+            raise NotStarted(str(error)) from None
+        standing = read_local(data)
+        self.base_url = standing.base_url
+        self._say("service", f"listens on {self.base_url}, its data on the disk")
+        self._say("gateway", f"listens on {standing.gateway_url}; broker: {standing.broker}")
+
+    def _start_run(self, devices: int, seed: int) -> ChildProcess:
+        scenario = yaml.safe_load((files("simulator.demo") / "scenario.yaml").read_text())
+        scenario["seed"] = seed
+        scenario["fleet"]["devices"] = devices
+        path = self._root / "scenario.yaml"
+        path.write_text(yaml.safe_dump(scenario, sort_keys=False))
+        run = self._child("fleet-simulator run")
+        options = [f"--up={self._root / 'up'}", f"--out={self._root / 'run'}"]
+        run.start([str(program_path("fleet-simulator")), "run", str(path), *options])
+        self._say("fleet", f"{devices} virtual devices measure and answer; a third of them will lose its power")
+        return run
+
+    def _cut_down(self) -> None:
+        """Kill the real agent in the middle of two commands, and let it come back."""
+        for order in _SIMPLE:
+            self._send(order)
+        self._wait_ended()
+        caught = {self._send(order) for order in _CAUGHT}
+        self._wait(lambda: caught <= self._agent.runs().keys(), self._agent.look, "both programs began", _ENDED_S)
+        self._agent.kill()
+        self._say("agent", "SIGKILL in the middle of two commands")
+        self._send(_WHILE_DEAD)
+        time.sleep(_DOWN_S)
+        self._agent.start()
+        self._say("agent", "started again")
+        self._wait_ended()
+        self._say("agent", f"all of its {len(self._sent)} commands have ended")
+
+    def _judge(self, verdict: Verdict) -> None:
+        """Compare what the agent's programs wrote down with what the service has."""
+        self._send(_LAST)
+        self._wait_ended()
+        listed = [record for record in self._client.device_commands(self.device_id).records if record.id in self._sent]
+        verdict.failures += self._wrong_commands(listed)
+        verdict.checked.append(f"{len(self._sent)} commands ended as they must, each program ran as often as promised")
+        made, doubtful = self._agent.witnessed()
+        deadline_s = time.monotonic() + _ENDED_S
+        while (missing := made.keys() - doubtful - self._stored().keys()) and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_S)
+        wrong = _wrong_readings(self._client, self.device_id, made)
+        verdict.failures += wrong
+        verdict.checked.append(f"{len(made)} numbered readings are stored, each once and unaltered")
         if missing:
-            raise UnexpectedAnswer(
-                f"{missing} of {len(devices.all)} devices never asked for commands: look into {self._stage.folder.logs}"
-            )
-        screen.show("service", f"all {len(devices.all)} devices online")
-        return DemoOutcome(onboarded, CommandSender(client), service, gateway, agent, fleet)
+            verdict.failures.append(f"{len(missing)} of {len(made)} readings never came: {sorted(missing)[:10]}")
+        if missing or wrong:
+            verdict.code = ExitCode.DATA_LOST
+        elif verdict.failures:
+            verdict.code = ExitCode.CHECK_FAILED
+        elif verdict.fleet:
+            verdict.code = ExitCode(verdict.fleet) if verdict.fleet in set(ExitCode) else ExitCode.CHECK_FAILED
 
-    # --- act 2: commands to everybody ---
+    def _wrong_commands(self, listed: list[CommandRecord]) -> list[str]:
+        found = []
+        for command_id, order in self._sent.items():
+            records = [record for record in listed if record.id == command_id]
+            name = order.payload["command"]
+            if len(records) != 1:
+                found.append(f"{name}: listed {len(records)} times, not once")
+                continue
+            reason = records[0].error or records[0].status_reason or ""
+            if records[0].status != order.status or not reason.startswith(order.error):
+                wanted = f"{order.status} {order.error}".rstrip()
+                found.append(f"{name}: ended as {records[0].status} {reason}, not as {wanted}")
+            runs = self._agent.runs()[command_id]
+            if order.runs is not None and runs != order.runs:
+                found.append(f"{name}: its program began {runs} times, not {order.runs}")
+        return found
 
-    def _send_daily_commands(self, outcome: DemoOutcome) -> None:
-        devices, sender = outcome.onboarded.devices, outcome.orders
-        self._screen.mark("commands")
-        orders = {
-            device: _daily_orders(number, is_real=device == devices.real) for number, device in enumerate(devices.all)
-        }
-        with self._screen.doing("sending commands to every device"):
-            for round_ in zip(*orders.values(), strict=True):
-                for device, order in zip(orders, round_, strict=True):
-                    sender.send(device, order)
-                time.sleep(_ROUND_S)
-        self._screen.show(
-            "operator",
-            f"{len(sender.sent)} commands sent, {len(devices.all)} of them unknown, {len(devices.all)} invalid",
-            Tone.ACCENT,
-        )
-        self._wait(outcome, devices.all)
+    def _send(self, order: Order) -> str:
+        record = self._client.send_command(SendCommand(device_id=self.device_id, command_payload=order.payload))
+        command_id = record.stable_id()
+        self._sent[command_id] = order
+        return command_id
 
-    # --- act 3: kill -9, power cuts, and a command for a device that is off ---
+    def _wait_ended(self) -> None:
+        def ended() -> bool:
+            records = self._client.device_commands(self.device_id).records
+            return self._sent.keys() <= {record.id for record in records if record.status in FINAL_STATES}
 
-    def _cut_power(self, outcome: DemoOutcome) -> None:
-        devices, sender, screen = outcome.onboarded.devices, outcome.orders, self._screen
-        off_s = screen.elapsed_s()
-        outcome.fleet.switch_off([devices.switched_off.device_id])
-        screen.show(devices.switched_off.name, "switched off", Tone.WARN)
-        sender.send(devices.switched_off, Order("ping while it is off", {"command": "ping", "echo": "are you there?"}))
-        caught = {
-            device.name: [sender.send(device, order) for order in _CAUGHT]
-            for device in (devices.real, devices.power_cut)
-        }
-        self._wait_begun(outcome, set(caught[devices.real.name]), caught[devices.power_cut.name])
-        # By now the poll that the device left behind has ended: it would have taken the command with it.
-        sender.send(devices.switched_off, _NOW_OR_NEVER)
-        cut_s = screen.elapsed_s()
-        outcome.fleet.switch_off([devices.power_cut.device_id])
-        screen.show(devices.power_cut.name, "power cut in the middle of two commands", Tone.BAD)
-        ended_s, killed_s = time.time(), screen.elapsed_s()
-        outcome.agent.kill()
-        screen.show(devices.real.name, "SIGKILL in the middle of two commands", Tone.BAD)
-        screen.mark("kill -9")
-        sender.send(devices.real, Order("ping while it is dead", {"command": "ping", "echo": "get up"}, runs=None))
-        with screen.doing("three devices are down"):
-            time.sleep(_OFF_S)
-        outcome.ends.append((ended_s, time.time()))
-        outcome.agent.start()
-        screen.show(devices.real.name, f"started again, process {outcome.agent.pid}", Tone.WARN)
-        screen.mark("started again")
-        outcome.fleet.switch_on([devices.power_cut.device_id, devices.switched_off.device_id])
-        screen.show("virtual", f"{devices.power_cut.name} and {devices.switched_off.name} have power again", Tone.WARN)
-        on_s = screen.elapsed_s()
-        outcome.outages += [
-            Outage(devices.real.name, killed_s, on_s, "killed with SIGKILL"),
-            Outage(devices.power_cut.name, cut_s, on_s, "power cut"),
-            Outage(devices.switched_off.name, off_s, on_s, "switched off"),
-        ]
-        self._wait(outcome, (devices.real, devices.power_cut, devices.switched_off))
+        self._wait(ended, self._agent.look, "all commands ended", _ENDED_S)
 
-    def _wait_begun(self, outcome: DemoOutcome, real: set[str], virtual: list[str]) -> None:
-        """Until both devices are in the middle of both commands."""
-        device_id = outcome.onboarded.devices.power_cut.device_id
-        deadline_s = time.monotonic() + _BEGUN_S
-        with self._screen.doing("waiting for the slow commands to begin"):
-            while time.monotonic() < deadline_s:
-                states = [outcome.orders.status_of(device_id, command_id) for command_id in virtual]
-                if real <= outcome.agent.runs().keys() and all(state == CommandStatus.IN_PROGRESS for state in states):
-                    return
-                time.sleep(_LOOK_S)
-        raise UnexpectedAnswer(
-            f"the slow commands did not begin within {_BEGUN_S:g} s: look into {self._stage.folder.logs}"
-        )
+    def _seen(self) -> int:
+        """How many devices beside the real one have asked for something."""
+        return sum(one.last_seen_at is not None for one in self._client.devices()) - 1
 
-    # --- act 4: one device goes ---
+    def _stored(self) -> dict[int, Any]:
+        return dict(_numbered(self._client, self.device_id))
 
-    def _remove_one(self, client: ServiceClient, outcome: DemoOutcome) -> None:
-        screen, device = self._screen, outcome.onboarded.devices.removed
-        outcome.fleet.sample(on=False)
-        outcome.fleet.settle(_DRAINED_S)
-        outcome.fleet.switch_off([device.device_id])
-        outcome.read_back[device.device_id] = read_device(client, device.device_id)
-        client.remove_device(device.device_id)
-        ping = SendCommand(device_id=device.device_id, command_payload={"command": "ping"})
-        answers = {
-            "its commands": _status(lambda: client.device_commands(device.device_id)),
-            "sending to it": _status(lambda: client.send_command(ping)),
-            "removing it again": _status(lambda: client.remove_device(device.device_id)),
-        }
-        listed = any(found.device_id == device.device_id for found in client.user_devices(USER_ID))
-        proof = prove_removal(device.name, answers, listed)
-        outcome.proofs.append(proof)
-        screen.show(device.name, f"removed; afterwards {proof.found}", _tone(proof))
-        screen.mark("one removed")
-        outcome.outages.append(Outage(device.name, screen.elapsed_s(), float("inf"), "removed"))
-
-    # --- act 5: everything that was to be handed over is, then what is stored is read back ---
-
-    def _drain(self, client: ServiceClient, outcome: DemoOutcome) -> None:
-        real = outcome.onboarded.devices.real
-        for order in agent_intervals(_REST_S):
-            outcome.orders.send(real, order)
-        outcome.orders.wait([real.device_id], _ENDED_S, lambda _done, _total: None)
-        with self._screen.doing("letting everything drain"):
-            late = outcome.fleet.settle(_DRAINED_S)
-            time.sleep(INTERVAL_S)  # a read that had begun before has its number then
-            deadline_s = time.monotonic() + _DRAINED_S
-            code, outbox = self._stop_drained(client, outcome, deadline_s)
-        tone = Tone.GOOD if code == 0 and not late and not outbox.waiting else Tone.BAD
-        text = f"nothing waits in its outbox; stopped with exit code {code}"
-        if outbox.waiting or late:
-            text = f"not drained: {outbox.waiting} readings of the real agent, {', '.join(late) or 'no other device'}"
-        self._screen.show(real.name, text, tone)
-
-    def _stop_drained(
-        self, client: ServiceClient, outcome: DemoOutcome, deadline_s: float
-    ) -> tuple[int | None, OutboxCounters]:
-        """Stop the real agent with an empty outbox: its exit code, and its counters.
-
-        A reading may come, and a receipt may be on its way, between the last look and the stop. Then the agent is
-        started again and delivers it; what waits even so at the deadline stays where it is.
-        """
-        agent, real = outcome.agent, outcome.onboarded.devices.real
-        while True:
-            while _is_in_transit(client, agent, real) and time.monotonic() < deadline_s:
-                time.sleep(_LOOK_S)
-            ended_s = time.time()
-            code, outbox = agent.stop(), agent.outbox()
-            if not outbox.waiting or time.monotonic() > deadline_s:
-                outcome.ends.append((ended_s, float("inf")))
-                return code, outbox
-            self._screen.show(real.name, f"stopped with {outbox.waiting} in its outbox: started again", Tone.WARN)
-            outcome.ends.append((ended_s, time.time()))
-            agent.start()
-            time.sleep(INTERVAL_S)  # it reads each sensor once as it starts
-
-    def _read_back(self, client: ServiceClient, outcome: DemoOutcome) -> None:
-        devices = outcome.onboarded.devices
-        with self._screen.doing("reading everything back") as say:
-            for device in devices.all:
-                if device.device_id not in outcome.read_back:
-                    say(f"reading back {device.name}")
-                    outcome.read_back[device.device_id] = read_device(client, device.device_id)
-            outcome.outbox = outcome.agent.outbox()
-        readings = sum(len(device.readings) for device in outcome.read_back.values())
-        commands = sum(len(device.commands) for device in outcome.read_back.values())
-        self._screen.show("service", f"read back: {commands} commands, {readings} readings", Tone.ACCENT)
-
-    def _wait_quietly(self, seconds: float) -> None:
-        with self._screen.doing("a few quiet seconds of readings"):
-            time.sleep(seconds)
-
-    def _wait(self, outcome: DemoOutcome, devices: Sequence[DeviceIdentity]) -> None:
-        began_s = self._screen.elapsed_s()
-        with self._screen.doing("waiting for results") as say:
-            left = outcome.orders.wait(
-                [device.device_id for device in devices],
-                _ENDED_S,
-                lambda done, total: say(f"commands ended: {done} of {total}"),
-            )
-        took_s = self._screen.elapsed_s() - began_s
-        if left:
-            self._screen.show("operator", f"{left} commands have not ended within {_ENDED_S:g} s", Tone.BAD)
-        else:
-            self._screen.show("operator", f"all {len(outcome.orders.sent)} commands have ended, {took_s:.1f} s later")
+    def _wait(self, met: Callable[[], object], look: Callable[[], None], what: str, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not met():
+            look()
+            self._up.look()
+            if time.monotonic() > deadline_s:
+                raise AgentError(f"not within {timeout_s:g} s: {what}; look into {self._root / 'logs'}")
+            time.sleep(_LOOK_S)
 
 
-def _daily_orders(number: int, *, is_real: bool) -> list[Order]:
-    """The commands of every device; nobody outside of the real agent counts the runs of its built-in handlers."""
-    counted = None if is_real else frozenset({1})
-    sensor = SENSOR if is_real else VIRTUAL_SENSOR
-    interval = {"command": "set_interval", "name": sensor}
-    return [
-        Order("ping", {"command": "ping", "echo": number}, runs=counted),
-        Order("read the sensors", {"command": "read_sensors", "names": [sensor]}, runs=counted),
-        Order("read more often", {**interval, "interval_s": 0.5}, runs=counted),
-        Order("unknown command", {"command": "make_coffee", "cups": 2}, "rejected", "unknown_command", NEVER),
-        Order("invalid payload", {**interval, "interval_s": "soon"}, "rejected", "invalid_payload", NEVER),
-        Order("slow self test", {"command": "self_test", "seconds": 1.5}),
-    ]
+def _numbered(client: ServiceClient, device_id: str) -> list[tuple[int, Any]]:
+    """The numbered readings that the service has: number and value."""
+    stored = (
+        record.sensor_data for record in client.sensor_data(device_id, keys=["witness_sequence", "witness_check"])
+    )
+    return [(one["witness_sequence"], one.get("witness_check")) for one in stored if "witness_sequence" in one]
 
 
-def agent_intervals(interval_s: float | None) -> list[Order]:
-    """Set how often the real agent reads each of its sensors; None goes back to its configuration."""
-    return [
-        Order(f"read {name} {'again' if interval_s is None else 'hourly'}",
-              {"command": "set_interval", "name": name, "interval_s": interval_s}, runs=None)
-        for name in (SENSOR, WITNESS)
-    ]  # fmt: skip
-
-
-def _is_in_transit(client: ServiceClient, agent: RealAgent, device: DeviceIdentity) -> bool:
-    """Whether the real agent read or took in something that the service has not stored.
-
-    ``outbox.waiting`` is not exact while the agent runs: what was delivered may be deleted up to 90 s later. And the
-    newest number of the witness may be between its program and the outbox.
-    """
-    outbox, witnessed = agent.outbox(), agent.witnessed()
-    stored = read_device(client, device.device_id)
-    taken = outbox.accepted - outbox.set_aside - outbox.dropped
-    newest = {made.fact.key for made in witnessed[-1:]}
-    return taken > len(stored.readings) or not newest <= {fact.key for fact in stored.by_sequence()}
-
-
-def _status(call: Callable[[], object]) -> int:
-    """The status code that a call was answered with."""
-    try:
-        call()
-    except ErrorAnswer as error:
-        return error.status
-    return _OK
-
-
-def _tone(proof: Proof) -> Tone:
-    return Tone.GOOD if proof.held else Tone.BAD
+def _wrong_readings(client: ServiceClient, device_id: str, made: dict[int, float]) -> list[str]:
+    found = []
+    seen: set[int] = set()
+    for number, value in _numbered(client, device_id):
+        if number in seen:
+            found.append(f"reading {number} is stored twice")
+        elif number not in made or made[number] != value:
+            found.append(f"reading {number} was altered: {value}, not {made.get(number)}")
+        seen.add(number)
+    return found

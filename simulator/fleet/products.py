@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 
 
 def load_product(path: Path | None = None) -> NewProduct:

@@ -129,8 +129,8 @@ class FleetThread:
 
     Args:
         target, identities, model, seed: as for :class:`Fleet`.
-        on_failure: called once when an error has ended its thread or a task in it; from that thread. Every further call
-            raises :class:`~simulator.watched.PartEnded`.
+
+    Once an error has ended its thread or a task in it, each call raises :class:`~simulator.watched.PartEnded`.
     """
 
     def __init__(
@@ -140,9 +140,7 @@ class FleetThread:
         model: DeviceModel,
         *,
         seed: int,
-        on_failure: Callable[[PartEnded], object] = lambda _failure: None,
     ) -> None:
-        self._on_failure = on_failure
         self._failures: list[PartEnded] = []
         self._loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._look)
@@ -186,6 +184,15 @@ class FleetThread:
         """Read the sensors, or stop reading them. See :meth:`Fleet.sample`."""
         self._call(_soon(lambda: self._fleet.sample(on=on)))
 
+    def look(self) -> None:
+        """Raise when an error has ended it.
+
+        Raises:
+            PartEnded: what has ended.
+        """
+        if self._failures:
+            raise self._failures[0]
+
     def settle(self, timeout_s: float) -> list[str]:
         """Wait until every device that is on has handed over everything; the names of those that have not in time."""
         return self._call(self._fleet.settle(timeout_s))
@@ -198,16 +205,16 @@ class FleetThread:
 
     def _fail(self, name: str, error: BaseException) -> None:
         self._failures.append(PartEnded(name, error))
-        if len(self._failures) == 1:
-            self._on_failure(self._failures[0])
 
     async def _made(self) -> Fleet:
         return self._make()
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if self._failures:
+        try:
+            self.look()
+        except PartEnded:
             work.close()
-            raise self._failures[0]
+            raise
         done = asyncio.run_coroutine_threadsafe(work, self._loop)
         while not wait((done,), _LOOK_S).done:
             if self._failures:

@@ -1,12 +1,16 @@
-"""What may go wrong with tokens that are renewed."""
+"""What may go wrong with a sign-in and its tokens."""
 
 from __future__ import annotations
 
-from agent.errors import Advice, ServiceError, Unauthorized
+from agent.errors import Advice, AgentError, ServiceError, Unauthorized
+
+
+class SignInFailed(AgentError):
+    """No tokens came of it; the text says why and what to do."""
 
 
 class TokensNotStored(ServiceError):
-    """The token file could not be locked or written. Nothing was sent with tokens that are not on the disk."""
+    """The token file could not be locked, read or written."""
 
     advice = Advice.RETRY
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.wire.answers import one_line
 from agent.wire.devices import Device
-from simulator.wire.messages import ScanAnswer
+from simulator.wire.models import ScanAnswer
 
 MEMBERS: Final = ("device_identifier", "product_id", "user_id", "device_id", "device_name")
 """What is judged of a device record, in this order: specification, "Device registration" and "Device"."""

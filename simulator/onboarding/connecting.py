@@ -12,8 +12,7 @@ from agent.wire.auth import Credential, KeyPair
 from agent.wire.network import open_transport
 from agent.wire.trust import trust_store
 from simulator.credentials import read_secret_file
-from simulator.login.refreshing import RefreshingBearer
-from simulator.login.token_store import TokenFile
+from simulator.login.tokens import RefreshingBearer, TokenFile
 from simulator.wire.client import ServiceClient
 
 _CONNECTIONS = 64

@@ -26,7 +26,7 @@ from simulator.onboarding.agreement import Known, contradictions, is_same, near_
 from simulator.onboarding.journey import STRANGERS, Action, Answer
 from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import DeviceRow, Outcome, RunFile
-from simulator.wire.messages import ScanAnswer
+from simulator.wire.models import ScanAnswer
 
 NEVER_MADE: Final = "00000000-0000-7000-8000-000000000000"
 """A device id that no service gives."""

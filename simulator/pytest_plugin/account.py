@@ -23,7 +23,7 @@ WAIT_S: Final = 60.0
 """How long a test waits for what comes by itself. Nothing takes that long; a busy machine is no failure."""
 _LOOK_S: Final = 0.02
 _LIMIT: Final = 1_000
-_OBSERVER: Final = {"x-emulator-observer": "1", "x-emulator-profile": "complete"}
+_OBSERVER: Final = {"x-emulator-observer": "1", "x-emulator-variant": "complete"}
 _ENDED: Final = frozenset({"succeeded", "failed", "rejected", "expired", "timed_out", "canceled"})
 
 

@@ -11,9 +11,9 @@ import httpx
 from simulator.pytest_plugin.loopback import LoopbackTransport
 
 _PREFIX: Final = "/_emulator/"
-_MATCH: Final = frozenset({"device_id", "product_id", "account_id", "api_key", "headers"})
+_MATCH: Final = frozenset({"device_id", "account_id"})
 _COUNTS: Final = ("exactly", "at_least", "at_most")
-_TIMES: Final = frozenset({"next", "after", "probability", "seed", "from", "until"})
+_TIMES: Final = frozenset({"next", "after", "probability"})
 
 
 class ControlRefused(Exception):
@@ -120,7 +120,7 @@ class Snapshot:
         self._control.post(f"snapshots/{self.name}/load", {})
 
     def delete(self) -> None:
-        """Delete the fault."""
+        """Delete the snapshot."""
         self._control.delete(f"snapshots/{self.name}")
 
 
@@ -182,9 +182,9 @@ class ServiceUnderTest:
         Args:
             method: of the requests; all when None.
             path: of the requests, a template of the documents such as ``/devices/{device_id}/commands``.
-            wanted: further members of a match (``device_id``, ``headers``, ...), of the times (``next``, ``after``,
-                ``probability``, ``seed``, ``from_``, ``until``), and one effect (``lose``, ``reset``, ``latency``,
-                ``answer``, ...), as in docs/service.md.
+            wanted: further members of a match (``device_id``, ``account_id``), of the times (``next``, ``after``,
+                ``probability``), and one effect (``lose``, ``reset``, ``latency``, ``answer``, ...), as in
+                docs/faults.md.
 
         Raises:
             ControlRefused: the service does not take the rule; the text names the member.
@@ -279,8 +279,8 @@ class ServiceUnderTest:
 def _split_fault(method: str | None, path: str | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The body of ``POST /_emulator/faults`` for a call with keywords; what is no match and no time is the effect."""
     match, rest = _split(method, path, wanted)
-    times = {name.rstrip("_"): value for name, value in rest.items() if name.rstrip("_") in _TIMES}
-    effect = {name: value for name, value in rest.items() if name.rstrip("_") not in _TIMES}
+    times = {name: value for name, value in rest.items() if name in _TIMES}
+    effect = {name: value for name, value in rest.items() if name not in _TIMES}
     return {"match": match, "times": times, "effect": effect}
 
 

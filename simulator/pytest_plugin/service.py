@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.fleet.signals.scripted import make_signals
 from simulator.pytest_plugin.account import Account
 from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig
@@ -21,7 +20,7 @@ class DeviceService(ServiceUnderTest):
         """A fresh account for the length of the block.
 
         Args:
-            wanted: members of ``POST /_emulator/accounts``, such as ``quota`` or ``profile``.
+            wanted: members of ``POST /_emulator/accounts``, such as ``quota`` or ``variant``.
         """
         made = self.control.post("accounts", wanted)
         account = Account(self, str(made["account_id"]), made["keys"][0])
@@ -35,7 +34,7 @@ class DeviceService(ServiceUnderTest):
 @contextlib.contextmanager
 def running_service() -> Iterator[DeviceService]:
     """A service without a quota that keeps nothing, for the length of the block."""
-    config = ServiceConfig(rate_limit=0, log_level="warning", make_signals=make_signals)
+    config = ServiceConfig(rate_limit=0, log_level="warning")
     with RunningService(config) as running:
         service = DeviceService(running.base_url)
         try:

@@ -31,20 +31,17 @@ class PageAssets:
         scripts, styles: packages and names in their ``static/``, in the order of the page.
     """
 
-    package: str = _HERE
-    scripts: tuple[tuple[str, str], ...] = ((_HERE, "uPlot.iife.min.js"), (_HERE, "report.js"))
-    styles: tuple[tuple[str, str], ...] = ((_HERE, "uPlot.min.css"), (_HERE, "report.css"))
+    package: str
+    scripts: tuple[tuple[str, str], ...]
+    styles: tuple[tuple[str, str], ...]
 
 
-_OWN: Final = PageAssets()
-
-
-def render_page(template: str, *, wardrobe: PageAssets = _OWN, **context: Any) -> str:
+def render_page(template: str, *, wardrobe: PageAssets, **context: Any) -> str:
     """A whole page out of a template.
 
     Args:
         template: file name in the wardrobe's ``templates/``; it extends ``base.html.j2``.
-        wardrobe: where everything is taken from; this package, if nothing is said.
+        wardrobe: where everything is taken from.
         context: what the template names; a name that is missing raises :class:`jinja2.UndefinedError`.
     """
     scripts = [_static(*place) for place in wardrobe.scripts]
@@ -63,11 +60,6 @@ def render_page(template: str, *, wardrobe: PageAssets = _OWN, **context: Any) -
     )
 
 
-def png_uri(picture: bytes) -> str:
-    """A picture as a ``data:`` address."""
-    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
-
-
 def duration_text(seconds: float | None) -> str:
     """``12 ms``, ``3.41 s``, ``1 min 12 s``; a dash for None."""
     if seconds is None:
@@ -77,11 +69,6 @@ def duration_text(seconds: float | None) -> str:
     if abs(seconds) < _MINUTE_S:
         return f"{seconds:.2f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
-def offset_text(seconds: float | None) -> str:
-    """A time of the story: ``+3.4 s``; a dash for None."""
-    return _TIMELESS if seconds is None else f"+{seconds:.2f} s"
 
 
 def percent_of(at_s: float, whole_s: float) -> str:
@@ -100,8 +87,6 @@ def _environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["duration"] = duration_text
-    environment.filters["offset"] = offset_text
-    environment.filters["png_uri"] = png_uri
     environment.globals["percent_of"] = percent_of
     return environment
 

@@ -1,15 +1,11 @@
-"""The local service: the whole Manufacturer API over HTTP, for development and tests.
+"""The local service: the whole Manufacturer API over HTTP, for development and tests. One process, one thread, SQLite.
 
-From below; a module imports none of those after it (``lint-imports``):
+A request passes ``control.requests`` (the log), ``control.faults``, ``variant_layer`` (answers as another server would)
+and ``gate`` (keys, quota) on its way to a route class (``http``) and a handler in ``api``, ``oauth`` or ``control``.
 
-- ``errors``, ``core``: errors that know no HTTP; decisions without I/O: a command's life cycle, rules' conditions,
-  token families, columns.
-- ``storage``: tables, statements, and the one thread that writes.
-- ``rules``, ``ingest``: fire rules; store readings.
-- ``service``: the parts put together, and what happens between requests.
-- ``gate``, ``call``, ``endpoints``, ``paging``: a request on its way to its handler. ``faults``: errors as answers.
-- ``routes``: one module for each group of endpoints. ``document``: the OpenAPI document, from the same declarations.
-- ``oauth``: endpoints and pages of partner access.
-- ``profile_layer``: answers an account as another server would (``profiles``).
-- ``app``, ``server``, ``cli``: the ASGI application, uvicorn around it, the command.
+- ``service``: storage (``db``, schema.sql), ``clock`` and timers, ids, presence, who waits (``changes``).
+- ``api``: one module for each resource of the specification, SQL and handlers side by side.
+- ``oauth``: partner access: pages, token endpoint, sign-in.
+- ``control``: the emulator's own surface, ``/_emulator/...``.
+- ``app``, ``server``, ``config``, ``cli``: the application, uvicorn around it, its settings, the command.
 """

@@ -1,140 +1,123 @@
-"""The service as an ASGI application."""
+"""The application: request log, faults, variant and gate around FastAPI, and one answer for each kind of error."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
 
-from starlette.types import ASGIApp, Lifespan
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import ASGIApp
 
-from simulator.service.additions import Addition
-from simulator.service.addresses import PAGES
-from simulator.service.answers import DateHeader
-from simulator.service.browser_access import BrowserLayer
-from simulator.service.control_access import ControlAccess
-from simulator.service.core import scopes
-from simulator.service.endpoints import Endpoint, Paths, path_templates, scoped
-from simulator.service.fault_layer.layer import FaultLayer
+from agent.wire.base import describe_issue
+from simulator.service import documents
+from simulator.service.api import analytics, commands, database, devices, products, readings, rules
+from simulator.service.control import accounts, clock, faults, requests, seed, state
+from simulator.service.control import devices as scripted_devices
+from simulator.service.control.faults import Faults
+from simulator.service.control.matching import Paths
+from simulator.service.control.requests import Recorder
+from simulator.service.errors import ApiError, invalid_all
 from simulator.service.gate import Gate
-from simulator.service.oauth import (
-    authorize_pages,
-    sign_in,
-    token_endpoints,
-)
+from simulator.service.oauth import endpoints as oauth_endpoints
+from simulator.service.oauth import pages as oauth_pages
 from simulator.service.oauth.cors import Cors
-from simulator.service.profile_layer.layer import ProfileLayer
-from simulator.service.request_log.recorder import Recorder
-from simulator.service.routes import (
-    analytics,
-    command_events,
-    commands,
-    control,
-    control_accounts,
-    control_clients,
-    control_clock,
-    control_devices,
-    control_faults,
-    control_profiles,
-    control_requests,
-    control_snapshots,
-    dashboards,
-    database,
-    devices,
-    documents,
-    onboarding,
-    products,
-    rules,
-    sensor_data,
-)
 from simulator.service.service import Service
-from simulator.service.storage import clients
+from simulator.service.variant_layer import VariantLayer
 
-# Routes are tried in this order: what comes most often stands first.
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *scoped(scopes.DATA, sensor_data.ENDPOINTS),
-    *scoped(scopes.COMMANDS, commands.ENDPOINTS),
-    *scoped(scopes.COMMANDS, command_events.ENDPOINTS),
-    *scoped(scopes.DATABASE, database.ENDPOINTS),
-    *scoped(scopes.PRODUCTS, products.ENDPOINTS),
-    *scoped(scopes.DASHBOARDS, dashboards.ENDPOINTS),
-    *scoped(scopes.DEVICES, devices.ENDPOINTS),
-    *scoped(scopes.ONBOARDING, onboarding.ENDPOINTS),
-    *scoped(scopes.RULES, rules.ENDPOINTS),
-    *scoped(scopes.ANALYTICS, analytics.ENDPOINTS),
-    *sign_in.ENDPOINTS,
-    *authorize_pages.ENDPOINTS,
-    *token_endpoints.ENDPOINTS,
-    *documents.ENDPOINTS,
+ROUTERS: Sequence[APIRouter] = (
+    readings.router,  # first: routes are tried in this order, and devices ask for these most
+    commands.router,
+    documents.router,
+    products.router,
+    products.dashboards,
+    devices.router,
+    devices.onboarding,
+    database.router,
+    rules.router,
+    analytics.router,
+    oauth_endpoints.sign_in_router,
+    oauth_endpoints.partner_router,
+    oauth_pages.router,
 )
+CONTROL_ROUTERS: Sequence[APIRouter] = (
+    state.router,
+    seed.router,
+    clock.router,
+    accounts.router,
+    scripted_devices.router,
+    requests.router,
+    faults.router,
+)
+_WORDS: Final = {"extra_forbidden": "unknown member", "missing": "is missing"}
+"""What pydantic says of Python's arguments -> what is said of JSON."""
 
 
-def build_app(service: Service, lifespan: Lifespan[Any] | None = None, addition: Addition | None = None) -> ASGIApp:
+def build_app(
+    service: Service, on_start: Callable[[], None] = lambda: None, console: Sequence[APIRouter] = ()
+) -> ASGIApp:
     """The application around a service that somebody else closes.
 
     Args:
         service: what answers.
-        lifespan: what is entered before the first request and left after the last one; the service's own when None.
-        addition: further endpoints, and the pages that they belong to.
+        on_start: called in the loop's thread before the first request.
+        console: routers of the console.
     """
-    control_endpoints = _control_endpoints(service, addition)
-    served = (
-        *ENDPOINTS,
-        *authorize_pages.FORMS,
-        *control_endpoints,
-        *documents.make_endpoints(ENDPOINTS, control_endpoints),
-    )
-    service.templates = path_templates(served)
-    pages = addition.pages if addition else ()
-    served_paths = Paths(service, (*served, *pages), lifespan or service.running)
-    access = ControlAccess(service.control_token)
-    gate = Gate(
-        served_paths,
-        callers=service.callers,
-        find_bearer=service.find_bearer,
-        quota=service.quota,
-        clock=service.clock,
-        ids=service.ids,
-        control=service.config.control,
-        access=access,
-        epochs=service.epochs,
-        browser=addition.access if addition else None,
-    )
-    complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
-    dated = DateHeader(complete, service.clock.now_ms)
-    profiled = ProfileLayer(dated, served_paths, service, ENDPOINTS, access)
-    app: ASGIApp = FaultLayer(profiled, service, access)
-    if addition is not None:
-        app = BrowserLayer(app, DateHeader(gate, service.clock.now_ms), addition.access)
-    return recorded(service, app, access, addition)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with service.running():
+            on_start()
+            yield
+
+    commands.end_in_time(service)
+    service.scripted = scripted_devices.ScriptedDevices(service)  # last: they act on what the others have done
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False
+    app.state.service = service
+    for router in (*ROUTERS, *(CONTROL_ROUTERS if service.config.control else ()), *console):
+        app.routes.extend(router.routes)  # as they are: each knows its own scope, and the document lists them
+    app.add_exception_handler(RequestValidationError, _refuse_invalid)
+    app.add_exception_handler(HTTPException, _answer_error)
+    service.paths = Paths(app.routes)
+    answering = VariantLayer(Cors(Gate(app, service), service), app, service)
+    return Recorder(Faults(answering, service), service)
 
 
-def _control_endpoints(service: Service, addition: Addition | None) -> tuple[Endpoint, ...]:
-    return (
-        (
-            *control.ENDPOINTS,
-            *control_accounts.ENDPOINTS,
-            *control_clients.ENDPOINTS,
-            *control_clock.ENDPOINTS,
-            *control_profiles.ENDPOINTS,
-            *control_requests.ENDPOINTS,
-            *control_snapshots.ENDPOINTS,
-            *control_devices.ENDPOINTS,
-            *control_faults.ENDPOINTS,
-            *(addition.control if addition else ()),
-        )
-        if service.config.control
-        else ()
+async def _refuse_invalid(request: Request, exc: Exception) -> Response:
+    """400 with every problem, instead of FastAPI's 422."""
+    assert isinstance(exc, RequestValidationError)  # noqa: S101 - for types: it is registered for this class
+    problems = [(one["loc"][1:], one) for one in exc.errors()]
+    return await _answer_error(
+        request,
+        invalid_all(
+            [
+                (".".join(map(str, place)) or one["loc"][0], _WORDS.get(one["type"]) or describe_issue(one))
+                for place, one in problems
+                # An array is also "too short" when its items are at fault, which is all that there is to say.
+                if one["type"] != "too_short" or not any(other[: len(place)] == place != other for other, _ in problems)
+            ]
+        ),
     )
 
 
-def recorded(service: Service, app: ASGIApp, access: ControlAccess, addition: Addition | None = None) -> ASGIApp:
-    """The application behind the layer that notes requests; the application itself where none are kept."""
-    if not service.requests.keep:
-        return app
-    service.recorder = Recorder(
-        app,
-        log=service.requests,
-        now_ms=service.clock.now_ms,
-        is_observer=access.is_observer,
-        browser=addition.access if addition else None,
-    )
-    return service.recorder
+async def _answer_error(request: Request, exc: Exception) -> Response:
+    error = exc if isinstance(exc, ApiError) else _of_starlette(request, exc)
+    return Response(error.body(), error.status_code, error.headers, "application/json")
+
+
+def _of_starlette(request: Request, exc: Exception) -> ApiError:
+    status = exc.status_code if isinstance(exc, HTTPException) else 500
+    if status == 405:
+        matches = [one for one in request.app.routes if one.matches(request.scope)[0] is not Match.NONE]
+        methods = {method for one in matches for method in one.methods or ()}
+        allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+        text = f"This path takes {allowed}."
+        return ApiError(405, "method_not_allowed", text, headers={"Allow": allowed})
+    if status == 404:
+        return ApiError(404, "not_found", "There is nothing at this path.")
+    text = exc.detail if isinstance(exc, HTTPException) else "The service failed on this request."
+    return ApiError(status, "bad_request" if status < 500 else "internal_error", str(text))

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -19,8 +19,7 @@ from simulator.die_with_parent import with_parent
 from simulator.keys import write_secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
-from simulator.service.storage.temporary import TemporaryFolder
-from simulator.watched import PartEnded
+from simulator.service.temporary import TemporaryFolder
 
 OWN_PREFIX: Final = "DEVICE_SERVICE"
 """Of the variables that any program may read; docs/testing.md lists them."""
@@ -34,19 +33,15 @@ _WITH_KEYS: Final = (
     "ONBOARD_LABELS",
     "RUN",
 )
-_OF_CONTROL_PATHS: Final = (
-    "CONSOLE",
-    "FAULTS_ADD",
-    "FAULTS_CLEAR",
-    "FAULTS_LIST",
-)
+_OF_CONTROL_PATHS: Final = ("ACCOUNTS_ADD", "ACCOUNTS_LIST", "FAULTS_ADD", "FAULTS_CLEAR", "FAULTS_LIST")
 """The commands of fleet-simulator that take ``--base-url``, as their variables write them: with ``--secret-key-file``,
-or with ``--control-token``. ``login`` signs in with a password. Here they are names, since importing them all takes
-longer than starting the service; a test compares them with the commands."""
+or with ``--control-token``. Here they are names, since importing them all takes longer than starting the service; a
+test compares them with the commands."""
 _FATAL: Final = 128
 """A shell's exit code for a command that a signal has ended is this and the signal's number."""
-_FROM_THE_TERMINAL: Final = frozenset({"SIGINT", "SIGQUIT"})
+_FROM_THE_TERMINAL: Final = frozenset({signal.SIGINT, getattr(signal, "SIGQUIT", None)})
 _PASSED_ON: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_LOOK_S: Final = 0.5
 
 
 def execute(config: ServiceConfig, command: Sequence[str]) -> int:
@@ -61,21 +56,15 @@ def execute(config: ServiceConfig, command: Sequence[str]) -> int:
 
     Raises:
         ConfigurationError: there is no such program, or the service cannot be started.
-        PartEnded: an error has ended a part of the service; the command was ended then.
+        PartEnded: an error has ended the service; the command was ended then.
     """
     program = shutil.which(command[0])
     if program is None:
         raise ConfigurationError([f"there is no program {command[0]!r} on the PATH: check its name"], "service exec")
-    runner = _Runner()
-    with (
-        runner.passing_signals_on(),
-        contextlib.closing(TemporaryFolder()) as folder,
-        RunningService(config, runner.service_failed) as service,
-    ):
-        exported = environment(
-            service.base_url, service.api_key, service.secret_key, service.control_token, folder.path
-        )
-        return runner.run([program, *command[1:]], exported)
+    runner = Runner()
+    with runner.passing_signals_on(), TemporaryFolder() as folder, RunningService(config) as service:
+        found = environment(service.base_url, service.api_key, service.secret_key, service.control_token, folder.path)
+        return runner.run([program, *command[1:]], found, service.look)
 
 
 def environment(
@@ -109,13 +98,12 @@ def environment(
     return found
 
 
-class _Runner:
+class Runner:
     """Runs one command in the terminal's foreground, as if its caller had started it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
-        self._failure: PartEnded | None = None
 
     @contextlib.contextmanager
     def passing_signals_on(self) -> Iterator[None]:
@@ -131,38 +119,40 @@ class _Runner:
             for number in heard:
                 signal.signal(number, before[number])
 
-    def service_failed(self, failure: PartEnded) -> None:
-        """The service has ended: the command ends too. From any thread."""
-        self._failure = failure
-        if self._process is not None:
-            self._process.terminate()
-
-    def run(self, program: Sequence[str], exported: Mapping[str, str]) -> int:
+    def run(self, program: Sequence[str], exported: Mapping[str, str], look: Callable[[], None]) -> int:
         """Run it to its end; its exit code.
+
+        Args:
+            program: path and arguments.
+            exported: environment variables, beside this process's own.
+            look: raises when the service has ended, which ends the command.
 
         Raises:
             ConfigurationError: it could not be started.
-            PartEnded: the service has ended meanwhile.
         """
         if self._early:
             return _FATAL + self._early[0]
         try:
-            self._process = subprocess.Popen(with_parent(program), env={**os.environ, **exported})
+            self._process = process = subprocess.Popen(with_parent(program), env={**os.environ, **exported})
         except OSError as error:
             raise ConfigurationError([f"{program[0]} cannot be started: {error.strerror}"], "service exec") from None
         for number in self._early:  # it came while the program was started
-            self._process.send_signal(number)
-        if self._failure is not None:
-            self._process.terminate()
-        code = self._process.wait()
-        if self._failure is not None:
-            raise self._failure
-        return _FATAL - code if code < 0 else code
+            process.send_signal(number)
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(_LOOK_S)
+                return _FATAL - code if code < 0 else code
+            try:
+                look()
+            except BaseException:
+                process.terminate()
+                process.wait()
+                raise
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         if self._process is None:
             self._early.append(number)
-        elif signal.Signals(number).name not in _FROM_THE_TERMINAL or not _is_in_the_foreground():
+        elif number not in _FROM_THE_TERMINAL or not _is_in_the_foreground():
             self._process.send_signal(number)
 
 

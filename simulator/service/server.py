@@ -2,82 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from types import FrameType
-from typing import Any, Final, Self
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
 
 import uvicorn
-from starlette.types import Lifespan
+from fastapi import APIRouter
+from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError
+from agent.wire.base import list_faults
 from agent.wire.secret import Secret
 from simulator.listening import refused_port
-from simulator.service.accounts import WantedUser
-from simulator.service.additions import Addition, MakeAddition
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
-from simulator.service.profiles.model import ServerProfile
+from simulator.service.control.accounts import Keys, add_account, first_account, make_keys, oldest_key, set_variant
+from simulator.service.db import one
+from simulator.service.gate import CONSOLE_PREFIX
+from simulator.service.oauth.passwords import hash_password
+from simulator.service.oauth.store import Client, NewClient, NewPerson, add_client, add_person
 from simulator.service.service import Service
-from simulator.service.storage.clients import NewClient, WantedClient
-from simulator.service.storage.keys import Keys
-from simulator.service.whole_state import save_at_end
-from simulator.watched import PartEnded, make_thread
+from simulator.service.variant import ServerVariant
+from simulator.watched import PartEnded
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
 _BACKLOG: Final = 2048
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn, which lets held polls go when it ends, ends with its service, and with exit code 0 after a signal."""
-
-    def __init__(
-        self, config: uvicorn.Config, service: Service, addition: Addition | None, on_ready: Callable[[], None]
-    ) -> None:
-        super().__init__(config)
-        self._service = service
-        self.addition = addition
-        self._on_ready = on_ready
-        service.on_failed(self._leave)
-
-    def _leave(self, _failure: PartEnded) -> None:
-        self.should_exit = True
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.waiters.close()
-        self._service.feed.close()
-        self._service.faults.close()
-        self._service.payload_checks.close()
-        if self.addition is not None:
-            self.addition.close()
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _end(self, _number: int, _frame: FrameType | None) -> None:
-        if self.should_exit:
-            self.force_exit = True
-        self.should_exit = True
+_LOOK_S: Final = 1.0
 
 
 class RunningService:
@@ -85,81 +47,93 @@ class RunningService:
 
     Args:
         config: its settings; the default is in a temporary folder, on any free port, with keys made now.
-        on_failure: called once when an error has ended a part of the service, which then ends; from any thread.
-        make_addition: makes further endpoints and pages for it; None for none.
+        up: folder in which ``fleet-simulator up`` says what stands around it, for runs that the console starts.
 
     Raises:
-        ConfigurationError: the port is in use, or the data folder cannot be used.
+        ConfigurationError: the port is in use, or the data folder or the seed cannot be used.
     """
 
-    def __init__(
-        self,
-        config: ServiceConfig | None = None,
-        on_failure: Callable[[PartEnded], object] = lambda _failure: None,
-        make_addition: MakeAddition | None = None,
-    ) -> None:
+    def __init__(self, config: ServiceConfig | None = None, up: Path | None = None) -> None:
         self.config = config or ServiceConfig()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
-        self._listener = listen(self.config.host, self.config.port)
-        try:
+        self._failure: BaseException | None = None
+        with contextlib.ExitStack() as ends:
+            listener = ends.enter_context(listen(self.config.host, self.config.port))
             self._service = Service(self.config)
-            try:
-                self._service.public_url = base_url(self._listener)
-                self._server = make_server(self._service, self._ready.set, make_addition)
-            except BaseException:
-                self._service.close()
-                raise
-        except BaseException:
-            self._listener.close()
-            raise
-        self.addition = self._server.addition
-        """Further endpoints and pages; None without."""
-        self._service.on_failed(on_failure)
-        self._thread = make_thread(self._run, "service-http", self._service.fail)
-        self._stopped = False
+            ends.callback(self._service.close)
+            self._service.public_url = base_url(listener)
+            self._server = uvicorn.Server(_uvicorn_config(self._service, self._started, up))
+            self._ends = ends.pop_all()
+        self._listener = listener
+        self._thread = threading.Thread(target=self._run, name="service-http", daemon=True)
 
-    def start(self) -> Self:
-        """Serve; returns when requests are taken.
-
-        Raises:
-            ConfigurationError: the server ended before it was ready; the log says why.
-        """
-        self._thread.start()
-        self._ready.wait()
-        if not self._server.started:
-            self.stop()
-            raise ConfigurationError(["the service ended before it was ready; its log says why"], "service")
-        return self
+    def _started(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
 
     def _run(self) -> None:
         try:
             self._server.run([self._listener])
+        except BaseException as error:
+            log.exception("the service has ended")
+            self._failure = error
         finally:
             self._ready.set()
 
-    def stop(self) -> None:
-        """End: held polls are answered, what waits is written, the storage is closed.
+    def start(self) -> Self:
+        """Serve; returns when requests are taken: the listening socket is there already.
 
         Raises:
-            StorageError: the snapshot at the end could not be written.
+            PartEnded: the server ended before it was ready.
         """
-        if self._stopped:
-            return
-        self._stopped = True
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join()
-        self._listener.close()
         try:
-            if self.config.snapshot_on_exit is not None and self._service.failure is None:
-                save_at_end(self._service, self.config.snapshot_on_exit)
-        finally:
-            self._service.close()
+            self._thread.start()
+            self._ready.wait()
+            self.look()
+        except BaseException:
+            self.stop()
+            raise
+        return self
 
-    @property
-    def failure(self) -> PartEnded | None:
-        """Which part of it an error has ended; None while all is well."""
-        return self._service.failure
+    def look(self) -> None:
+        """Raise when it has ended by itself.
+
+        Raises:
+            PartEnded: what ended it.
+        """
+        if self._failure is not None or not self._thread.is_alive():
+            raise PartEnded("service", self._failure or RuntimeError("the server has stopped"))
+
+    def stop(self) -> None:
+        """End: held polls are answered, what waits is written, the storage is closed. Harmless when it has ended."""
+        self._server.should_exit = True
+        if self._loop is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._service.stop_waiting)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._ends.close()
+
+    def do(self, work: Callable[[Service], T]) -> T:
+        """Carry it out in the service's thread, with its transaction committed; what it returns.
+
+        Raises:
+            PartEnded: the service has ended meanwhile.
+        """
+
+        async def carry_out() -> T:
+            result = work(self._service)
+            await self._service.db.committed()
+            return result
+
+        if self._loop is None:
+            raise RuntimeError("the service has not been started")
+        self.look()
+        done = asyncio.run_coroutine_threadsafe(carry_out(), self._loop)
+        while not wait((done,), _LOOK_S).done:
+            self.look()
+        return done.result()
 
     @property
     def base_url(self) -> str:
@@ -169,7 +143,13 @@ class RunningService:
     @property
     def api_key(self) -> str:
         """The first account's public key."""
-        return self._service.accounts.api_key
+        own = self._service.own_keys
+        return self.do(oldest_key) if own is None else own.api_key
+
+    @property
+    def made_keys(self) -> Keys | None:
+        """The first account's key pair, where this start has made it."""
+        return self._service.made_keys
 
     @property
     def secret_key(self) -> Secret:
@@ -178,24 +158,63 @@ class RunningService:
         Raises:
             ConfigurationError: an earlier start made it, and it was not given to this one.
         """
-        return self._service.accounts.secret_key
+        keys = self._service.own_keys
+        if keys is None:
+            raise ConfigurationError(["an earlier start made the keys of this data folder: give them"], "service keys")
+        return keys.secret_key
 
     @property
     def control_token(self) -> Secret | None:
         """What callers of control paths must send; None where none is needed."""
         return self._service.control_token
 
-    def add_account(self, name: str, made: Keys | None = None) -> Keys:
-        """A further manufacturer, with keys of its own: these, or fresh ones."""
-        return self._service.accounts.add_now(name, made)
+    @property
+    def console_url(self) -> str | None:
+        """The console's address with its token, for a browser; None without a console."""
+        token = self._service.console_token
+        return None if token is None else f"{self.base_url}{CONSOLE_PREFIX}/#token={token.reveal()}"
 
-    def set_profile(self, profile: ServerProfile, api_key: str | None = None) -> None:
-        """Answer an account by this profile from now on; the first account when no key is given.
+    @property
+    def where(self) -> str:
+        """Where everything is kept, for a person."""
+        return self._service.db.where
+
+    def add_account(self, name: str, made: Keys | None = None) -> Keys:
+        """A further manufacturer, with keys of its own: these, or fresh ones. One with these keys stays as it is."""
+        keys = made or make_keys()
+
+        def add(service: Service) -> None:
+            with service.db.write() as sql:
+                if one(sql, "SELECT 1 FROM api_keys WHERE api_key = ?", (keys.api_key,)) is None:
+                    add_account(sql, name, service.ids.next(), keys, service.clock.now_ms())
+
+        self.do(add)
+        return keys
+
+    @property
+    def variant(self) -> ServerVariant:
+        """How the first account is answered."""
+
+        def look(service: Service) -> ServerVariant:
+            row = one(service.db.sql, "SELECT variant FROM accounts ORDER BY row LIMIT 1")
+            given = None if row is None else row["variant"]
+            return ServerVariant() if given is None else ServerVariant.model_validate_json(given)
+
+        return self.do(look)
+
+    def set_variant(self, variant: ServerVariant, api_key: str | None = None) -> None:
+        """Answer an account as this server would from now on; the first account when no key is given.
 
         Raises:
             ConfigurationError: there is no such account.
         """
-        self._service.accounts.set_profile_now(profile, self._account(api_key))
+
+        def change(service: Service) -> None:
+            account = _account(service, api_key)
+            with service.db.write() as sql:
+                set_variant(sql, account, variant)
+
+        self.do(change)
 
     def add_user(
         self,
@@ -206,7 +225,7 @@ class RunningService:
         api_key: str | None = None,
         has_account: bool = True,
     ) -> str:
-        """A person who may sign in.
+        """A person who may sign in; the person's id.
 
         Args:
             email: unique on the whole service.
@@ -215,37 +234,44 @@ class RunningService:
             api_key: a key of the account that the person belongs to; the first account when None.
             has_account: False for a person who is no manufacturer before the first approval of a partner.
 
-        Returns:
-            The person's id.
-
         Raises:
-            ConfigurationError: the address or the password cannot be used, or there is no such account.
-            Conflict: the address or the id is taken.
+            ConfigurationError: the person cannot be, or there is no such account.
+            ApiError: 409, the address or the id is taken.
         """
-        secret = Secret(password) if isinstance(password, str) else password
-        account = self._account(api_key) if has_account else None
-        return self._service.accounts.add_user_now(WantedUser(email, secret, user_id), account)
+        person = _checked(NewPerson, email=email, password=password, user_id=user_id)
+        password_hash = hash_password(person.password.reveal())
+
+        def add(service: Service) -> str:
+            account = _account(service, api_key) if has_account else None
+            made_id = person.user_id or service.ids.next()
+            with service.db.write() as sql:
+                add_person(sql, account, person.email, password_hash, made_id, service.clock.now_ms())
+            return made_id
+
+        return self.do(add)
 
     def add_client(
         self, name: str, redirect_uris: Sequence[str], *, api_key: str | None = None, **settings: Any
-    ) -> NewClient:
+    ) -> Client:
         """A partner application; its id, and its secret unless it is public.
 
         Args:
             name: what users know it by.
             redirect_uris: where it may have browsers sent to.
             api_key: a key of the account that it is registered by; the first account when None.
-            settings: the other members of :class:`simulator.service.storage.clients.WantedClient`.
+            settings: the other members of :class:`simulator.service.oauth.store.NewClient`.
 
         Raises:
-            ConfigurationError: it cannot be registered like that.
-            Conflict: the id is taken.
+            ConfigurationError: it cannot be registered like that, or there is no such account.
+            ApiError: 409, the id is taken.
         """
-        wanted = WantedClient(name, tuple(redirect_uris), **settings)
-        return self._service.accounts.add_client_now(wanted, self._account(api_key))
+        wanted = _checked(NewClient, name=name, redirect_uris=tuple(redirect_uris), **settings)
 
-    def _account(self, api_key: str | None) -> int:
-        return self._service.accounts.account_of(api_key or self.api_key)
+        def add(service: Service) -> Client:
+            with service.db.write() as sql:
+                return add_client(sql, _account(service, api_key), wanted, service.clock.now_ms())
+
+        return self.do(add)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -254,38 +280,21 @@ class RunningService:
         self.stop()
 
 
-def serve(
-    config: ServiceConfig, on_ready: Callable[[Service, str], None], make_addition: MakeAddition | None = None
-) -> None:
-    """Serve in this thread until SIGTERM or SIGINT; the process is the service's own.
+def _account(service: Service, api_key: str | None) -> int:
+    """The row of the account with this key; of the first one without a key."""
+    if api_key is None:
+        return first_account(service.db.sql)
+    row = one(service.db.sql, "SELECT account FROM api_keys WHERE api_key = ?", (api_key,))
+    if row is None:
+        raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service accounts")
+    return int(row["account"])
 
-    Args:
-        config: the settings.
-        on_ready: called with the service and its base URL when requests are taken.
-        make_addition: makes further endpoints and pages for it; None for none.
 
-    Raises:
-        ConfigurationError: the port is in use, or the data folder cannot be used.
-        PartEnded: an error has ended a thread or task of the service.
-        StorageError: the snapshot at the end could not be written.
-    """
-    listener = listen(config.host, config.port)
-    with contextlib.closing(listener):
-        own_url = base_url(listener)
-        service = Service(config)
-        service.public_url = own_url
-
-        def ready() -> None:
-            on_ready(service, own_url)
-
-        try:
-            make_server(service, ready, make_addition).run([listener])
-            if config.snapshot_on_exit is not None and service.failure is None:
-                save_at_end(service, config.snapshot_on_exit)
-        finally:
-            service.close()
-        if service.failure is not None:
-            raise service.failure
+def _checked(model: type[M], **members: object) -> M:
+    try:
+        return model(**members)
+    except ValidationError as exc:
+        raise ConfigurationError([f"{field}: {issue}" for field, issue in list_faults(exc)], "service") from None
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -316,15 +325,12 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_server(service: Service, on_ready: Callable[[], None], make_addition: MakeAddition | None = None) -> _Server:
-    """Uvicorn around the service."""
+def _uvicorn_config(service: Service, on_start: Callable[[], None], up: Path | None) -> uvicorn.Config:
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
-    addition = make_addition(service) if make_addition is not None else None
-    app = build_app(service, _lifespan(service, addition), addition)
-    config = uvicorn.Config(
-        app,
+    return uvicorn.Config(
+        build_app(service, on_start, _console(service, up)),
         loop=_loop(),
-        http="httptools",
+        http=service.connections.protocol(),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -337,20 +343,15 @@ def make_server(service: Service, on_ready: Callable[[], None], make_addition: M
         timeout_graceful_shutdown=DRAIN_S,
         backlog=_BACKLOG,
     )
-    return _Server(config, service, addition, on_ready)
 
 
-def _lifespan(service: Service, addition: Addition | None) -> Lifespan[Any]:
-    @contextlib.asynccontextmanager
-    async def running(app: object) -> AsyncIterator[None]:
-        async with service.running(app):
-            if addition is None:
-                yield
-                return
-            async with addition.running():
-                yield
+def _console(service: Service, up: Path | None) -> Sequence[APIRouter]:
+    if service.console_token is None:
+        return ()
+    from simulator.console.app import ConsoleSettings, make_console  # only where somebody looks at it
 
-    return running
+    config = service.config
+    return make_console(service, ConsoleSettings(config.runs_dir or Path("fleet-runs"), config.scenarios_dir, up))
 
 
 def _loop() -> str:

@@ -1,445 +1,250 @@
-"""The service object: storage, clock, rules and what is kept in memory, for the handlers of requests."""
+"""The service object: storage, clock, and the little that is kept in memory, for the handlers of requests."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+import secrets
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection
-
-from agent.errors import ConfigurationError
 from agent.wire.instances import InstanceWatch
-from simulator.service.accounts import Accounts, read_held
-from simulator.service.clock import SettableClock
+from agent.wire.limits import IDEMPOTENCY_S
+from agent.wire.secret import Secret
+from simulator.service.api.rules import Rules
+from simulator.service.caller import Caller
+from simulator.service.changes import Changes
+from simulator.service.clock import SettableClock, Timers
 from simulator.service.config import ServiceConfig
-from simulator.service.due import Due, EndsOfCommands, OverdueCommands, TimersOfRules
-from simulator.service.epochs import Epochs
-from simulator.service.errors import Conflict
-from simulator.service.failure_log import FailureLog, already_logged
-from simulator.service.faults.rules import FaultRules
+from simulator.service.connections import Connections
+from simulator.service.control.accounts import Keys, first_account, open_first_account
+from simulator.service.control.faults import FaultRules
+from simulator.service.control.requests import RequestLog
+from simulator.service.control.seed import sow_file
+from simulator.service.db import Database
 from simulator.service.ids import IdSource
-from simulator.service.ingest import ReadingStore
-from simulator.service.matching import PathTemplates
-from simulator.service.passwords import Passwords
+from simulator.service.oauth.sessions import Sessions
+from simulator.service.oauth.store import forget_clients_of
+from simulator.service.oauth.tokens import find_bearer, prune
 from simulator.service.payload_checks import PayloadChecks
-from simulator.service.presence import Presence
 from simulator.service.quota import Quota
-from simulator.service.request_log.recorder import Recorder
-from simulator.service.request_log.store import RequestLog
-from simulator.service.rules import Rules
-from simulator.service.scripted.devices import ScriptedDevices
-from simulator.service.seed import Seed, SeedFaultsError, read_seed
-from simulator.service.sessions import Sessions
-from simulator.service.snapshots import copies
-from simulator.service.snapshots.folder import Snapshots
-from simulator.service.storage import (
-    accounts,
-    commands,
-    deleting,
-    grants,
-    keys,
-    people,
-    rule_firings,
-    seeding,
-    stored_answers,
-    tokens,
-)
-from simulator.service.storage.database import READERS, Database
-from simulator.service.storage.keys import Caller, Keys
-from simulator.service.storage.seeding import Hashes, SeedTarget
-from simulator.service.storage.stored_answers import RunningKeys
-from simulator.service.storage.writer import Writer
-from simulator.service.waiting import Feed, Waiters
-from simulator.watched import PartEnded, start_task
+
+if TYPE_CHECKING:
+    from simulator.service.control.devices import ScriptedDevices
+    from simulator.service.control.matching import Paths
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 TICK_S: Final = 0.5
+FLUSH_SEEN_MS: Final = 5_000
 PRUNE_EVERY_MS: Final = 60_000
-SUMMARIES: Final = max(1, min(READERS, (os.cpu_count() or 1) // 2))
-"""Summaries at once. Each keeps a core busy: half are for the rest."""
+PRUNE_ROWS: Final = 5_000
+ACCOUNT_TABLES: Final = (
+    "users",
+    "products",
+    "devices",
+    "commands",
+    "readings",
+    "stored_answers",
+    "schemas",
+    "tables",
+    "runtime_records",
+    "rules",
+    "people",
+    "partner_clients",
+    "grants",
+    "authorization_codes",
+    "tokens",
+)
+"""Tables whose rows belong to an account: what a reset empties."""
 
 
 class Service:
-    """One running service: storage, clock, and the little that is kept in memory.
+    """One running service. Only the event loop's thread uses it once requests are served.
 
     Args:
         config: its settings.
 
     Raises:
-        ConfigurationError: the data folder cannot be used.
+        ConfigurationError: the data folder or the seed cannot be used.
     """
 
-    templates = PathTemplates({})
-    """The paths that it has, once it is served."""
-
-    recorder: Recorder | None = None
-    """What notes requests, once it is served; None where none are kept or logged."""
+    paths: Paths
+    """Of the API, once there is an application."""
+    scripted: ScriptedDevices
+    """The devices that the service plays, once there is an application."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
         self.clock = SettableClock(config.clock)
-        self.control_token = config.control_token
-        self.due = Due(self.clock)
         self.ids = IdSource(self.clock, config.seed)
-        self.presence = Presence()
+        self.timers = Timers(self.clock)
+        self.changes = Changes()
         self.instances = InstanceWatch()
-        self.waiters, self.feed, self.epochs = Waiters(), Feed(), Epochs()
-        self.running_keys = RunningKeys()
-        self.passwords = Passwords()
-        self.sessions = Sessions()
-        self.failure_log = FailureLog(log)
-        self.started_ms = self.clock.now_ms()
-        self.database = Database(config.data_dir)
-        self.deadline = commands.Deadline()
+        self.quota = Quota()
         self.payload_checks = PayloadChecks()
-        self.rules = Rules(
-            self.ids, self.deadline, payload_checks=self.payload_checks if config.validate_commands else None
-        )
-        self.store_readings = ReadingStore(self.rules)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.failure: PartEnded | None = None
-        """Which of its threads and tasks an error has ended; the server ends then."""
-        self._on_failure: list[Callable[[PartEnded], object]] = []
-        self.writer = Writer(
-            self.database,
-            self._before_commit,
-            self._after_rollback,
-            due_work=OverdueCommands(self.deadline, self.clock, self.commands_have_ended),
-            on_failure=self.fail,
-        )
-        self.faults = FaultRules()
-        self.scripted = self._make_scripted()
-        self._register_due()
-        own = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
-        self.accounts = Accounts(self.writer, self.ids, self.clock, Quota(config.rate_limit), own)
-        self.callers, self.profiles, self.quota = self.accounts.callers, self.accounts.profiles, self.accounts.quota
-        self.on_reset: list[Callable[[Connection], None]] = [self.rules.load]
-        """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
+        self.sessions = Sessions()
+        self.connections = Connections()
+        self.faults = FaultRules(config.seed)
+        self.requests = RequestLog(config.keep_requests if config.control else 0)
+        self.saving = asyncio.Lock()
+        """Held while a snapshot is saved."""
+        self.control_token = config.control_token
+        self.console_token = Secret(secrets.token_urlsafe(24)) if config.console and config.control else None
+        """What the console's pages send, which ask for more than a device may; None without a console."""
+        self.running_keys: set[tuple[int, str]] = set()
+        """(account, Idempotency-Key) of requests that are under way."""
         self.public_url = f"http://{config.host}:{config.port}"
-        """The address that partners know it by, without a slash at the end; a server that listens elsewhere says so."""
-        # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
-        # threads begin when they are needed.
-        self._looking_up, self._readers, self._summing = (
-            ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up"),
-            ThreadPoolExecutor(READERS, thread_name_prefix="service-reader"),
-            ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary"),
-        )
-        self.snapshots = Snapshots(config.snapshots_dir, self.database.folder)
-        self._pruned_ms = 0
-        self.writer.start()
+        """The address that partners know it by, without a slash at the end; the server sets it."""
+        self.started_ms = self.clock.now_ms()
+        self._seen: dict[int, int] = {}
+        self._flushed_ms = self._pruned_ms = 0
+        self._ticks: list[Callable[[], None]] = []
+        self._resets: list[Callable[[int | None], None]] = [lambda _account: self.sessions.clear()]
+        self._ends: list[Callable[[], Awaitable[object]]] = []
+        self.rules = Rules(self)
+        self.db = Database(config.data_dir)
         try:
-            seed = read_seed(config.seed_file) if config.seed_file else Seed()
-            hashes = self._hash_passwords(seed)
-            self.made_keys = self.writer.call(lambda connection: self._open(connection, seed, hashes))
-            self.accounts.own = self.made_keys or own
+            with self.db.write() as sql:  # in one: a start that fails leaves no account whose keys nobody was shown
+                self.made_keys = open_first_account(self)
+                given = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
+                self.own_keys = given or self.made_keys
+                """A key pair of the first account whose secret is known, until that pair is removed."""
+                if config.seed_file is not None:
+                    sow_file(self, first_account(sql), config.seed_file)
         except BaseException:
             self.close()
             raise
 
-    @functools.cached_property
-    def requests(self) -> RequestLog:
-        """The last requests and their answers, which only the control surface shows."""
-        return RequestLog(self.config.keep_requests if self.config.control else 0, self.templates.find)
+    # --- who asks ---
 
-    def _make_scripted(self) -> ScriptedDevices:
-        return ScriptedDevices(
-            clock=self.clock,
-            ids=self.ids,
-            writer=self.writer,
-            waiters=self.waiters,
-            presence=self.presence,
-            store_readings=self.store_readings,
-            look_up=self.look_up,
-            wake_devices=self.wake_devices,
-        )
-
-    def _register_due(self) -> None:
-        self.due.register(EndsOfCommands(self.deadline, self.settle_due))
-        self.due.register(TimersOfRules(self.rules, self.fire_timers))
-        self.due.register(self.scripted)  # last: it acts on what the others have done
-
-    def _hash_passwords(self, seed: Seed) -> Hashes:
-        """Before the first account is there, or for it."""
-        caller = next(iter(self.read_now(keys.load_callers).values()), None)
-        if caller is None:
-            return seeding.hash_passwords(seed, {})
-        return seeding.hash_passwords(seed, self.read_now(lambda c: seeding.find_hashes(c, seed)))
-
-    def _open(self, connection: Connection, seed: Seed, hashes: Hashes) -> Keys | None:
-        config = self.config
-        if config.snapshot is not None:
-            header = copies.begin_with(connection, config.snapshot, self.database.where)
-            self.clock.restore(header.clock)
-            self.ids.restart(copies.digest_of(config.snapshot))
-            with copies.faults_of_option(config.snapshot), copies.rows_are_of_a_snapshot():
-                made = self._open_accounts(connection)
-        else:
-            made = self._open_accounts(connection)
-        self.deadline.load(connection)
-        self.rules.load(connection)
-        # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
-        done = self._apply_seed(connection, seed, self._target(next(iter(self.callers.values())), hashes))
-        if isinstance(done, SeedFaultsError):
-            raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
-        return made
-
-    def _open_accounts(self, connection: Connection) -> Keys | None:
-        made = self.accounts.keep_own(connection)
-        if self.config.profile is not None:
-            self.profiles.store(connection, accounts.first(connection), self.config.profile)
-        self.accounts.hold(read_held(connection))
-        return made
-
-    def _target(self, caller: Caller, hashes: Hashes) -> SeedTarget:
-        return SeedTarget(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
-
-    def fail(self, name: str, error: BaseException) -> None:
-        """A thread or task without which nothing that is answered is true has ended. From any thread."""
-        if self.failure is None:
-            self.failure = PartEnded(name, error)
-            log.critical("%s: the service ends", self.failure)
-            for call in self._on_failure:
-                call(self.failure)
-
-    def on_failed(self, call: Callable[[PartEnded], object]) -> None:
-        """Have it called with the first failure, in the thread that fails; at once when that has been."""
-        self._on_failure.append(call)
-        if self.failure is not None:
-            call(self.failure)
-
-    async def find_bearer(self, token: str) -> Caller | None:
+    def find_bearer(self, token: str) -> Caller | None:
         """Whom an access token speaks for; None when it is unknown or over."""
-        now_ms = self.clock.now_ms()
-        return await self.look_up(lambda connection: tokens.find_bearer(connection, token, now_ms))
+        return find_bearer(self.db.sql, token, self.clock.now_ms())
 
-    async def look_up(self, query: Callable[[Connection], T]) -> T:
-        """A read of a few rows by key. Like every read it runs in a thread: the event loop's serves all requests."""
-        return await self._read_in(self._looking_up, query)
+    # --- presence ---
 
-    async def read(self, query: Callable[[Connection], T]) -> T:
-        """A read of a page; as :meth:`look_up`."""
-        return await self._read_in(self._readers, query)
+    def saw(self, device: int) -> None:
+        """The device was seen: a poll or a reading of it came. Written a little later, since each poll says so."""
+        self._seen[device] = self.clock.now_ms()
 
-    async def summarise(self, query: Callable[[Connection], T]) -> T:
-        """A read that looks at as many rows as there are; as :meth:`look_up`. Few run at once, the others wait."""
-        return await self._read_in(self._summing, query)
+    def flush_seen(self) -> None:
+        """Write who was seen, so that a list that is read now is true."""
+        self._flushed_ms = self.clock.now_ms()
+        if self._seen:
+            seen, self._seen = self._seen, {}
+            with self.db.write() as sql:
+                sql.executemany("UPDATE devices SET last_seen_at = ? WHERE row = ?", [(t, d) for d, t in seen.items()])
 
-    async def _read_in(self, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(threads, self.read_now, query)
+    # --- what others want to know ---
 
-    def read_now(self, query: Callable[[Connection], T]) -> T:
-        """A read in this thread; on the event loop use :meth:`look_up`."""
-        with self.database.reading() as connection:
-            return query(connection)
+    def changed(self, device: int, *, sent: bool = False) -> None:
+        """A device's commands have changed (``sent``: one is new): wake who waits for them.
 
-    async def settle_due(self) -> None:
-        """End the commands whose time is over, so that every listing is true.
-
-        Raises:
-            Unavailable: it cannot be stored.
+        Call it in the turn of the write; who is woken reads after that.
         """
-        if self.deadline.is_due(self.clock.now_ms()):
-            await self.writer.submit(lambda _connection: None)  # the writer ends them before any group
+        self.changes.wake(device, sent=sent)
 
-    def wake_devices(self, device_seqs: Iterable[int]) -> None:
-        """Wake held polls and event streams: commands were sent to these devices. Called on the event loop."""
-        self._wake(device_seqs)
-        self.feed.wake()
+    def every_tick(self, call: Callable[[], None]) -> None:
+        """Have it called twice a second."""
+        self._ticks.append(call)
 
-    async def fire_timers(self, now_ms: int) -> None:
-        """Fire the rules whose conditions have held for long enough."""
-        while (next_ms := self.rules.next_due_ms) is not None and next_ms <= now_ms:
-            changed = await self.writer.submit(lambda connection: self.rules.run_timers(connection, now_ms))
-            if changed:
-                self.wake_devices(changed)
+    def on_reset(self, forget: Callable[[int | None], None]) -> None:
+        """Have it called when an account was emptied, or everything (None): what is kept in memory is forgotten."""
+        self._resets.append(forget)
 
-    async def flush_presence(self) -> None:
-        """Write who was seen, so that a filter on it is true."""
-        if self.presence.is_pending:
-            await self.writer.submit(lambda c: self.presence.flush(c, self.clock.now_ms()))
+    def at_end(self, end: Callable[[], Awaitable[object]]) -> None:
+        """Have it awaited when the server ends."""
+        self._ends.append(end)
 
-    async def reset(self, caller: Caller | None = None) -> None:
-        """Delete everything but the accounts and their keys; what one account has when a caller is given."""
-        account = None if caller is None else caller.manufacturer_seq
-        async with self.snapshots.turn if account is None else contextlib.nullcontext():
-            gone = await self.writer.submit(lambda connection: self._delete(connection, account))
-        of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
-        self.quota.clear(None if account is None else of_account)
-        self._forget(gone)
-        self.requests.clear(account)
-        await self.scripted.refresh()
+    # --- the whole state ---
+
+    def empty(self, sql: sqlite3.Connection, account: int | None) -> None:
+        """Delete the rows of an account, or of all; accounts and their keys stay. Then call :meth:`forget`."""
+        where, values = ("", ()) if account is None else (" WHERE account = ?", (account,))
+        self.flush_seen()
+        if account is not None:
+            forget_clients_of(sql, account)
+        for table in ACCOUNT_TABLES:
+            sql.execute(f"DELETE FROM {table}{where}", values)
         if account is None:
-            self.sessions.sign_out_everybody()
-            self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
-        self.faults.clear(account)
+            # One that a user's approval made has no keys: without its user nobody can reach it any more.
+            sql.execute("DELETE FROM accounts WHERE row NOT IN (SELECT account FROM api_keys)")
 
-    async def remove_account(self, account: int) -> None:
-        """Delete an account with its keys and all that it has.
-
-        Raises:
-            Conflict: ``first_account``: the service always has that one.
-        """
-        if account == self.first_caller().manufacturer_seq:
-            raise Conflict("first_account", "The service always has its first account: a reset empties it.")
-
-        def remove(connection: Connection) -> list[int]:
-            gone = self._delete(connection, account)
-            accounts.remove(connection, account)
-            return gone
-
-        # Nobody comes in with its keys any more, and what has come in before writes nothing after this.
-        self.accounts.forget(account)
-        self.faults.clear(account)
-        self.epochs.account_deleted()
-        try:
-            self._forget(await self.writer.submit(remove))
-            self.requests.clear(account)
-            await self.scripted.refresh()
-        except BaseException:
-            self.accounts.hold(await self.look_up(read_held))
-            raise
-
-    def _forget(self, person_seqs: Collection[int]) -> None:
-        """Rows were deleted, whose numbers may be given out again: those of devices, and those of people."""
-        self.presence.forget_written()
-        self.sessions.sign_out_people(person_seqs)
-        self.waiters.wake_all()
-        self.feed.wake()
-
-    def _delete(self, connection: Connection, account: int | None) -> list[int]:
-        """Delete what an account has, or everything; the people who were signed in to it."""
-        gone = people.of_account(connection, account)
+    def reset(self, account: int | None = None) -> None:
+        """Delete all that an account has; without one, everything but the accounts and their keys."""
+        with self.db.write() as sql:
+            self.empty(sql, account)
         if account is None:
-            self.presence.clear()
-            deleting.delete_all(connection)
-        else:
-            self.presence.flush(connection, self.clock.now_ms())  # the other accounts' devices stay seen
-            deleting.delete_account(connection, account)
-        self.deadline.load(connection)
-        for reload in self.on_reset:
-            reload(connection)
-        return gone
+            self.clock.follow_base()  # a clock that was left standing would outlive everything that it was set for
+        self.forget(account)
 
-    def _apply_seed(self, connection: Connection, seed: Seed, target: SeedTarget) -> dict[str, int] | SeedFaultsError:
-        try:
-            with connection.begin_nested():
-                done = seeding.apply(connection, seed, target)
-        except SeedFaultsError as exc:
-            return exc
-        if seed.rules:
-            self.rules.have_changed()
-        return done
+    def forget(self, account: int | None) -> None:
+        """What memory holds of an account, or of everything, is no longer true."""
+        keys = self.db.sql.execute("SELECT api_key FROM api_keys WHERE account = ?", (account,)).fetchall()
+        self.quota.clear(None if account is None else [row["api_key"] for row in keys])
+        if account is None:
+            self._seen.clear()
+        for forget in self._resets:
+            forget(account)
+        self.changes.wake_all()
 
-    async def apply_seed(self, seed: Seed, caller: Caller) -> dict[str, int]:
-        """Bring an account to what the seed says, in one transaction.
-
-        Returns:
-            How many items were created, changed and unchanged.
-
-        Raises:
-            SeedFaultsError: what does not fit what is stored; then nothing was changed.
-        """
-        stored = await self.read(lambda c: seeding.find_hashes(c, seed))
-        hashes = await asyncio.to_thread(seeding.hash_passwords, seed, stored)
-        target = self._target(caller, hashes)
-        done = await self.writer.submit(lambda connection: self._apply_seed(connection, seed, target))
-        if isinstance(done, SeedFaultsError):
-            raise done
-        return done
-
-    def first_caller(self) -> Caller:
-        """The account that the service always has."""
-        return self.callers[self.accounts.api_key.encode()]
+    # --- while it runs ---
 
     @contextlib.asynccontextmanager
-    async def running(self, _app: object = None) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """What happens between requests, from the server's start to its end."""
-        self._loop = asyncio.get_running_loop()
-        tasks = [
-            start_task(self._tick(), "service-tick", self.fail),
-            start_task(self.scripted.serve(), "service-scripted", self.fail),
-        ]
+        self.db.loop = asyncio.get_running_loop()
+        task = asyncio.create_task(self._tick())
         try:
             yield
-        except BaseException as error:
-            if not self.waiters.closing:  # the server's task of this block has ended, and the server goes on
-                self.fail("service-lifespan", error)
-            raise
         finally:
-            for task in tasks:
-                task.cancel()
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait(tasks)
-            if self.writer.is_alive:
-                await self.flush_presence()
+                await task
+            for end in self._ends:
+                await end()
+            self.flush_seen()
+            await self.db.committed()
+            self.db.loop = None
+            self.payload_checks.close()
+            await self.payload_checks.closed()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             try:
-                await self._do_due()
-            except Exception as exc:  # a full disk must not end expiry for ever
-                if not already_logged(exc):
-                    log.exception("the service's regular work failed; it is tried again")
+                self._do_due()
+                await self.db.committed()
+            except Exception:  # a full disk must not end expiry for ever
+                log.exception("the service's regular work failed; it is tried again")
 
-    async def _do_due(self) -> None:
+    def _do_due(self) -> None:
         now_ms = self.clock.now_ms()
-        await self.due.run_due(now_ms)
-        self.scripted.tick(now_ms)
-        if self.presence.is_due(now_ms):
-            await self.flush_presence()
-        if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS and not await self._prune(now_ms):
+        self.timers.run_due(now_ms)
+        for call in self._ticks:
+            call()
+        if not 0 <= now_ms - self._flushed_ms < FLUSH_SEEN_MS:  # a clock that was set back makes it due too
+            self.flush_seen()
+        if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS:
             self._pruned_ms = now_ms
+            with self.db.write() as sql:
+                sql.execute(
+                    "DELETE FROM stored_answers WHERE (account, idempotency_key) IN "
+                    "(SELECT account, idempotency_key FROM stored_answers WHERE created_at <= ? LIMIT ?)",
+                    (now_ms - IDEMPOTENCY_S * 1000, PRUNE_ROWS),
+                )
+                prune(sql, now_ms)
 
-    async def _prune(self, now_ms: int) -> bool:
-        """Delete what is kept for a while only, a bounded number of rows of each kind; whether more is left."""
-        more = False
-        for prune in (stored_answers.prune, tokens.prune, grants.prune_codes, rule_firings.prune):
-            rows = await self.writer.submit(functools.partial(prune, now_ms=now_ms))
-            more = more or rows >= stored_answers.PRUNE_ROWS
-        return more
-
-    def commands_have_ended(self, device_seqs: Sequence[int]) -> None:
-        """Their time was over, and that is committed. Called from the writing thread."""
-        self._on_loop(functools.partial(self._wake, device_seqs))
-
-    def _wake(self, device_seqs: Iterable[int]) -> None:
-        for device_seq in device_seqs:
-            self.waiters.wake(device_seq)
-
-    def _after_rollback(self) -> None:
-        """What is kept in memory may not be what is stored. Called from the writing thread."""
-        self.rules.have_changed()
-        self.deadline.doubt()
-        self.presence.restore()
-        self._on_loop(self.waiters.wake_all)
-
-    def _on_loop(self, action: Callable[[], object]) -> None:
-        """Before the answers of the group that is being written, which go the same way."""
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
-                loop.call_soon_threadsafe(action)
-
-    def _before_commit(self, connection: Connection) -> None:
-        now_ms = self.clock.now_ms()
-        if self.presence.is_due(now_ms):
-            self.presence.flush(connection, now_ms)
+    def stop_waiting(self) -> None:
+        """The server ends: held polls, event streams and what a fault holds are answered."""
+        self.faults.close()
+        self.changes.close()
+        self.payload_checks.close()
 
     def close(self) -> None:
-        """Write what waits and close the storage. Called after the server has ended."""
-        self.snapshots.close()
+        """Close the storage. Called after the server has ended."""
         self.payload_checks.close()
-        self.writer.stop()
-        for threads in (self._looking_up, self._readers, self._summing):
-            threads.shutdown()
-        self.database.close()
+        self.db.close()

@@ -1,20 +1,16 @@
-"""Partners of a running service, for tests: a registered client, and codes without going through the pages."""
+"""Partners of a running service, for tests: a registered client, and codes by way of the pages."""
 
 from __future__ import annotations
 
 import base64
-import secrets
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, quote_plus, urlsplit
+from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
 import httpx
 
 from agent.wire import paths
-from agent.wire.secret import Secret
-from simulator.service.core.authorize import AuthorizationRequest, client_id_of, decide
-from simulator.service.storage import clients, grants, people
-from tests.partner import CHALLENGE, VERIFIER
+from tests.partner import CHALLENGE, VERIFIER, PlainBrowser, parameters_of
 from tests.service_running import Bench
 
 CALLBACK = "https://partner.example/callback"
@@ -52,15 +48,14 @@ class Partner:
 
     def code(self, email: str = EMAIL, **changes: str | None) -> str:
         """A code for what this person approved just now."""
-        service, pairs = self.bench.service._service, self.query(**changes)
-        request = decide(pairs, service.read_now(lambda c: clients.find(c, client_id_of(pairs))))
-        assert isinstance(request, AuthorizationRequest), request
-        person = service.read_now(lambda c: people.find_anywhere(c, email))
-        code, now_ms = Secret(secrets.token_urlsafe(32)), service.clock.now_ms()
-        service.writer.call(
-            lambda c: grants.issue_code(c, code, request, person.seq, account_id=service.ids.next(), now_ms=now_ms)
-        )
-        return code.reveal()
+        signed_in: dict[str, httpx.Cookies] = vars(self.bench).setdefault("cookies", {})
+        with PlainBrowser(self.bench.service.base_url, email, PASSWORD) as browser:
+            browser.http.cookies = signed_in.get(email, httpx.Cookies())
+            page = browser.open(f"{paths.OAUTH_AUTHORIZE}?{urlencode(self.query(**changes))}")
+            answer = browser.send(page, "approve")
+            signed_in[email] = browser.http.cookies
+        assert answer.status_code == 303, answer.text
+        return parameters_of(answer.headers["location"])["code"]
 
     def form(self, **fields: str | None) -> dict[str, str]:
         """Fields with this client's own credentials; a field that is None is left out."""
@@ -104,6 +99,11 @@ def partner(bench: Bench, *, public: bool = False, **settings: Any) -> Partner:
     """A newly registered client."""
     made = bench.service.add_client("Workshop Planner", [CALLBACK], public=public, **settings)
     return Partner(bench, made.client_id, None if made.client_secret is None else made.client_secret.reveal())
+
+
+def rows(bench: Bench, table: str) -> list[Any]:
+    """What is stored."""
+    return bench.service.do(lambda service: service.db.sql.execute(f"SELECT * FROM {table}").fetchall())
 
 
 def basic(client_id: str, secret: str) -> dict[str, str]:

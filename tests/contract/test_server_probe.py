@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from simulator.cli import program
 from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.clock import SystemClock
-from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
-from tests.profiles import profile, running_as, switch
+from simulator.service.variant import COMPLETE, PLAIN, ServerVariant
 from tests.service_running import Bench
+from tests.variants import running_as, switch, variant
 
 _numbers = itertools.count(1)
 
@@ -27,7 +27,7 @@ def bench() -> Iterator[Bench]:
         yield made
 
 
-def probe(bench: Bench, tmp_path, wanted: ServerProfile, *options: str, api_key: str = "") -> tuple[int, Any]:
+def probe(bench: Bench, tmp_path, wanted: ServerVariant, *options: str, api_key: str = "") -> tuple[int, Any]:
     """Exit code and report on a server of this profile."""
     device_id = bench.device(identifier=f"SN-{next(_numbers):06d}")
     switch(bench, wanted)
@@ -57,7 +57,7 @@ def test_a_server_that_keeps_every_rule_ends_with_0(bench, tmp_path, wanted):
 
 
 def test_a_broken_rule_is_named_and_ends_with_1(bench, tmp_path):
-    code, report = probe(bench, tmp_path, profile(error_shape="message"), "--may-write")
+    code, report = probe(bench, tmp_path, variant(error_shape="message"), "--may-write")
     assert code == 1
     assert {name for name, (topic, _) in found(report).items() if topic == "BROKEN"} == {"error_bodies"}
 
@@ -65,8 +65,8 @@ def test_a_broken_rule_is_named_and_ends_with_1(bench, tmp_path):
 def test_without_writing_only_gets_are_sent_and_no_command_is_taken(bench, tmp_path):
     with closing(ServiceUnderTest(bench.service.base_url)) as service:
         since = service.since_now()
-        code, report = probe(bench, tmp_path, profile("plain", command_list="once"))
-        sent = service.requests(**since, **{"headers.user-agent": "python-httpx*"})
+        code, report = probe(bench, tmp_path, variant("plain", command_list="once"))
+        sent = service.requests(**since)
         lists = service.requests("GET", "/devices/{device_id}/commands", **since)
     assert code == 0, report
     assert {one["method"] for one in sent if one["path"] != "/onboarding/device"} <= {"GET", "POST"}

@@ -6,9 +6,6 @@ import time
 
 import pytest
 
-from agent.errors import ConfigurationError
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
 from tests.service_running import client, running
 
 SEED = """
@@ -59,7 +56,6 @@ def test_the_clock_goes_with_the_machines_until_it_is_set(bench):
     assert _clock(bench) == {
         "time": "2026-01-01T00:00:00.000Z",
         "mode": "real",
-        "rate": 1.0,
         "system_time": "2026-01-01T00:00:00.000Z",
     }
     bench.clock.advance(5)
@@ -74,8 +70,6 @@ def test_the_clock_goes_with_the_machines_until_it_is_set(bench):
         ({"mode": "offset", "offset_s": 60}, "2026-01-01T00:01:10.000Z"),
         ({"mode": "offset", "offset_s": -60}, "2025-12-31T23:59:10.000Z"),
         ({"mode": "offset", "time": "2026-02-01T00:00:00Z"}, "2026-02-01T00:00:10.000Z"),
-        ({"mode": "scaled", "rate": 360}, "2026-01-01T01:00:00.000Z"),
-        ({"mode": "scaled", "rate": 0.5}, "2026-01-01T00:00:05.000Z"),
     ],
 )
 def test_each_mode_goes_its_way_and_real_goes_back(bench, setting, after_10_s):
@@ -91,8 +85,6 @@ def test_each_mode_goes_its_way_and_real_goes_back(bench, setting, after_10_s):
         {},
         {"mode": "sideways"},
         {"mode": "scaled"},
-        {"mode": "scaled", "rate": 0},
-        {"mode": "scaled", "rate": True},
         {"mode": "frozen", "rate": 2},
         {"mode": "offset"},
         {"mode": "offset", "time": "2026-02-01T00:00:00Z", "offset_s": 1},
@@ -137,189 +129,6 @@ def test_presence_and_the_quota_go_by_the_same_clock():
         assert bench.http.get("/products").status_code == 429
         _advance(bench, seconds=60)
         assert bench.http.get("/products").status_code == 200
-
-
-# --- seeds ------------------------------------------------------------------------------------------------------
-
-
-def test_a_seed_makes_what_is_missing_and_the_same_seed_again_changes_nothing(bench):
-    assert _sow(bench).json() == {"created": 3, "changed": 0, "unchanged": 0}
-    before = [bench.http.get(path).json() for path in ("/products", "/devices")]
-    bench.clock.advance(60)
-    assert _sow(bench).json() == {"created": 0, "changed": 0, "unchanged": 3}
-    assert [bench.http.get(path).json() for path in ("/products", "/devices")] == before
-    answer = bench.http.post("/auth/signin", json={"email": "ada@example.com", "password": "correct horse"})
-    assert answer.status_code == 200
-    assert answer.json()["user"]["user_id"] == "user-0001"
-
-
-def test_a_changed_seed_changes_what_differs(bench):
-    _sow(bench)
-    product_id = bench.http.get("/products").json()["data"][0]["product_id"]
-    answer = _sow(bench, SEED.replace("category: doors", "category: gates").replace("correct horse", "battery"))
-    assert answer.json() == {"created": 0, "changed": 2, "unchanged": 1}
-    (product,) = bench.http.get("/products").json()["data"]
-    assert (product["product_id"], product["category"]) == (product_id, "gates")
-
-
-def test_a_seed_can_be_json_and_go_to_one_account(bench):
-    other = bench.service.add_account("other")
-    answer = bench.http.post(
-        "/_emulator/seed", json={"products": [{"name": "theirs"}]}, params={"api_key": other.api_key}
-    )
-    assert answer.json()["created"] == 1
-    assert bench.http.get("/products").json()["data"] == []
-    assert _sow(bench, api_key="mk_nobody").json()["error"] == "account_not_found"
-
-
-def test_all_faults_of_a_seed_come_at_once_with_their_lines_and_nothing_is_stored(bench):
-    text = """products:
-  - name: fine
-  - category: nameless
-  - name: 7
-devices:
-  - product: fine
-    device_identifier: x
-gadgets: []
-"""
-    answer = _sow(bench, text)
-    assert answer.status_code == 400
-    assert [row["field"] for row in answer.json()["details"]] == [
-        "line 3 products.1.name",
-        "line 4 products.2.name",
-        "line 6 devices.0.user_id",
-        "line 8 gadgets",
-    ]
-    assert bench.http.get("/products").json()["data"] == []
-
-
-RULES = """products:
-  - name: Door controller
-    rules:
-      - name: Too hot
-        trigger: {reading: t, op: ">", value: 60}
-        actions:
-          - type: command
-            command_payload: {command: open_door, note: null}
-      - name: Noted
-        enabled: false
-        trigger: {reading: t, op: ">", value: 80, for_seconds: 30}
-        actions: [{type: record, table_name: command_results, data_payload: {command_id: c, status: failed}}]
-devices:
-  - {product: Door controller, device_identifier: SN-000001, user_id: user-0001}
-"""
-
-
-def test_a_seeds_rules_really_fire_and_the_same_seed_again_changes_nothing(bench):
-    assert _sow(bench, RULES).json() == {"created": 4, "changed": 0, "unchanged": 0}
-    before = bench.http.get("/rules").json()["data"]
-    assert [(rule["name"], rule["enabled"]) for rule in before] == [("Too hot", True), ("Noted", False)]
-    assert "rules" not in bench.http.get("/products").json()["data"][0]
-    device_id = bench.http.get("/devices").json()["data"][0]["device_id"]
-    bench.post_reading(device_id, sensor_data={"t": 61})
-    (command,) = bench.poll(device_id).json()["data"]
-    assert command["command_payload"] == {"command": "open_door", "note": None}
-    fired = bench.http.get("/rules").json()["data"]
-    bench.clock.advance(60)
-    assert _sow(bench, RULES).json() == {"created": 0, "changed": 0, "unchanged": 4}
-    assert bench.http.get("/rules").json()["data"] == fired
-
-
-def test_a_changed_rule_of_a_seed_is_changed_and_fires_by_its_new_trigger(bench):
-    _sow(bench, RULES)
-    (rule_id, _) = [rule["id"] for rule in bench.http.get("/rules").json()["data"]]
-    assert _sow(bench, RULES.replace("value: 60", "value: 20")).json() == {"created": 0, "changed": 1, "unchanged": 3}
-    assert bench.http.get(f"/rules/{rule_id}").json()["trigger"]["value"] == 20
-    device_id = bench.http.get("/devices").json()["data"][0]["device_id"]
-    bench.post_reading(device_id, sensor_data={"t": 21})
-    assert len(bench.poll(device_id).json()["data"]) == 1
-
-
-def test_faults_of_a_seeds_rules_come_with_the_lines_of_the_rules(bench):
-    text = """products:
-  - name: Door controller
-    rules:
-      - name: Twice
-        trigger: {reading: t, op: ">", value: 60}
-        actions: [{type: command, command_payload: {}}]
-      - name: Twice
-        trigger: {reading: t, op: ">", value: 60}
-        actions: [{type: command, command_payload: {}}]
-  - name: Other
-    rules:
-      - name: Bad
-        trigger: {reading: t, op: "=>", value: 60}
-        actions: [{type: command, command_payload: {}}]
-"""
-    details = _sow(bench, text).json()["details"]
-    assert [row["field"] for row in details] == ["line 7 products.0.rules.1", "line 13 products.1.rules.0.trigger.op"]
-    assert details[0]["issue"] == "the product has a rule 'Twice' already"
-    large = RULES.replace("note: null", f"note: {'x' * 65_536}")
-    for wrong, line, issue in (
-        (RULES.replace("command_results", "nowhere"), 9, "There is no table 'nowhere'"),
-        (RULES.replace("command_id: c,", "command_id: 7,"), 9, "actions.0.data_payload.command_id"),
-        (large, 4, "actions.0.command_payload is larger than the limit"),
-    ):
-        (row,) = _sow(bench, wrong).json()["details"]
-        assert row["field"].startswith(f"line {line} products.0.rules.")
-        assert row["issue"].startswith(issue)
-    assert bench.http.get("/products").json()["data"] == []
-    assert bench.http.get("/rules").json()["data"] == []
-
-
-def test_what_does_not_fit_the_storage_is_told_at_once_too_and_rolls_back(bench):
-    _sow(bench)
-    text = """products:
-  - name: new
-  - name: bad
-    commands: [{name: x, payload_schema: {type: nonsense}}]
-devices:
-  - {product: Door controller, device_identifier: SN-000001, user_id: somebody-else}
-  - {product: nowhere, device_identifier: SN-2, user_id: u}
-"""
-    details = _sow(bench, text).json()["details"]
-    assert [row["field"] for row in details] == ["line 3 products.1", "line 6 devices.0", "line 7 devices.1"]
-    assert len(bench.http.get("/products").json()["data"]) == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "- a list",
-        "products: {}",
-        "products: [{name: .nan}]",
-        'products: [{name: "a\\0b"}]',
-        "products: [{name: a, name: b}]",
-        "products: [&a {name: x}, *a]",
-        "products: [{name: x, metadata: {n: 99999999999999999999999}}]",
-        "products: [{name: x, metadata: " + "[" * 5000 + "]" * 5000 + "}]",
-        "products: [",
-        "\x01",
-        "products: [{name: !!python/object:os.system x}]",
-        "products: []\nproducts: []",
-    ],
-)
-def test_a_seed_that_is_no_seed_is_400(bench, text):
-    answer = _sow(bench, text)
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["details"][0]["field"].startswith("line ")
-
-
-def test_a_seed_file_is_there_from_the_start_and_its_faults_end_the_start(tmp_path):
-    file = tmp_path / "seed.yaml"
-    file.write_text(SEED)
-    for created in (1, 1):
-        with running(data_dir=tmp_path / "data", seed_file=file, api_key="mk_a", secret_key=_secret()) as bench:
-            assert len(bench.http.get("/devices").json()["data"]) == created
-    file.write_text("products:\n  - name: ''\n")
-    with pytest.raises(ConfigurationError, match="seed.yaml line 2: products.0.name"):
-        RunningService(ServiceConfig(seed_file=file))
-
-
-def _secret():
-    from agent.wire.secret import Secret
-
-    return Secret("msk_a")
 
 
 # --- resets -----------------------------------------------------------------------------------------------------

@@ -71,10 +71,10 @@ def test_a_body_says_that_it_is_json_or_yaml(bench: Bench, kind: str | None) -> 
         assert (answer.status_code, answer.json()["error"]) == (415, "unsupported_media_type")
 
 
-def test_the_true_answers_behind_a_profile_are_for_such_programs_too(bench: Bench) -> None:
+def test_the_true_answers_behind_a_variant_are_for_such_programs_too(bench: Bench) -> None:
     key = bench.service.api_key
-    assert bench.http.put(f"/_emulator/accounts/{key}/profile", json={"base": "plain"}).status_code == 200
-    bypass = {"x-emulator-profile": "complete"}
+    assert bench.http.put(f"/_emulator/accounts/{key}/variant", json={"base": "plain"}).status_code == 200
+    bypass = {"x-emulator-variant": "complete"}
     assert bench.http.get("/products", headers=bypass).status_code == 200
     assert bench.http.get("/products", headers={**bypass, "host": "rebound.example"}).status_code == 403
 

@@ -10,12 +10,11 @@ import pytest
 
 from agent.wire.auth import KeyPair
 from agent.wire.runtime_data import NewRuntimeRecord
-from simulator.service.core.columns import COMMAND_RESULTS
+from simulator.service.columns import RESULT_COLUMNS
 from simulator.wire.client import ServiceClient
-from simulator.wire.dashboards import NewDashboard, NewWidget
-from simulator.wire.database import NewColumn, NewSchema, NewTable
+from simulator.wire.models import NewColumn, NewDashboard, NewSchema, NewTable, NewWidget
 from tests.contract.test_service_golden import C, D, Exchange, P, golden
-from tests.service_running import client, running
+from tests.service_running import running
 
 SCHEMA = "019b76da-a800-7000-8000-000000000004"
 TABLE = "019b76da-a800-7000-8000-000000000005"
@@ -425,81 +424,6 @@ def test_a_deleted_product_takes_its_database_with_it(bench):
     assert bench.http.get("/database/runtime-data", params={"data.command_id": "gone"}).json()["data"] == []
 
 
-# --- two accounts -----------------------------------------------------------------------------------------------
-
-FOREIGN = [
-    ("GET", "/products/{product}/dashboard", None),
-    ("PUT", "/products/{product}/dashboard", {"name": "mine now"}),
-    ("GET", "/products/{product}/database/schemas", None),
-    ("POST", "/products/{product}/database/schemas", {"name": "mine"}),
-    (
-        "POST",
-        "/database/tables",
-        {"schema_id": "{schema}", "table_name": "t", "columns": [{"name": "a", "type": "json"}]},
-    ),
-    (
-        "POST",
-        "/database/runtime-data",
-        {"product_id": "{product}", "device_id": "{device}", "table_name": "command_results", "data_payload": {}},
-    ),
-    (
-        "POST",
-        "/database/runtime-data",
-        {"product_id": "{own}", "device_id": "{device}", "table_name": "command_results", "data_payload": {}},
-    ),
-    ("GET", "/database/runtime-data?product_id={product}", None),
-    ("GET", "/database/runtime-data?device_id={device}", None),
-    ("GET", "/database/runtime-data?table_name={table}", None),
-    ("PUT", "/database/runtime-data/{record}", {"data_payload": {"v": "mine"}}),
-    ("DELETE", "/database/runtime-data/{record}", None),
-    ("GET", "/sensor-data?device_id={device}&agg=avg&interval=60", None),
-]
-
-
-@pytest.fixture(scope="module")
-def tenants(bench, place):
-    table = _table(bench, place, {"name": "v", "type": "string"})
-    record = _post(bench, place, table, {"v": "secret"}).json()["id"]
-    bench.post_reading(place[1])
-    ids = {"product": place[0], "device": place[1], "schema": place[2], "table": table, "record": record}
-    other = bench.service.add_account("other")
-    with client(bench.service, other.api_key, other.secret_key.reveal()) as http:
-        ids["own"] = http.post("/products", json={"name": "x"}).json()["product_id"]
-        yield http, ids
-
-
-def _filled(value, ids):
-    text = json.dumps(value)
-    for name, given in ids.items():
-        text = text.replace(f"{{{name}}}", given)
-    return json.loads(text)
-
-
-@pytest.mark.parametrize(("method", "path", "body"), FOREIGN, ids=[f"{m} {p}" for m, p, _ in FOREIGN])
-def test_anothers_database_is_404_and_stays_as_it_was(bench, tenants, method, path, body):
-    other, ids = tenants
-
-    def state():
-        paths = (
-            f"/products/{ids['product']}/dashboard",
-            f"/products/{ids['product']}/database/schemas",
-            f"/database/runtime-data?table_name={ids['table']}",
-        )
-        return [bench.http.get(path).json() for path in paths]
-
-    before = state()
-    answer = other.request(method, _filled(path, ids), json=_filled(body, ids))
-    assert answer.status_code == 404, answer.text
-    assert state() == before
-
-
-def test_anothers_records_are_in_no_list(tenants):
-    other, ids = tenants
-    for query in ({}, {"data.v": "secret"}, {"product_id": ids["own"]}, {"table_name": "command_results"}):
-        assert other.get("/database/runtime-data", params=query).json()["data"] == []
-    assert other.get("/sensor-data?agg=count&interval=60").json()["data"] == []
-
-
 def test_the_table_for_results_has_the_columns_that_a_device_sends():
     sent = golden("command_result_runtime_request")["data_payload"]
-    assert {column.name for column in COMMAND_RESULTS} == set(sent)
+    assert {column.name for column in RESULT_COLUMNS} == set(sent)

@@ -180,3 +180,19 @@ def test_any_of_the_owners_ids_in_any_place_opens_nothing(tenants, data):
     example = data.draw(st.sampled_from(_examples(tenants.document, method, path)), label="body")
     answer = tenants.other.request(method, shuffled.fill(path), json=shuffled.body(example))
     assert _errors(answer), answer.text
+
+
+def test_the_same_names_live_side_by_side(tenants):
+    bench, other = tenants.bench, tenants.other
+    product_id = other.post("/products", json={"name": "Door controller"}).json()["product_id"]
+    body = {"user_id": "user-0001", "product_id": product_id, "device_identifier": "SN-000001"}
+    device_id = other.post("/onboarding/device", json=body).json()["device_id"]
+    assert len(other.get("/onboarding/user/user-0001/devices").json()["data"]) == 1
+    assert len(bench.http.get("/onboarding/user/user-0001/devices").json()["data"]) == 1
+    key = {"idempotency-key": "shared"}
+    mine = bench.http.post("/products", json={"name": "a"}, headers=key).json()
+    theirs = other.post("/products", json={"name": "b"}, headers=key).json()
+    assert (mine["name"], theirs["name"]) == ("a", "b")
+    page = bench.http.get("/products?limit=1").json()
+    assert other.get("/products", params={"limit": 1, "cursor": page["next_cursor"]}).status_code == 400
+    assert other.delete(f"/onboarding/device/{device_id}").status_code == 204

@@ -1,6 +1,9 @@
-"""``GET /partner-oauth-authorize``: every request that is not put to the user, by raw HTTP."""
+"""``/partner-oauth-authorize``: every request that is not put to the user, and what the pages' forms do."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,7 +11,6 @@ from tests.contract.oauth import CALLBACK, EMAIL, PASSWORD, Partner, partner, se
 from tests.partner import CHALLENGE, VERIFIER, PlainBrowser, parameters_of, request_query
 from tests.service_running import running
 
-"""Not https, where the pages' cookie would be kept from the plain HTTP of a test."""
 HOSTILE = {
     "quotes": "'\"`; DROP TABLE grants; --",
     "markup": "<script>alert(1)</script>",
@@ -171,27 +173,113 @@ def test_a_hostile_parameter_is_a_documented_answer_and_no_way_elsewhere(bench, 
             assert "<script>alert" not in answer.text, name
 
 
-def test_the_way_through_the_pages_brings_a_code_the_unchanged_state_and_the_issuer(bench, public):
-    state = "a state/with?signs=&ü東\U0001f680" + "x" * 500
-    query = request_query(public.client_id, CALLBACK, state=state)
-    with PlainBrowser(bench.service.base_url) as browser:
-        location = browser.approve(query, EMAIL, PASSWORD)
-    assert location.startswith(f"{CALLBACK}?code=")
-    back = parameters_of(location)
-    assert (back["state"], back["iss"], set(back)) == (state, bench.service.base_url, {"code", "state", "iss"})
-    assert len(back["code"]) >= 43
-    assert public.exchange(back["code"]).status_code == 200
-
-
-def test_a_request_without_state_comes_back_without_one(bench, public):
-    with PlainBrowser(bench.service.base_url) as browser:
-        back = parameters_of(browser.approve(request_query(public.client_id, CALLBACK, state=None), EMAIL, PASSWORD))
-    assert set(back) == {"code", "iss"}
-
-
 def test_the_address_keeps_the_query_that_it_is_registered_with(bench):
     uri = "https://partner.example/callback?tenant=7"
     made = bench.service.add_client("With a query", [uri, CALLBACK], public=True)
     theirs = Partner(bench, made.client_id, None, uri)
     answer = theirs.authorize(scope=None)
     assert answer.headers["location"].startswith(f"{uri}&error=invalid_scope&")
+
+
+# --- the pages ------------------------------------------------------------------------------------------------------
+
+ADDRESS = "/partner-oauth-authorize"
+
+
+@pytest.fixture
+def visitor(bench) -> Iterator[PlainBrowser]:
+    with PlainBrowser(bench.service.base_url) as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("state", ["a state/with?signs=&ü東\U0001f680" + "x" * 500, None])
+def test_the_way_through_the_pages_brings_a_code_the_unchanged_state_and_the_issuer(bench, public, visitor, state):
+    query = request_query(public.client_id, CALLBACK, state=state)
+    location = visitor.approve(query, EMAIL, PASSWORD)
+    assert location.startswith(f"{CALLBACK}?code=")
+    back = parameters_of(location)
+    assert len(back["code"]) >= 43
+    assert public.exchange(back.pop("code")).status_code == 200
+    assert back == {"iss": bench.service.base_url} | ({} if state is None else {"state": state})
+
+
+def test_a_no_goes_back_without_a_sign_in_and_with_one(public, visitor):
+    query = f"{ADDRESS}?{request_query(public.client_id, CALLBACK)}"
+    assert sent_back(visitor.send(visitor.open(query), "deny"))["error"] == "access_denied"
+    assert sent_back(visitor.send(visitor.sign_in(query, EMAIL, PASSWORD), "deny"))["error"] == "access_denied"
+
+
+def test_every_page_keeps_itself_to_itself(public, visitor):
+    query = f"{ADDRESS}?{request_query(public.client_id, CALLBACK)}"
+    answers = [visitor.open(query).answer, visitor.sign_in(query, EMAIL, PASSWORD).answer, visitor.open(ADDRESS).answer]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "<script" not in answer.text
+    assert "form-action 'self' https:;" in answers[0].headers["content-security-policy"]
+    for name in re.findall(r'"(/oauth/static/[^"]+)"', answers[0].text):
+        assert visitor.http.get(name).status_code == 200
+
+
+def test_a_form_works_only_from_a_page_that_this_browser_was_shown(bench, public, visitor):
+    query = f"{ADDRESS}?{request_query(public.client_id, CALLBACK)}"
+    page = visitor.sign_in(query, EMAIL, PASSWORD)
+    with PlainBrowser(bench.service.base_url) as other:
+        theirs = other.sign_in(query, EMAIL, PASSWORD)
+        for csrf in ("", "x", theirs.csrf, page.csrf[:-1], "ü"):
+            refused = visitor.send(page, "approve", csrf=csrf)
+            assert (refused.status_code, "location" in refused.headers) == (403, False)
+            assert "This page is too old" in refused.text
+    assert visitor.send(page, "approve").headers["location"].startswith(f"{CALLBACK}?code=")
+
+
+def test_a_sign_in_changes_the_cookie_and_an_old_one_opens_nothing(bench, public, visitor):
+    query = f"{ADDRESS}?{request_query(public.client_id, CALLBACK)}"
+    cookie = visitor.open(query).answer.headers["set-cookie"]
+    assert "httponly" in cookie.lower()
+    assert "samesite=lax" in cookie.lower()
+    before = dict(visitor.http.cookies)
+    page = visitor.sign_in(query, EMAIL, PASSWORD)
+    signed_in = dict(visitor.http.cookies)
+    assert before != signed_in
+    visitor.send(page, "switch")
+    for jar in (before, signed_in):
+        visitor.http.cookies.clear()
+        visitor.http.cookies.update(jar)
+        assert 'name="password"' in visitor.open(query).answer.text
+
+
+def test_a_sign_in_ends_after_an_hour_and_nothing_is_approved_without_one(public, bench, visitor):
+    query = f"{ADDRESS}?{request_query(public.client_id, CALLBACK)}"
+    page = visitor.sign_in(query, EMAIL, PASSWORD)
+    bench.clock.advance(3_600)
+    answer = visitor.send(page, "approve")
+    assert (answer.status_code, answer.headers["location"].startswith(ADDRESS)) == (303, True)
+    assert 'name="password"' in visitor.open(query).answer.text
+
+
+def test_a_wrong_email_and_a_wrong_password_look_the_same_and_what_was_typed_stays_text(public, visitor):
+    query = f"{ADDRESS}?{request_query(public.client_id, CALLBACK)}"
+    texts = set()
+    for email, password in ((EMAIL, "wrong"), ("nobody@example.com", PASSWORD), ('"><script>', ""), ("x" * 9_999, "y")):
+        page = visitor.open(query)
+        answer = visitor.send(page, "sign_in", email=email, password=password)
+        assert answer.status_code == 303
+        again = visitor.open(answer.headers["location"])
+        assert "<script" not in again.answer.text
+        assert PASSWORD not in again.answer.text
+        texts.add(again.text)
+        assert "The email or the password is wrong." not in visitor.open(query).text  # it is told once
+    assert len(texts) == 1
+
+
+def test_what_is_no_form_is_400(public, visitor):
+    address = f"/partner-oauth-answer?{request_query(public.client_id, CALLBACK)}"
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    assert visitor.http.post(address, content=b"%FF=1", headers=form).status_code == 400
+    assert visitor.http.post(address, json={"answer": "approve"}).status_code == 415
+    assert visitor.http.get("/oauth/static/../pages.py").status_code in {401, 404}

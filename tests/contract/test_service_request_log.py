@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from agent.wire.secret import MASK
-from simulator.service.profiles.model import PLAIN
+from simulator.service.variant import PLAIN
 from tests.service_running import running
 
 PATH = "/_emulator/requests"
@@ -65,13 +64,12 @@ def test_a_request_and_its_answer_are_kept_as_they_went_over_the_wire(bench):
 
 def test_the_filters_narrow_and_the_list_comes_in_pages(bench):
     device_id, other = bench.device(), bench.device()
-    product_id = bench.http.get(f"/devices/{device_id}").json()["product_id"]
     bench.http.delete(PATH)
     bench.poll(device_id)
     bench.post_reading(device_id)
     bench.post_reading(other)
     bench.post_reading("nobody")
-    queries = filters(device_id, product_id)
+    queries = filters(device_id)
     ids = {name: [one["id"] for one in entries(bench, **query)] for name, query in queries.items()}
     newest = int(entries(bench)[0]["id"])
     poll, first, second, refused = (str(newest - 3), str(newest - 2), str(newest - 1), str(newest))
@@ -81,11 +79,9 @@ def test_the_filters_narrow_and_the_list_comes_in_pages(bench):
         "template": [poll],
         "ids in the path": [poll],
         "device": [first, poll],
-        "product": [first, poll],
         "status": [refused],
         "class": [second, first, poll],
         "text": [refused],
-        "header": [refused, second, first, poll],
         "oldest first": [poll, first, second, refused],
     }
     page = bench.http.get(PATH, params={"limit": 3, "status": "2xx"})
@@ -96,7 +92,7 @@ def test_the_filters_narrow_and_the_list_comes_in_pages(bench):
     assert [one["id"] for one in entries(bench, after=refused)] == [str(newest + 1)]
 
 
-def filters(device_id, product_id):
+def filters(device_id):
     """Name -> query."""
     return {
         "all": {},
@@ -104,11 +100,9 @@ def filters(device_id, product_id):
         "template": {"path": "/devices/{device_id}/commands"},
         "ids in the path": {"path": f"/devices/{device_id}/commands"},
         "device": {"device_id": device_id},
-        "product": {"product_id": product_id},
         "status": {"status": "404"},
         "class": {"status": "2xx"},
         "text": {"text": "NOBODY"},
-        "header": {"headers.user-agent": "python-httpx/*"},
         "oldest first": {"order": "asc"},
     }
 
@@ -119,9 +113,7 @@ def filters(device_id, product_id):
         ({"path": "/nowhere"}, "path"),
         ({"method": "BREW"}, "method"),
         ({"device_id": "nobody"}, "device_id"),
-        ({"api_key": "mk_nobody"}, "api_key"),
-        ({"headers.x-secret-key": "a"}, "headers.x-secret-key"),
-        ({"headers.x-vendor-token": "a"}, "headers.x-vendor-token"),
+        ({"account_id": "mk_nobody"}, "account_id"),
         ({"status": "9xx"}, "status"),
         ({"since": "yesterday"}, "since"),
         ({"after": "-1"}, "after"),
@@ -145,7 +137,7 @@ def test_what_is_refused_is_kept_too(bench):
     assert (large["answer"]["status"], large["request"]["body_bytes"]) == (413, 300_000)
     assert large["request"]["truncated"]  # refused by its Content-Length, before it had come
     assert (wrong["answer"]["status"], wrong["account"]) == (401, None)
-    assert wrong["request"]["body"] == '{"x":1}'  # nobody has read it
+    assert (wrong["request"]["body_bytes"], wrong["request"]["truncated"]) == (7, True)  # nobody has read it
     assert (nowhere["answer"]["status"], nowhere["path_template"]) == (404, None)
 
 
@@ -178,7 +170,12 @@ def test_no_secret_of_any_kind_is_shown(bench):
     bench.http.post("/products", json={"name": "a", "metadata": {"mqtt": {"password": "Zq7-s3c"}}})
     bench.http.post("/functions/v1/partner-oauth-token", data={"grant_type": "authorization_code", "code": "Zq7-s3c"})
     bench.http.get("/partner-oauth-authorize", params={"client_id": "x", "state": "Zq7-s3c"})
-    shown = bench.http.get(PATH).text
+    secret_key = bench.service.secret_key.reveal()
+    for name in ("x-odd", "idempotency-key", "user-agent", "referer", "x-request-id", "accept"):
+        bench.http.get("/products", headers={name: f"a {secret_key}"})
+    bench.http.get(f"/devices/{secret_key}/commands", params={"status": secret_key})
+    bench.http.post("/commands/send", json={"device_id": secret_key, "command_payload": {secret_key: secret_key}})
+    shown = bench.http.get(PATH).text + str(verify(bench, match={"path": "/rules"}, exactly=9))
     for secret in (
         token,
         signed_in.json()["refresh_token"],
@@ -191,7 +188,7 @@ def test_no_secret_of_any_kind_is_shown(bench):
 
 
 def test_under_a_profile_the_log_shows_what_went_over_the_wire(bench):
-    bench.service.set_profile(PLAIN.model_copy(update={"list_shape": "bare"}))
+    bench.service.set_variant(PLAIN.model_copy(update={"list_shape": "bare"}))
     answer = bench.http.get("/products")
     (entry,) = entries(bench)
     assert entry["answer"]["body"] == answer.text == "[]"
@@ -229,7 +226,7 @@ def test_verify_says_how_many_came_and_what_the_nearest_others_have_instead(benc
         ({"match": {}, "at_least": 2, "at_most": 1}, "body"),
         ({"match": {}, "exactly": -1}, "exactly"),
         ({"match": {"path": "/nowhere"}, "exactly": 1}, "match.path"),
-        ({"match": {"headers": {"x-vendor-token": "a"}}, "exactly": 0}, "match.headers.x-vendor-token"),
+        ({"match": {"headers": {}}, "exactly": 0}, "match.headers"),
         ({"match": {}, "exactly": 0, "status": "abc"}, "status"),
     ],
 )
@@ -304,31 +301,3 @@ def test_a_request_that_met_a_fault_says_so_and_what_went_over_the_wire(bench):
     assert (chosen["outcome"], chosen["answer"]["status"], chosen["faults"]) == ("answered", 503, ["header"])
     assert chosen["account"] is None  # nobody looked at its keys
     assert (cut["outcome"], cut["answer"]["body"]) == ("cut", '{"dat')
-
-
-class Tail:
-    """A reader of ``/_emulator/requests/events``: curl, in a process of its own."""
-
-    def __init__(self, bench, query="", *options):
-        url = f"{bench.service.base_url}{PATH}/events{query}"
-        self._curl = subprocess.Popen(["curl", "-sN", *options, url], stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self):
-        assert self._lines() == [": requests as they end", "retry: 1000"]
-        return self
-
-    def __exit__(self, *_):
-        self._curl.kill()
-        self._curl.stdout.close()
-        self._curl.wait(60)
-
-    def _lines(self):
-        return list(iter(lambda: self._curl.stdout.readline().rstrip("\n"), ""))
-
-    def next(self):
-        """The next event: its kind, its id and its data."""
-        lines = self._lines()
-        while all(line.startswith(":") for line in lines):  # a comment, which keeps a quiet connection open
-            lines = self._lines()
-        fields = dict(line.split(": ", 1) for line in lines)
-        return fields["event"], fields["id"], json.loads(fields["data"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.service.storage import rule_firings
 from tests.service_running import Bench, client, running
 
 TRIGGER = {"reading": "t", "op": ">", "value": 60}
@@ -40,8 +39,8 @@ def sent(bench: Bench, device_id: str) -> int:
     return len(bench.http.get(f"/devices/{device_id}/commands", params={"limit": 1000}).json()["data"])
 
 
-def firings(bench: Bench, rule_id: str):
-    return bench.http.get(f"/rules/{rule_id}/firings").json()["data"]
+def last_fired_at(bench: Bench, rule_id: str) -> str | None:
+    return bench.http.get(f"/rules/{rule_id}").json()["last_fired_at"]
 
 
 def advance(bench: Bench, seconds: float) -> None:
@@ -74,7 +73,7 @@ def test_a_backlog_fires_nothing_ends_what_is_over_and_leaves_the_present_to_fir
     rule_id = rule(bench, product_id)
     post(bench, device_id, 61, recorded_at="2025-12-31T12:00:00Z")
     post(bench, device_id, 61, recorded_at="2025-12-31T23:44:59.999Z")
-    assert (sent(bench, device_id), firings(bench, rule_id)) == (0, [])
+    assert (sent(bench, device_id), last_fired_at(bench, rule_id)) == (0, None)
     post(bench, device_id, 61, recorded_at="2025-12-31T23:45:00Z")
     assert sent(bench, device_id) == 1
     bench.clock.advance(86_400)
@@ -99,14 +98,13 @@ def test_a_reading_that_meets_the_trigger_really_sends_the_command_once_until_th
     product_id, device_id = device
     rule_id = rule(bench, product_id)
     for value, count in ((60, 0), (61, 1), (99, 1), (60, 1), (61, 2)):
+        bench.clock.advance(1)
         post(bench, device_id, value)
         assert sent(bench, device_id) == count
     command = bench.poll(device_id).json()["data"][0]
     assert command["command_payload"] == OPEN_DOOR["command_payload"]
-    fired = firings(bench, rule_id)
-    assert [row["device_id"] for row in fired] == [device_id] * 2
-    assert fired[-1]["actions"][0]["command_id"] == command["id"]
-    assert bench.http.get(f"/rules/{rule_id}").json()["last_fired_at"] == fired[0]["fired_at"]
+    assert command["created_at"] == "2026-01-01T00:00:02.000Z"
+    assert last_fired_at(bench, rule_id) == "2026-01-01T00:00:05.000Z"
 
 
 def test_other_readings_other_products_and_disabled_rules_fire_nothing(bench, device):
@@ -159,7 +157,8 @@ def test_a_condition_fires_when_its_time_has_passed_though_no_further_reading_co
     advance(bench, 0.001)
     assert sent(bench, device_id) == 1
     advance(bench, 3600)
-    assert len(firings(bench, rule_id)) == 1
+    assert sent(bench, device_id) == 1
+    assert last_fired_at(bench, rule_id) == "2026-01-01T00:00:30.000Z"
 
 
 def test_advancing_the_clock_fires_what_is_due_in_order_and_at_its_time(bench, device):
@@ -169,11 +168,54 @@ def test_advancing_the_clock_fires_what_is_due_in_order_and_at_its_time(bench, d
     freeze(bench)
     post(bench, device_id, 61)
     advance(bench, 100_000)
-    times = [bench.http.get(f"/rules/{rule_id}").json()["last_fired_at"] for rule_id in (early, late)]
+    times = [last_fired_at(bench, rule_id) for rule_id in (early, late)]
     assert times == ["2026-01-01T00:01:40.000Z", "2026-01-01T00:05:00.000Z"]
     listed = bench.http.get(f"/devices/{device_id}/commands?order=asc").json()["data"]
     assert [row["created_at"] for row in listed] == times
     assert {row["status"] for row in listed} == {"expired"}
+
+
+def test_a_reading_that_was_taken_before_the_latest_one_changes_nothing(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    freeze(bench)
+    advance(bench, 60)
+    post(bench, device_id, 61)
+    post(bench, device_id, 10, recorded_at="2026-01-01T00:00:30Z")
+    advance(bench, 30)
+    assert sent(bench, device_id) == 1
+
+
+def test_readings_that_come_late_together_fire_at_what_they_say(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    bench.clock.advance(120)
+    post(bench, device_id, 61, recorded_at="2026-01-01T00:01:00Z")
+    post(bench, device_id, 10, recorded_at="2026-01-01T00:01:31Z")
+    assert sent(bench, device_id) == 1
+
+
+def test_a_clock_that_is_set_back_holds_no_rule_up(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    bench.http.put("/_emulator/clock", json={"mode": "frozen", "time": "2027-01-01T00:00:00Z"})
+    post(bench, device_id, 61)
+    bench.http.put("/_emulator/clock", json={"mode": "frozen", "time": "2026-01-01T00:00:00Z"})
+    post(bench, device_id, 61)
+    advance(bench, 30)
+    assert sent(bench, device_id) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "meets"), [(">", (61,)), (">=", (60, 61)), ("<", (59,)), ("<=", (59, 60)), ("==", (60,)), ("!=", (59, 61))]
+)
+def test_each_comparison_is_what_it_says(bench, device, op, meets):
+    product_id, _ = device
+    rule(bench, product_id, trigger={**TRIGGER, "op": op})
+    for value in (59, 60, 61):
+        device_id = bench.device(product_id, f"at {value}")
+        post(bench, device_id, value)
+        assert sent(bench, device_id) == (value in meets)
 
 
 def test_a_reading_in_between_ends_the_condition_and_the_timer(bench, device):
@@ -209,7 +251,7 @@ def test_a_held_poll_hears_at_once_of_a_command_that_a_rule_sent(bench, device):
         assert held.result(60).json()["data"][0]["command_payload"]["command"] == "open_door"
 
 
-def test_a_full_queue_is_noted_and_the_reading_is_stored_all_the_same(bench, device):
+def test_a_full_queue_is_logged_and_the_reading_is_stored_all_the_same(bench, device, caplog):
     product_id, device_id = device
     rule_id = rule(bench, product_id)
     for _ in range(100):
@@ -217,9 +259,10 @@ def test_a_full_queue_is_noted_and_the_reading_is_stored_all_the_same(bench, dev
     post(bench, device_id, 61)
     assert len(bench.http.get("/sensor-data").json()["data"]) == 1
     assert sent(bench, device_id) == 100
-    (fired,) = firings(bench, rule_id)
-    (outcome,) = fired["actions"]
-    assert (outcome["status"], outcome["error"], outcome["command_id"]) == ("failed", "command_queue_full", None)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "simulator.service.api.rules"]
+    assert rule_id in line
+    assert device_id in line
+    assert "command_queue_full" in line
 
 
 def test_a_record_action_writes_into_the_products_table_and_a_failing_neighbour_does_not_matter(bench, device):
@@ -230,19 +273,16 @@ def test_a_record_action_writes_into_the_products_table_and_a_failing_neighbour_
         "table_name": "command_results",
         "data_payload": {"command_id": "-", "status": "hot"},
     }
-    rule_id = rule(bench, product_id, actions=[{**OPEN_DOOR, "device_id": target}, record])
+    rule(bench, product_id, actions=[{**OPEN_DOOR, "device_id": target}, record])
     post(bench, device_id, 61)
     assert (sent(bench, device_id), sent(bench, target)) == (0, 1)
     (stored,) = bench.http.get("/database/runtime-data").json()["data"]
     assert stored["device_id"] == device_id
     assert stored["data_payload"] == record["data_payload"]
-    assert firings(bench, rule_id)[0]["actions"][1]["record_id"] == stored["id"]
     assert bench.http.delete(f"/onboarding/device/{target}").status_code == 204
     post(bench, device_id, 10)
     post(bench, device_id, 61)
-    outcomes = firings(bench, rule_id)[0]["actions"]
-    assert [row["status"] for row in outcomes] == ["failed", "done"]
-    assert outcomes[0]["error"] == "device_not_found"
+    assert len(bench.http.get("/database/runtime-data").json()["data"]) == 2
 
 
 def test_changing_the_trigger_or_switching_makes_a_rule_begin_anew_and_a_new_name_does_not(bench, device):
@@ -274,7 +314,7 @@ def test_a_removed_device_fires_nothing_any_more(bench, device):
     post(bench, device_id, 61)
     bench.http.delete(f"/onboarding/device/{device_id}")
     advance(bench, 100)
-    assert firings(bench, rule_id) == []
+    assert last_fired_at(bench, rule_id) is None
     assert bench.http.delete(f"/products/{product_id}").status_code == 204
     assert bench.http.get("/rules").json()["data"] == []
 
@@ -294,12 +334,17 @@ def test_a_reset_forgets_rules_and_timers(bench, device):
 
 def test_payloads_of_rules_are_checked_against_the_vocabulary_when_the_service_does_so():
     with running(validate_commands=True) as bench:
-        product_id = bench.product(commands=[{"name": "ping"}])
-        device_id = bench.device(product_id)
-        rule_id = rule(bench, product_id)
-        post(bench, device_id, 61)
-        assert sent(bench, device_id) == 0
-        assert firings(bench, rule_id)[0]["actions"][0]["error"] == "validation_error"
+        other = bench.device(bench.product(commands=[{"name": "open_door"}]), "SN-2")
+        schema = {"required": ["at"]}
+        product_id = bench.product(commands=[{"name": "ping"}, {"name": "wake", "payload_schema": schema}])
+        body = {"product_id": product_id, "name": "x", "trigger": TRIGGER}
+        for payload in (OPEN_DOOR["command_payload"], {"command": "wake"}):
+            actions = [{"type": "command", "command_payload": payload}]
+            assert bench.http.post("/rules", json={**body, "actions": actions}).json()["error"] == "validation_error"
+        rule_id = rule(bench, product_id, actions=[{**OPEN_DOOR, "device_id": other}])
+        assert bench.http.put(f"/rules/{rule_id}", json={"actions": [OPEN_DOOR]}).status_code == 400
+        post(bench, bench.device(product_id), 61)
+        assert sent(bench, other) == 1
 
 
 def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, device):
@@ -315,9 +360,9 @@ def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, devic
         theirs = [{**OPEN_DOOR, "device_id": device_id}]
         answer = http.post("/rules", json={"product_id": mine, **body, "actions": theirs})
         assert (answer.status_code, answer.json()["error"]) == (404, "device_not_found")
-        for verb, path in (("GET", ""), ("PUT", ""), ("DELETE", ""), ("GET", "/firings")):
-            answer = http.request(verb, f"/rules/{rule_id}{path}", json={"name": "y"} if verb == "PUT" else None)
-            assert (answer.status_code, answer.json()["error"]) == (404, "rule_not_found"), (verb, path)
+        for verb in ("GET", "PUT", "DELETE"):
+            answer = http.request(verb, f"/rules/{rule_id}", json={"name": "y"} if verb == "PUT" else None)
+            assert (answer.status_code, answer.json()["error"]) == (404, "rule_not_found"), verb
     assert bench.http.get(f"/rules/{rule_id}").json()["name"] == "Too hot"
 
 
@@ -369,36 +414,3 @@ def test_a_product_takes_a_hundred_rules(bench, device):
     body = {"product_id": device[0], "name": "x", "trigger": TRIGGER, "actions": [OPEN_DOOR]}
     answer = bench.http.post("/rules", json=body)
     assert (answer.status_code, answer.json()["error"]) == (409, "rule_limit_reached")
-
-
-def test_the_newest_firings_of_a_rule_are_kept_and_none_for_longer_than_a_month(bench, device, monkeypatch):
-    product_id, device_id = device
-    often = rule(bench, product_id)
-    seldom = rule(bench, product_id, trigger={**TRIGGER, "value": 90})
-    for value in (91, 61, 61, 61, 61, 61):
-        post(bench, device_id, value)
-        post(bench, device_id, 0)
-        bench.clock.advance(1)
-    before = firings(bench, often)
-    last_fired_at = bench.http.get(f"/rules/{often}").json()["last_fired_at"]
-    assert (len(before), len(firings(bench, seldom))) == (6, 1)
-    monkeypatch.setattr(rule_firings, "PER_RULE_MAX", 3)
-    monkeypatch.setattr(rule_firings, "PRUNE_ROWS", 2)
-    prune(bench)
-    assert firings(bench, often) == before[:3]
-    assert len(firings(bench, seldom)) == 1
-    bench.clock.advance(rule_firings.KEPT_S - 6)
-    prune(bench)
-    assert (len(firings(bench, often)), firings(bench, seldom)) == (3, [])
-    bench.clock.advance(6)
-    prune(bench)
-    assert firings(bench, often) == []
-    assert bench.http.get(f"/rules/{often}").json()["last_fired_at"] == last_fired_at
-    assert sent(bench, device_id) == 7
-
-
-def prune(bench: Bench) -> None:
-    """Chunk by chunk, as the regular work does, until nothing is left to do."""
-    writer, now_ms = bench.service._service.writer, bench.clock.now_ms()
-    while rows := writer.call(lambda c: rule_firings.prune(c, now_ms)):
-        assert rows <= rule_firings.PRUNE_ROWS

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
 import httpx
 import pytest
 
-from simulator.fleet.signals.scripted import make_signals
-from simulator.service.scripted import devices as scripted
+from simulator.service.control import devices as scripted
 from simulator.service.server import RunningService
 from tests.service_running import running
 
@@ -19,7 +19,7 @@ SIGNALS = {"temperature": {"kind": "constant", "value": 20}}
 
 @pytest.fixture(scope="module")
 def bench():
-    with running(make_signals=make_signals) as found:
+    with running() as found:
         yield found
 
 
@@ -176,6 +176,30 @@ def test_a_reading_of_a_scripted_device_fires_a_rule_whose_command_another_one_a
     assert (command["status"], command["result"]) == ("succeeded", {"cooled": True})
 
 
+def test_what_follows_at_the_same_instant_happens_at_it_while_the_clock_is_moved_far(bench):
+    """A reading fires a rule, its command is handed out and answered: all of it before the clock goes on."""
+    freeze(bench)
+    product_id = bench.product()
+    device_id = bench.device(product_id)
+    rule = {
+        "product_id": product_id,
+        "name": "Rising",
+        "trigger": {"reading": "t", "op": ">", "value": 10},
+        "actions": [{"type": "command", "command_payload": {"command": "cool"}}],
+    }
+    assert bench.http.post("/rules", json=rule).status_code == 201
+    signal = {"kind": "diurnal", "mean": 10, "amplitude": 5}
+    play(bench, device_id, readings={"every_s": 7200, "signals": {"t": signal}})
+    advance(bench, 4 * 86_400)
+    readings = bench.http.get("/sensor-data", params={"device_id": device_id, "order": "asc"}).json()["data"]
+    pairs = itertools.pairwise([{"sensor_data": {"t": 0}}, *readings])
+    high = [two["recorded_at"] for one, two in pairs if one["sensor_data"]["t"] <= 10 < two["sensor_data"]["t"]]
+    commands = bench.http.get(f"/devices/{device_id}/commands", params={"order": "asc"}).json()["data"]
+    assert len(high) >= 4
+    assert [one["created_at"] for one in commands] == high
+    assert [one["completed_at"] for one in commands] == high
+
+
 def test_the_same_seed_and_identifier_read_the_same(bench):
     freeze(bench)
     product_id = bench.product()
@@ -302,13 +326,6 @@ def test_a_clock_that_is_set_back_leaves_no_command_unseen_and_no_answer_for_lat
     until(lambda: bench.http.get(f"{PATH}/{device_id}").json()["delivered"], 2)
     advance(bench, 61)
     assert [status(bench, device_id, one) for one in (before, after)] == ["succeeded", "succeeded"]
-
-
-def test_a_service_without_signals_says_so():
-    with running() as bare:
-        answer = bare.http.post(PATH, json={"device_id": bare.device(), "readings": {"every_s": 1, "signals": SIGNALS}})
-        assert answer.status_code == 400
-        assert "make_signals" in answer.json()["message"]
 
 
 def test_the_doors_are_those_of_every_control_path():

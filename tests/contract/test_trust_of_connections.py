@@ -44,9 +44,7 @@ from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_offers, find_target
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.mqtt_devices import broker_of
-from simulator.login.refreshing import RefreshingBearer, renew
-from simulator.login.token_store import TokenFile
-from simulator.login.tokens import TokenSet
+from simulator.login.tokens import RefreshingBearer, TokenFile, TokenSet
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 
@@ -154,8 +152,10 @@ def agent_broker(one: Try) -> None:
 
 
 def agent_renewal(one: Try) -> None:
-    tokens = TokenSet(base_url=one.url, client_id="c", access_token=Secret("a" * 20))
-    renew(tokens, Secret("r" * 20), None, timeout_s=20, ca_file=one.ca_file, transport=None)
+    tokens = TokenSet(base_url=one.url, client_id="c", access_token=Secret("a" * 20), refresh_token=Secret("r" * 20))
+    store = TokenFile(one.folder / "renewed.json")
+    store.write(tokens)
+    RefreshingBearer(store, ca_file=one.ca_file).renew(tokens)
 
 
 def doctor_service(one: Try) -> None:

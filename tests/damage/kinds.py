@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tests.damage.books import ledgers
 from tests.damage.given import given_commands, given_readings
-from tests.damage.onboarding import onboardings
 from tests.damage.run import Kind
 from tests.damage.stored import mentioned, stored_commands, stored_readings
 
@@ -42,11 +41,4 @@ The order in which a service received readings, and how late it took them, may b
 a threshold on `audit.reordered` or `audit.late` makes such a run fail. Neither the payload and the result of a stored
 command nor its times are held against anything: the ledgers do not have them.""",
     mentioned(),
-)
-ONBOARDED = Chapter(
-    "Onboarding",
-    """\
-Three labels are onboarded at a small server whose answers are damaged, by `fleet-simulator onboard campaign` and by
-`fleet-simulator onboard labels --remove`.""",
-    tuple(onboardings()),
 )

@@ -11,17 +11,17 @@ from typing import Any
 from simulator.exit_codes import ExitCode
 from tests.damage.run import LOST, Case, Kind, planted
 
-_ONE = "(SELECT seq FROM readings ORDER BY seq LIMIT 1 OFFSET 3)"
-_DEVICE = "(SELECT device_seq FROM readings ORDER BY seq LIMIT 1)"
-_COMMAND = "(SELECT seq FROM commands ORDER BY seq LIMIT 1 OFFSET 2)"
+_ONE = "(SELECT row FROM readings ORDER BY row LIMIT 1 OFFSET 3)"
+_DEVICE = "(SELECT device FROM readings ORDER BY row LIMIT 1)"
+_COMMAND = "(SELECT row FROM commands ORDER BY row LIMIT 1 OFFSET 2)"
 
 
 def _sensor_data(change: Callable[[dict[str, Any]], object]) -> Callable[[Case], None]:
     def plant(case: Case) -> None:
-        (seq, text) = case.database.execute(f"SELECT seq, sensor_data FROM readings WHERE seq = {_ONE}").fetchone()
+        (row, text) = case.database.execute(f"SELECT row, sensor_data FROM readings WHERE row = {_ONE}").fetchone()
         values = json.loads(text)
         change(values)
-        case.stored("UPDATE readings SET sensor_data = ? WHERE seq = ?", json.dumps(values), seq)
+        case.stored("UPDATE readings SET sensor_data = ? WHERE row = ?", json.dumps(values), row)
 
     return plant
 
@@ -34,8 +34,8 @@ def _copy_of(table: str, changed: dict[str, Any], where: str) -> Callable[[Case]
     """Store a row once more, under another id."""
 
     def plant(case: Case) -> None:
-        row = dict(case.database.execute(f"SELECT * FROM {table} WHERE seq = {where}").fetchone())
-        row |= {"seq": None, "id": str(uuid.uuid4()), **changed}
+        row = dict(case.database.execute(f"SELECT * FROM {table} WHERE row = {where}").fetchone())
+        row |= {"row": None, "id": str(uuid.uuid4()), **changed}
         marks = ", ".join("?" * len(row))
         case.stored(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", *row.values())
 
@@ -46,36 +46,36 @@ def _swapped(column: str) -> Callable[[Case], None]:
     """Exchange what two readings of one device hold."""
 
     def plant(case: Case) -> None:
-        query = f"SELECT seq, {column} FROM readings WHERE device_seq = {_DEVICE} ORDER BY seq LIMIT 2"
+        query = f"SELECT row, {column} FROM readings WHERE device = {_DEVICE} ORDER BY row LIMIT 2"
         (one, of_one), (other, of_other) = case.database.execute(query).fetchall()
-        for seq, value in ((one, of_other), (other, of_one)):
-            case.stored(f"UPDATE readings SET {column} = ? WHERE seq = ?", value, seq)
+        for row, value in ((one, of_other), (other, of_one)):
+            case.stored(f"UPDATE readings SET {column} = ? WHERE row = ?", value, row)
 
     return plant
 
 
 def _values_swapped(case: Case) -> None:
     """Exchange the values of two readings, and leave each its number."""
-    query = f"SELECT seq, sensor_data FROM readings WHERE device_seq = {_DEVICE} ORDER BY seq LIMIT 2"
-    rows = [(seq, json.loads(text)) for seq, text in case.database.execute(query).fetchall()]
+    query = f"SELECT row, sensor_data FROM readings WHERE device = {_DEVICE} ORDER BY row LIMIT 2"
+    rows = [(row, json.loads(text)) for row, text in case.database.execute(query).fetchall()]
     numbers = [values.pop("fleet_sequence") for _, values in rows]
-    for (seq, _), (_, values), number in zip(rows, reversed(rows), numbers, strict=True):
+    for (row, _), (_, values), number in zip(rows, reversed(rows), numbers, strict=True):
         text = json.dumps({**values, "fleet_sequence": number})
-        case.stored("UPDATE readings SET sensor_data = ? WHERE seq = ?", text, seq)
+        case.stored("UPDATE readings SET sensor_data = ? WHERE row = ?", text, row)
 
 
 def _moved(table: str, where: str) -> Callable[[Case], None]:
     """Give a row to another device of the run."""
     return _sql(
-        f"UPDATE {table} SET device_seq = (SELECT device_seq FROM {table} AS t "
-        f"WHERE t.device_seq <> {table}.device_seq ORDER BY seq LIMIT 1) WHERE seq = {where}"
+        f"UPDATE {table} SET device = (SELECT device FROM {table} AS t "
+        f"WHERE t.device <> {table}.device ORDER BY row LIMIT 1) WHERE row = {where}"
     )
 
 
 def _of_a_stranger(case: Case) -> None:
     """Give a reading to a device that is not of the run."""
-    _copy_of("devices", {"device_identifier": "stranger"}, "(SELECT min(seq) FROM devices)")(case)
-    case.stored(f"UPDATE readings SET device_seq = (SELECT max(seq) FROM devices) WHERE seq = {_ONE}")
+    _copy_of("devices", {"device_identifier": "stranger"}, "(SELECT min(row) FROM devices)")(case)
+    case.stored(f"UPDATE readings SET device = (SELECT max(row) FROM devices) WHERE row = {_ONE}")
 
 
 def stored_readings() -> Iterator[Kind]:
@@ -84,14 +84,14 @@ def stored_readings() -> Iterator[Kind]:
     def kind(name: str, plant: Callable[[Case], object], *words: str) -> Kind:
         return planted(place, name, plant, LOST, *words)
 
-    yield kind("one deleted", _sql(f"DELETE FROM readings WHERE seq = {_ONE}"), "1 lost")
+    yield kind("one deleted", _sql(f"DELETE FROM readings WHERE row = {_ONE}"), "1 lost")
     yield kind(
-        "the first one deleted", _sql("DELETE FROM readings WHERE seq = (SELECT min(seq) FROM readings)"), "1 lost"
+        "the first one deleted", _sql("DELETE FROM readings WHERE row = (SELECT min(row) FROM readings)"), "1 lost"
     )
     yield kind(
-        "the last one deleted", _sql("DELETE FROM readings WHERE seq = (SELECT max(seq) FROM readings)"), "1 lost"
+        "the last one deleted", _sql("DELETE FROM readings WHERE row = (SELECT max(row) FROM readings)"), "1 lost"
     )
-    yield kind("all of a device deleted", _sql(f"DELETE FROM readings WHERE device_seq = {_DEVICE}"), "lost")
+    yield kind("all of a device deleted", _sql(f"DELETE FROM readings WHERE device = {_DEVICE}"), "lost")
     yield kind("all deleted", _sql("DELETE FROM readings"), "0 given back", "lost")
     yield kind("one stored twice", _copy_of("readings", {}, _ONE), "1 doubled")
     yield kind("one stored twice, later", _copy_of("readings", {"received_at": 2_000_000_000_000}, _ONE), "1 doubled")
@@ -109,21 +109,21 @@ def stored_readings() -> Iterator[Kind]:
     yield kind("the number of another run", _sensor_data(_numbered(2**40)), "1 lost", "1 readings of other runs")
     yield kind(
         "dated a second later",
-        _sql(f"UPDATE readings SET recorded_at = recorded_at + 1000 WHERE seq = {_ONE}"),
+        _sql(f"UPDATE readings SET recorded_at = recorded_at + 1000 WHERE row = {_ONE}"),
         "1 altered",
     )
     yield kind(
-        "dated 2 ms later", _sql(f"UPDATE readings SET recorded_at = recorded_at + 2 WHERE seq = {_ONE}"), "1 altered"
+        "dated 2 ms later", _sql(f"UPDATE readings SET recorded_at = recorded_at + 2 WHERE row = {_ONE}"), "1 altered"
     )
     yield kind(
         "dated a day earlier",
-        _sql(f"UPDATE readings SET recorded_at = recorded_at - 86400000 WHERE seq = {_ONE}"),
+        _sql(f"UPDATE readings SET recorded_at = recorded_at - 86400000 WHERE row = {_ONE}"),
         "1 lost",
     )
     yield kind("dated when it arrived", _sql("UPDATE readings SET recorded_at = received_at"), "altered")
     yield kind(
         "dated to the whole second",
-        _sql(f"UPDATE readings SET recorded_at = recorded_at / 1000 * 1000 WHERE seq = {_ONE}"),
+        _sql(f"UPDATE readings SET recorded_at = recorded_at / 1000 * 1000 WHERE row = {_ONE}"),
         "1 altered",
     )
     yield kind("the times of two exchanged", _swapped("recorded_at"), "2 altered")
@@ -134,15 +134,15 @@ def stored_readings() -> Iterator[Kind]:
 
 def _doubled_and_altered(case: Case) -> None:
     _copy_of("readings", {}, _ONE)(case)
-    (text,) = case.database.execute(f"SELECT sensor_data FROM readings WHERE seq = {_ONE}").fetchone()
+    (text,) = case.database.execute(f"SELECT sensor_data FROM readings WHERE row = {_ONE}").fetchone()
     values = json.loads(text)
     _off(values)
-    newest = "(SELECT max(seq) FROM readings)"
-    case.stored(f"UPDATE readings SET sensor_data = ? WHERE seq = {newest}", json.dumps(values))
+    newest = "(SELECT max(row) FROM readings)"
+    case.stored(f"UPDATE readings SET sensor_data = ? WHERE row = {newest}", json.dumps(values))
 
 
 def _copy_with_number(case: Case) -> None:
-    (text,) = case.database.execute(f"SELECT sensor_data FROM readings WHERE seq = {_ONE}").fetchone()
+    (text,) = case.database.execute(f"SELECT sensor_data FROM readings WHERE row = {_ONE}").fetchone()
     values = json.loads(text)
     values["fleet_sequence"] += 500
     _copy_of("readings", {"sensor_data": json.dumps(values)}, _ONE)(case)
@@ -174,39 +174,39 @@ def stored_commands() -> Iterator[Kind]:
     def kind(name: str, plant: Callable[[Case], object], *words: str) -> Kind:
         return planted(place, name, plant, LOST, *words)
 
-    yield kind("one deleted", _sql(f"DELETE FROM commands WHERE seq = {_COMMAND}"), "1 lost")
+    yield kind("one deleted", _sql(f"DELETE FROM commands WHERE row = {_COMMAND}"), "1 lost")
     yield kind("all deleted", _sql("DELETE FROM commands"), "0 listed", "lost")
     yield kind("one stored twice", _copy_of("commands", {}, _COMMAND), "1 unknown")
     for state in ("failed", "rejected"):
         yield kind(
             f"succeeded, stored as {state}",
-            _sql(f"UPDATE commands SET status = '{state}' WHERE seq = {_COMMAND}"),
+            _sql(f"UPDATE commands SET status = '{state}' WHERE row = {_COMMAND}"),
             "1 altered",
         )
     for state in ("queued", "delivered", "in_progress", "expired", "timed_out", "canceled"):
         yield kind(
             f"succeeded, stored as {state}",
-            _sql(f"UPDATE commands SET status = '{state}', expires_at = 4000000000000 WHERE seq = {_COMMAND}"),
+            _sql(f"UPDATE commands SET status = '{state}', expires_at = 4000000000000 WHERE row = {_COMMAND}"),
             "1 lost",
         )
     yield kind("one under another device", _moved("commands", _COMMAND), "1 lost")
     yield kind(
         "under another id",
-        _sql(f"UPDATE commands SET id = '{uuid.UUID(int=7)}' WHERE seq = {_COMMAND}"),
+        _sql(f"UPDATE commands SET id = '{uuid.UUID(int=7)}' WHERE row = {_COMMAND}"),
         "1 lost",
         "1 unknown",
     )
     yield Kind(
         "stored devices",
         "one removed",
-        _sql(f"UPDATE devices SET removed_at = 1 WHERE seq = {_DEVICE}"),
+        _sql(f"UPDATE devices SET removed_at = 1 WHERE row = {_DEVICE}"),
         LOST,
         ("does not know 1 devices", "lost"),
     )
     yield Kind(
         "stored devices",
         "one under another id",
-        _sql(f"UPDATE devices SET id = '{uuid.UUID(int=8)}' WHERE seq = {_DEVICE}"),
+        _sql(f"UPDATE devices SET id = '{uuid.UUID(int=8)}' WHERE row = {_DEVICE}"),
         LOST,
         ("does not know 1 devices", "lost"),
     )
@@ -215,7 +215,7 @@ def stored_commands() -> Iterator[Kind]:
 def mentioned() -> tuple[Kind, ...]:
     """What is counted, and is no loss."""
     kind = partial(planted, "stored readings")
-    early = "UPDATE readings SET received_at = received_at - 2000 WHERE seq = (SELECT max(seq) FROM readings)"
+    early = "UPDATE readings SET received_at = received_at - 2000 WHERE row = (SELECT max(row) FROM readings)"
     return (
         kind("the arrivals of two exchanged", _swapped("received_at"), ExitCode.GOOD, "reordered"),
         kind("one arrived before the one before it", _sql(early), ExitCode.GOOD, "reordered"),

@@ -19,7 +19,7 @@ from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from tests import canary
 from tests.canary import SECRET_KEY
 

@@ -340,7 +340,7 @@ def test_the_gateway_has_a_package_too(machine, packages):
     # Its compiled libraries are those of this system's Python.
     own = "'/usr/lib/device-gateway/cp%d%d' % sys.version_info[:2]"
     path = f"import sys; sys.path[:0] = [{own}, '/usr/lib/device-gateway/common']"
-    imports = "import gateway.app, uvloop, httptools, cryptography.hazmat.primitives.asymmetric.ed25519, qrcode"
+    imports = "import gateway.run, uvloop, httptools, cryptography.hazmat.primitives.asymmetric.ed25519, qrcode"
     machine.run("python3", "-I", "-c", f"{path}; {imports}")
     # The broker, here a unit that notes each reload, learns of a new device by itself once the path unit is enabled.
     broker = (

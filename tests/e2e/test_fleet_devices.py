@@ -10,14 +10,13 @@ from agent.core.poll_interval import PollIntervals
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.sending import SendCommand
-from simulator.demo.readback import read_device
-from simulator.fleet.audit.readings import audit_readings
+from simulator.fleet.audit.readings import ReadingFact, audit_readings
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from tests.ports import free_port
 
 MODEL = DeviceModel(interval_s=0.2, polling=PollIntervals(0.2, 0.4, 0.8))
@@ -51,6 +50,14 @@ def target_of(service, client) -> FleetTarget:
     return FleetTarget(service.base_url, headers, client.discover())
 
 
+def stored_readings(client: ServiceClient, device_id: str) -> list[ReadingFact]:
+    """What the service has, under the millisecond that each reading carries."""
+    return [
+        ReadingFact(round(row.recorded_at * 1000), row.sensor_data)
+        for row in client.sensor_data(device_id, order="asc")
+    ]
+
+
 def wait_for_end(client: ServiceClient, device: DeviceIdentity, command_id: str) -> str:
     """The command's final state; a held poll of the service is the clock."""
     etag = None
@@ -78,7 +85,7 @@ def test_a_fleet_runs_commands_and_hands_over_every_reading_once(service, client
         assert states == ["succeeded", "rejected"] * 8
         for device in devices:
             ledger = fleet.ledgers[device.device_id]
-            found = audit_readings(ledger.readings(read_device(client, device.device_id).by_millisecond()))
+            found = audit_readings(ledger.readings(stored_readings(client, device.device_id)))
             assert found.clean, found.sentences()
             assert found.accepted > 0
             assert ledger.faults == []
@@ -119,7 +126,7 @@ def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
             fleet.sample(on=False)
             assert fleet.settle(60) == []
             ledger = fleet.ledgers[device.device_id]
-            found = audit_readings(ledger.readings(read_device(client, device.device_id).by_millisecond()))
+            found = audit_readings(ledger.readings(stored_readings(client, device.device_id)))
             assert found.clean, found.sentences()
             assert ledger.effects == {ping: 1, again: 1}
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_fleet_plain_servers import SCENARIO, _at_any_speed, fleet  # noqa: F401 - a fixture
-from tests.profiles import profile, running_as
+from tests.variants import running_as, variant
 
 pytestmark = pytest.mark.long
 
@@ -21,7 +21,7 @@ PROFILES = {
 
 @pytest.fixture(name="bench", params=PROFILES)
 def _bench(request, tmp_path):
-    with running_as(profile("plain", **PROFILES[request.param])) as bench:
+    with running_as(variant("plain", **PROFILES[request.param])) as bench:
         secret = tmp_path / "keys"
         secret.write_text(bench.service.secret_key.reveal())
         secret.chmod(0o600)

@@ -15,7 +15,7 @@ from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from tests.e2e.agent_bench import AgentProcess, wait_until
 from tests.e2e.plain_server import Choices, Plain, plain_server
 

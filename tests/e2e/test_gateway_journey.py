@@ -17,7 +17,7 @@ from agent.wire.sending import SendCommand
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from tests.conftest import require_program
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess, wait_until
 from tests.mosquitto import Mosquitto, find_mosquitto

@@ -120,13 +120,13 @@ def test_a_service_refuses_what_is_no_picture_or_too_large_and_reads_what_is_one
         told = json.loads(service.stdout.readline())
         with httpx.Client(base_url=told["base_url"], trust_env=False, timeout=120) as http:
 
-            def decode(picture: bytes, kind: str = "application/octet-stream") -> httpx.Response:
-                return http.post("/_emulator/labels/decode", content=picture, headers={"content-type": kind})
+            def decode(picture: bytes) -> httpx.Response:
+                kind = {"content-type": "application/octet-stream"}
+                return http.post("/_emulator/labels/read", content=picture, headers=kind)
 
-            for kind in ("application/octet-stream", "image/png"):
-                for name, picture in NO_PICTURES.items():
-                    answer = decode(picture, kind)
-                    assert (answer.status_code, answer.json()["error"]) == (400, "not_a_picture"), name
+            for name, picture in NO_PICTURES.items():
+                answer = decode(picture)
+                assert (answer.status_code, answer.json()["error"]) == (400, "not_a_picture"), name
             for name, picture in TOO_LARGE.items():
                 answer = decode(picture)
                 assert (answer.status_code, answer.json()["error"]) == (400, "too_many_pixels"), name
@@ -134,7 +134,7 @@ def test_a_service_refuses_what_is_no_picture_or_too_large_and_reads_what_is_one
                 answer = decode(picture)
                 assert (answer.status_code, answer.json()["codes"]) == (200, []), (name, answer.text)
             answer = decode(as_bytes(photograph([label_text("p-1", "SIM-1")]), "JPEG"))
-            assert answer.json()["codes"][0]["label"]["device_identifier"] == "SIM-1"
+            assert answer.json()["codes"] == [label_text("p-1", "SIM-1")]
             assert 0 < _peak_kb(service.pid) < MEMORY_KB
     finally:
         service.send_signal(signal.SIGINT)

@@ -11,7 +11,9 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,17 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from agent.config.credentials import read_credentials
+from agent.config.model import AuthConfig
+from agent.errors import Unauthorized
+from agent.wire.auth import BearerToken
+from agent.wire.connection import Connection
 from agent.wire.secret import Secret
-from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.login.cli import login_command
-from simulator.login.refreshing import RefreshingBearer
-from simulator.login.token_store import TokenFile
+from simulator.login.errors import SignInEnded, TokensNotStored
+from simulator.login.flow import SignIn, find_endpoints
+from simulator.login.tokens import RefreshingBearer, TokenAnswer, TokenFile, TokenSet
 from simulator.wire.client import ServiceClient
 from tests.partner import PlainBrowser
 from tests.ports import free_port
@@ -54,10 +61,7 @@ def port() -> int:
 
 
 def register(bench: Bench, port: int, *, public: bool = True) -> dict[str, Any]:
-    body = {"name": "Bench tool", "redirect_uris": [f"http://127.0.0.1:{port}/callback"], "public": public}
-    answer = bench.http.post("/_emulator/clients", json=body)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+    return bench.service.add_client("Bench tool", [f"http://127.0.0.1:{port}/callback"], public=public).record()
 
 
 def arguments(bench: Bench, client_id: str, port: int, out: Path, *more: str) -> list[str]:
@@ -111,7 +115,7 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
         page = httpx.get(back, trust_env=False, timeout=120)
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-    assert (page.status_code, "You are signed in" in page.text) == (200, True)
+    assert (page.status_code, "Go back to the terminal" in page.text) == (200, True)
     assert page.headers["referrer-policy"] == "no-referrer"
     assert page.headers["cache-control"] == "no-store"
     assert "signed in" in output
@@ -134,26 +138,17 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
     assert json.loads(out.read_text())["refresh_token"] != written["refresh_token"]
 
 
-def test_a_no_in_the_browser_changes_nothing_and_is_told_on_both_sides(bench, browser, port, tmp_path):
+@pytest.mark.parametrize("how", ["access was denied", "state does not match"])
+def test_a_no_and_an_answer_to_another_sign_in_change_nothing_and_are_told(bench, browser, port, tmp_path, how):
     client = register(bench, port)
     with started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, address):
-        page = httpx.get(say(browser, address, "deny"), trust_env=False, timeout=120)
+        stolen = f"http://127.0.0.1:{port}/callback?code=stolen&state=other"
+        httpx.get(say(browser, address, "deny") if "denied" in how else stolen, trust_env=False, timeout=120)
         _, errors = process.communicate(timeout=120)
         assert process.returncode == ExitCode.CHECK_FAILED
-    assert "access was denied" in errors
-    assert "access was denied" in page.text
+    assert how in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "t").exists()
-
-
-def test_an_answer_to_another_sign_in_is_refused(bench, port, tmp_path):
-    client = register(bench, port)
-    with started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, _):
-        page = httpx.get(f"http://127.0.0.1:{port}/callback?code=stolen&state=other", trust_env=False, timeout=120)
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == ExitCode.CHECK_FAILED
-    assert "state does not match" in errors
-    assert "That did not work" in page.text
 
 
 def test_the_listener_answers_its_own_address_only_and_holds_up_nobody(bench, browser, port, tmp_path):
@@ -234,5 +229,93 @@ def test_a_service_that_is_not_there_ends_with_5(port, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_command_is_in_the_overview():
-    assert "login" in CliRunner().invoke(program, ["--help"]).output
+# --- renewing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(bench, browser, port, tmp_path) -> TokenFile:
+    """A token file of somebody who signed in."""
+    client = register(bench, port)
+    with Connection(bench.service.base_url) as connection:
+        redirect_uri = f"http://127.0.0.1:{port}/callback"
+        endpoints = find_endpoints(connection, None)
+        sign_in = SignIn(connection, endpoints, client["client_id"], None, SCOPE, redirect_uri)
+        tokens = sign_in.finish(say(browser, sign_in.url).partition("?")[2])
+    file = TokenFile(tmp_path / "token.json")
+    file.write(tokens)
+    return file
+
+
+def is_good(bench: Bench, tokens: TokenSet) -> bool:
+    with ServiceClient(bench.service.base_url, BearerToken(tokens.access_token)) as service:
+        try:
+            return list(service.devices()) == []
+        except Unauthorized:
+            return False
+
+
+def test_threads_and_processes_that_share_a_file_renew_once_between_them(bench, held):
+    first, bearers = held.read(), [RefreshingBearer(TokenFile(Path(held.name))) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        renewed = list(pool.map(lambda bearer: bearer.renew(first), bearers))
+    assert {tokens.access_token for tokens in renewed} == {held.read().access_token}
+    assert held.read().access_token != first.access_token
+    assert is_good(bench, held.read())
+
+
+def test_a_sign_in_that_the_service_has_ended_is_told_and_a_new_one_is_taken_up(bench, held):
+    bearer, first = RefreshingBearer(held), held.read()
+    second = bearer.renew(first)
+    held.write(first)  # a copy of before: the service takes its refresh token for stolen
+    with ServiceClient(bearer.base_url, bearer) as service:
+        with pytest.raises(SignInEnded, match="sign in again: fleet-simulator login --out"):
+            list(service.devices())
+        assert not is_good(bench, second)
+        signed_in = bench.http.post("/auth/signin", json={"email": EMAIL, "password": PASSWORD}).json()
+        held.write(first.renewed(TokenAnswer.receive(signed_in), time.time()))
+        assert list(service.devices()) == []
+
+
+def test_a_disk_that_takes_nothing_costs_nobody_the_sign_in(bench, held, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    first = held.read()
+    with monkeypatch.context() as patched:
+        patched.setattr("simulator.login.tokens.replace_file", full)
+        with pytest.raises(TokensNotStored, match="No space left on device"):
+            RefreshingBearer(held).renew(first)
+    assert held.read() == first
+    assert is_good(bench, RefreshingBearer(held).renew(first))
+
+
+def test_tokens_go_to_no_other_service(held):
+    with (
+        running() as other,
+        ServiceClient(other.service.base_url, RefreshingBearer(held)) as service,
+        pytest.raises(SignInEnded, match="holds tokens for"),
+    ):
+        list(service.devices())
+
+
+def test_keep_renews_the_token_of_a_device_without_a_person(bench, held, port, tmp_path):
+    first = held.read()
+    over = first.model_copy(update={"expires_at": 1.0})  # by this machine's clock
+    held.write(over)
+    device_file = tmp_path / "token"
+    args = arguments(bench, first.client_id, port, Path(held.name), "--keep", "--token-file", str(device_file))
+    process = subprocess.Popen([sys.executable, "-m", "simulator.cli", *args], stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(600):
+            if device_file.exists() or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == ExitCode.INTERRUPTED, errors
+    token = read_credentials(AuthConfig(mode="bearer", token_file=device_file), {}).secret
+    assert token == TokenFile(Path(held.name)).read().access_token != first.access_token
+    assert is_good(bench, TokenFile(Path(held.name)).read())

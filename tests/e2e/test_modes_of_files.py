@@ -80,7 +80,7 @@ def test_what_up_makes_while_it_runs_is_its_owners_alone(tmp_path):
     require_program("mosquitto")
     folder = tmp_path / "made"
     folder.mkdir(mode=0o700)
-    words = ("up", "--data=up", "--port=0", "--gateway-port=0", "--gateway")
+    words = ("up", "--data=up", "--port=0", "--gateway-port=0")
     up = subprocess.Popen(
         [sys.executable, "-m", "simulator.cli", *words],
         cwd=folder,

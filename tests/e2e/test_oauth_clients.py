@@ -37,10 +37,9 @@ class App:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory) -> Iterator[Bench]:
-    seed = tmp_path_factory.mktemp("seed") / "seed.yaml"
-    seed.write_text(f"users:\n  - email: {EMAIL}\n    password: {PASSWORD}\n    has_account: false\n")
-    with running(seed_file=seed) as found:
+def bench() -> Iterator[Bench]:
+    with running() as found:
+        found.service.add_user(EMAIL, PASSWORD, has_account=False)
         yield found
 
 
@@ -48,10 +47,8 @@ def bench(tmp_path_factory) -> Iterator[Bench]:
 def apps(bench) -> dict[str, App]:
     made = {}
     for kind in ("public", "confidential"):
-        body = {"name": f"A {kind} app", "redirect_uris": [REDIRECT], "scopes": SCOPES, "public": kind == "public"}
-        answer = bench.http.post("/_emulator/clients", json=body)
-        assert answer.status_code == 201, answer.text
-        made[kind] = App(answer.json()["client_id"], answer.json().get("client_secret"))
+        client = bench.service.add_client(f"A {kind} app", [REDIRECT], scopes=SCOPES, public=kind == "public")
+        made[kind] = App(client.client_id, client.client_secret and client.client_secret.reveal())
     return made
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from simulator.login.flow import SignIn, SignInOptions
-from simulator.login.tokens import TokenSet
-from simulator.service.core.scopes import SCOPES
+from agent.wire.connection import Connection
+from simulator.login.flow import SignIn, find_endpoints
+from simulator.login.tokens import TokenFile, TokenSet
+from simulator.service.scopes import SCOPES
 from tests.conftest import require_program
 from tests.partner import PlainBrowser
 from tests.service_running import Bench, running
@@ -84,12 +85,13 @@ def test_the_public_client_in_javascript_runs(bench, browser, tmp_path):
 
 
 def test_the_typed_client_runs_on_what_a_sign_in_wrote(bench, browser, tmp_path):
-    url = bench.service.base_url
-    redirect_uri, out = "http://127.0.0.1:8976/callback", tmp_path / "token.json"
-    wanted = SignInOptions(url, None, "my-desktop-app", None, "manufacturer:devices", redirect_uri, out)
-    with SignIn.begun(wanted) as sign_in:
+    redirect_uri = "http://127.0.0.1:8976/callback"
+    with Connection(bench.service.base_url) as connection:
+        endpoints = find_endpoints(connection, None)
+        sign_in = SignIn(connection, endpoints, "my-desktop-app", None, "manufacturer:devices", redirect_uri)
         answer = browser.send(browser.open(sign_in.url), "approve")
-        sign_in.finish(answer.headers["location"].partition("?")[2])
+        tokens = sign_in.finish(answer.headers["location"].partition("?")[2])
+    TokenFile(tmp_path / "token.json").write(tokens)
     (tmp_path / "app.py").write_text(snippets("python")[1])
     done = subprocess.run(
         [sys.executable, "app.py"],
@@ -104,6 +106,6 @@ def test_the_typed_client_runs_on_what_a_sign_in_wrote(bench, browser, tmp_path)
 
 
 def test_the_page_names_every_member_of_a_token_file_and_every_scope():
-    missing = [name for name in TokenSet.__slots__ if f"`{name}`" not in PAGE]
+    missing = [name for name in TokenSet.model_fields if f"`{name}`" not in PAGE]
     missing += [scope for scope in SCOPES if f"`{scope.partition(':')[2]}`" not in PAGE]
     assert not missing

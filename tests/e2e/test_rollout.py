@@ -22,7 +22,7 @@ from simulator.pytest_plugin.service import DeviceService
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, wait_until
 from tests.e2e.plain_server import Choices, plain_server
 

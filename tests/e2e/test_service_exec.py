@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+import time
 from urllib.parse import urlsplit
 
 import click
@@ -16,7 +16,7 @@ import pytest
 
 from agent.wire.secret import Secret
 from simulator.cli import program
-from simulator.service.exec_command import _Runner, environment
+from simulator.service.exec_command import Runner, environment
 from simulator.watched import PartEnded
 
 pytestmark = pytest.mark.long
@@ -167,13 +167,31 @@ def test_the_command_does_not_outlive_a_service_exec_that_is_killed():
 
 
 def test_an_error_that_ends_the_service_ends_the_command_too():
-    runner = _Runner()
-    failure = PartEnded("service-writer", RuntimeError("planted"))
-    timer = threading.Timer(0.0, runner.service_failed, (failure,))  # before or after the command begins
-    timer.start()
+    def look() -> None:
+        raise PartEnded("service", RuntimeError("planted"))
+
     with pytest.raises(PartEnded):
-        runner.run([sys.executable, "-c", "import signal; signal.pause()"], {})
-    timer.join()
+        Runner().run([sys.executable, "-c", "import signal; signal.pause()"], {}, look)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+def test_no_key_pair_stays_in_a_temporary_folder_after_kill_9(tmp_path):
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    service, exec_, up = (
+        [*EXEC[:-1], "--port", "0"],
+        [*EXEC, "--", sys.executable, "-c", SERVE_UNTIL_TERM],
+        [*EXEC[:-2], "up", "--port=0", "--no-gateway"],
+    )
+    for command in (service, exec_, up):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            assert list(tmp_path.glob("device-service-*"))
+            process.kill()
+        deadline_s = time.monotonic() + 60
+        while list(tmp_path.glob("device-service-*")):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
 
 
 def test_the_service_serves_while_the_command_waits_on_its_input():

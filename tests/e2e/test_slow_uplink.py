@@ -13,7 +13,7 @@ import pytest
 from agent.wire.secret import Secret
 from simulator.service.clock import SystemClock
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
-from tests.profiles import profile, running_as
+from tests.variants import running_as, variant
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -95,7 +95,7 @@ class Link:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[AgentBench]:
-    with running_as(profile(), clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
+    with running_as(variant(), clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
         made = AgentBench(tmp_path, service.service.base_url)
         yield made
         made.close()

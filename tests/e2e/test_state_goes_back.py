@@ -16,8 +16,8 @@ from agent.cli.program import device_agent
 from agent.wire.secret import Secret
 from simulator.service.clock import SystemClock
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, AgentProcess, wait_until
-from tests.profiles import profile, running_as
 from tests.service_running import Bench
+from tests.variants import running_as, variant
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -82,7 +82,7 @@ def status(bench: AgentBench) -> str:
 @pytest.fixture(params=["complete", "plain", "plain without results"])
 def card(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Card]:
     base, _, without = request.param.partition(" ")
-    wanted = profile(base, results="none") if without else profile(base)
+    wanted = variant(base, results="none") if without else variant(base)
     with running_as(wanted, clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
         made = Card(tmp_path, service, SENSOR + door(tmp_path))
         yield made
@@ -109,7 +109,7 @@ def test_each_boot_stores_what_it_calls_delivered_and_no_command_runs_in_two_of_
 
 
 def test_without_readings_a_result_in_the_table_shows_that_the_state_is_older(tmp_path):
-    wanted = profile("plain")
+    wanted = variant("plain")
     with running_as(wanted, clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
         card = Card(tmp_path, service, door(tmp_path))
         query = {"device_id": card.bench.device_id, "table_name": "command_results"}
@@ -137,7 +137,7 @@ def test_without_readings_a_result_in_the_table_shows_that_the_state_is_older(tm
 
 
 def test_two_boards_with_one_card_lose_nothing_and_are_told_of_each_other(tmp_path):
-    with running_as(profile(), clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
+    with running_as(variant(), clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
         one = Card(tmp_path, service, SENSOR)
         other_config = tmp_path / "other.yaml"
         try:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
-import httpx
+import pytest
 
-from simulator.service.app import build_app
+from agent.errors import ConfigurationError
 from simulator.service.config import ServiceConfig
-from simulator.service.service import Service
-from tests.sudden_ends import Sudden
+from simulator.service.server import RunningService
+from simulator.watched import PartEnded
 
 UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
 
@@ -41,18 +42,24 @@ def gateway_of(pid: int) -> int:
     return next(child for child in children if b"device-gateway" in Path(f"/proc/{child}/cmdline").read_bytes())
 
 
-def test_health_names_the_part_that_ended():
-    service = Service(ServiceConfig(rate_limit=0))
-    app = build_app(service)
+def test_a_service_whose_server_ends_by_itself_says_so_and_leaves_no_thread():
+    with RunningService(ServiceConfig(rate_limit=0)) as service:
+        service.look()
+        service._server.should_exit = True
+        service._thread.join(60)
+        with pytest.raises(PartEnded, match="service ended unexpectedly"):
+            service.look()
+        with pytest.raises(PartEnded):
+            service.do(lambda _service: None)
+    assert "service-http" not in {thread.name for thread in threading.enumerate()}
 
-    async def health() -> httpx.Response:
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            return await client.get("/_emulator/health")
 
-    assert asyncio.run(health()).status_code == 200
-    service.fail("service-tick", Sudden())
-    service.close()
-    answer = asyncio.run(health())
-    assert (answer.status_code, answer.json()["error"]) == (503, "part_ended")
-    assert answer.json()["message"] == "service-tick ended unexpectedly: Sudden. The service ends; its log says why."
+def test_a_start_that_fails_leaves_no_folder_and_no_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    config = ServiceConfig(console=True, runs_dir=tmp_path / "file" / "runs", scenarios_dir=tmp_path / "nothing")
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigurationError):
+        RunningService(config)
+    assert set(threading.enumerate()) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}

@@ -130,10 +130,10 @@ def test_no_command_shows_an_answer_of_a_server_as_it_is(address, side, tmp_path
     commands = [
         ("command", "send", *keys, "--base-url", url, "--device", "d", "--payload", '{"command": "x"}'),
         ("faults", "list", "--base-url", url),
-        ("faults", "add", "--base-url", url, "--lose", "answer"),
+        ("faults", "add", "lose=answer", "--base-url", url),
+        ("accounts", "list", "--base-url", url),
         ("cleanup", "--base-url", url, *keys),
-        ("onboard", "profile", url, *keys),
-        ("console", "--base-url", url),
+        ("probe", url, *keys),
     ]
     quoted = [shown("simulator.cli", *command, folder=tmp_path) for command in commands]
     for text in quoted:

@@ -9,7 +9,7 @@ from agent.cli.program import device_agent
 from agent.wire.secret import Secret
 from simulator.service.clock import SystemClock
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
-from tests.profiles import profile, running_as
+from tests.variants import running_as, variant
 
 pytestmark = pytest.mark.long
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 @pytest.mark.parametrize("words", ["own", "none", "number"])
 def test_what_a_server_lists_as_open_runs_under_whatever_word_though_it_was_sent_before_the_first_poll(tmp_path, words):
     with running_as(
-        profile("complete", status_words=words), clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)
+        variant("complete", status_words=words), clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)
     ) as service:
         bench = AgentBench(tmp_path, service.service.base_url)
 

@@ -27,7 +27,7 @@ from agent.wire.sensor_data import PostSensorData
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from tests.canary import SECRET_KEY
 from tests.ports import free_port
 

@@ -10,6 +10,8 @@ from tests.fault.kill_storm import Plan, Storm
 
 pytestmark = pytest.mark.long
 
+STORMS = 8
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -21,5 +23,13 @@ pytestmark = pytest.mark.long
 )
 def test_a_storm_finds_the_faults_that_were_planted_into_its_agents(tmp_path: Path, planted: dict[str, str]):
     changes = tuple(f"tests.fault.planted:{name}" for name in planted)
-    books = Storm(tmp_path, Plan(seed=1, cycles=24, devices=3, changes=changes, service_dies=False)).run()
-    assert [name for name, kind in planted.items() if not getattr(books, kind)] == [], books.faults[:10]
+    missing = dict(planted)
+    # Some faults show only when a kill falls between an answer of the service and the agent's note of it.
+    for seed in range(1, STORMS + 1):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        books = Storm(folder, Plan(seed=seed, cycles=24, devices=3, changes=changes, service_dies=False)).run()
+        missing = {name: kind for name, kind in missing.items() if not getattr(books, kind)}
+        if not missing:
+            return
+    assert missing == {}, books.faults[:10]

@@ -49,10 +49,10 @@ from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time
 from simulator.command.counter import CounterFile
-from simulator.console.labels.photograph import open_photograph
-from simulator.labels.pictures import PictureError
-from simulator.login.request import SignInFailed, begin, query_of
-from simulator.login.tokens import parse_token_set
+from simulator.labels.pictures import PictureError, load_picture
+from simulator.login.errors import SignInFailed
+from simulator.login.flow import Endpoints, code_of, query_of
+from simulator.login.tokens import TokenSet
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from tests.fakes import FakeClock
@@ -209,7 +209,7 @@ def _time(raw: bytes) -> None:
     raises=(InvalidMessage,),
 )
 def _token_file(raw: bytes) -> None:
-    parse_token_set(raw.decode("utf-8", "replace"))
+    TokenSet.receive(json_text.parse_json(raw))
 
 
 # --- headers ----------------------------------------------------------------------------------------------------------
@@ -326,8 +326,7 @@ def _signed_label(raw: bytes) -> None:
     raises=(PictureError,),
 )
 def _photograph(raw: bytes) -> None:
-    picture = open_photograph(raw)
-    assert picture.pixels.ndim == 2
+    assert load_picture(raw).ndim == 2
 
 
 @target("base45", b"QED8WEX0", b"BB8", b"", raises=(ValueError,))
@@ -429,8 +428,8 @@ def _mqtt_command(raw: bytes) -> None:
     raises=(SignInFailed,),
 )
 def _redirect(raw: bytes) -> None:
-    request = begin("c", "http://127.0.0.1:1/", "s", bytes, is_public=True)
-    request.code_of(query_of(raw.decode("utf-8", "replace")), "https://a.example")
+    endpoints = Endpoints("https://a.example/authorize", issuer="https://a.example")
+    code_of(query_of(raw.decode("utf-8", "replace")), "AAAA", endpoints)
 
 
 # --- configuration, files, the environment ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.build import build_signals
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 from simulator.yaml_document import KeyPath
 
 BUILT_IN_PRODUCT: Final = "climate-node"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,9 +14,20 @@ from agent.wire.base import JsonObject, list_faults
 from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.registry import SignalMap
-from simulator.service.scripted.script import SignalFaultsError, Signals
 
 _MAP: Final[TypeAdapter[SignalMap]] = TypeAdapter(SignalMap)
+
+
+class SignalFaultsError(Exception):
+    """Signals that cannot be made.
+
+    Attributes:
+        faults: (field, issue) for each.
+    """
+
+    def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(f"{field}: {issue}" for field, issue in faults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +42,7 @@ class DeviceSignals:
         return self.signals.read(self.individual, time_s)
 
 
-def make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> Signals:
+def make_signals(wanted: Mapping[str, JsonObject], device: str, seed: int) -> DeviceSignals:
     """The signals of one device; the same name and seed have the same values.
 
     Args:

@@ -54,6 +54,11 @@ def remove_local(folder: Path) -> None:
     (folder / _FILE).unlink(missing_ok=True)
 
 
+def is_local(folder: Path) -> bool:
+    """Whether a service stands in this folder, with all around it."""
+    return (folder / _FILE).is_file()
+
+
 def read_local(folder: Path) -> LocalService:
     """What stands in this folder.
 
@@ -95,9 +100,9 @@ def running_local(folder: Path, *, rate_limit: int, gateway: bool) -> Iterator[L
     with Children() as children:
         # What it greets with are keys and a token, which no file is to hold that goes along with a run's reports.
         child = children.add(ChildProcess("fleet-simulator up", folder / "up.log", Path(os.devnull)))
-        program = [str(program_path("fleet-simulator")), "up", "--data", str(folder), "--port", "0"]
+        program = [str(program_path("fleet-simulator")), "up", "--data", str(folder), "--port", "0", "--no-console"]
         program += ["--rate-limit", str(rate_limit)]
-        child.start([*program, *(["--gateway", "--gateway-port", "0"] if gateway else ["--no-gateway"])])
+        child.start([*program, *(["--gateway-port", "0"] if gateway else ["--no-gateway"])])
         child.wait_until(lambda: _stands(folder), "the service stood", _READY_S)
         yield read_local(folder)
 

@@ -15,7 +15,7 @@ from agent.wire.registration import RegisterDevice
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
 from simulator.fleet.target.client import TargetClient, for_each
-from simulator.wire.products import NewProduct, Product
+from simulator.wire.models import NewProduct, Product
 
 MARK: Final = "fleet-simulator"
 """``metadata.made_by`` of every product, and the begin of every device's name: cleanup goes by it."""

@@ -34,7 +34,7 @@ from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.fleet.workload.storm_journeys import Journey, judge_storm, plan_course
 from simulator.watched import start_task
-from simulator.wire.messages import ScanAnswer, ScanQr
+from simulator.wire.models import ScanAnswer, ScanQr
 from simulator.wire.qr import LabelText, encode_label
 
 SCAN: Final = "http.scan_qr"

@@ -14,7 +14,7 @@ from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import MARK, RunFile
 from simulator.onboarding.session import NEVER_MADE, Subject
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct, ProductChange
+from simulator.wire.models import NewProduct, ProductChange
 from simulator.wire.qr import LabelText, encode_label
 from simulator.wire.qr.keys import ED25519, LabelSigner
 

@@ -1,110 +1,318 @@
-"""The pages of partner access as HTML: templates of this package, and the headers that keep them to themselves."""
+"""``/partner-oauth-authorize``: sign-in and consent for a partner (specification, "Step 1: authorize").
+
+The pages work without scripts.
+"""
 
 from __future__ import annotations
 
+import hmac
 import re
-from dataclasses import dataclass
+import secrets
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from fastapi import Response
+from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from oauthlib.oauth2 import AccessDeniedError
 
-from simulator.service.answers import Answer, Header
+from agent.wire import paths
+from simulator.service.errors import ApiError
+from simulator.service.http import CallDep, ErrorBody, Json, Router
+from simulator.service.oauth.endpoints import FORM
+from simulator.service.oauth.parameters import Pairs, parse_pairs, values_of, with_query
+from simulator.service.oauth.provider import ASKED, S256, Asked, ErrorPage, decide, send_back
+from simulator.service.oauth.sessions import SESSION_MS, Session
+from simulator.service.oauth.store import EMAIL_CHARACTERS, authenticate, clean_email, is_loopback
+from simulator.service.oauth.tokens import issue_code
+from simulator.service.scopes import TEXTS
+from simulator.service.times import show_time
 
-HTML: Final[Header] = (b"content-type", b"text/html; charset=utf-8")
-_STATIC_TYPES: Final = {
-    "pages.css": b"text/css; charset=utf-8",
-    "icon.svg": b"image/svg+xml",
-}
-STATIC_NAMES: Final = tuple(_STATIC_TYPES)
-_NO_SNIFFING: Final[Header] = (b"x-content-type-options", b"nosniff")
-_HEADERS: Final[tuple[Header, ...]] = (
-    (b"cache-control", b"no-store"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-frame-options", b"DENY"),
-    _NO_SNIFFING,
-)
-_HOST: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", re.ASCII)
+ANSWER: Final = "/partner-oauth-answer"
+"""Where the forms of the authorize page go; that one takes GET only, as the specification has it."""
+_COOKIE: Final = "device-service-session"
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.ASCII)
-_LOOPBACK: Final = "http://127.0.0.1:* http://localhost:*"
+_STATIC: Final = {"pages.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
+_NO_SNIFFING: Final = {"X-Content-Type-Options": "nosniff"}
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    **_NO_SNIFFING,
+}
+
+router = Router("partner access", free_query=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ContinueLink:
-    """Where a person goes on from an error page."""
+class _Visit:
+    """One request of a browser: who is signed in, what it asks for, and what its form says."""
 
-    href: str
-    text: str
+    def __init__(self, call: CallDep, form: Pairs = ()) -> None:
+        self._call = call
+        self._sessions = call.service.sessions
+        self._form = values_of(form, ("csrf", "answer", "email", "password"))
+        given = call.request.cookies.get(_COOKIE, "")
+        self.cookie = given or secrets.token_urlsafe(32)
+        self._is_new = not given
+        self.session = self._sessions.find(self.cookie, call.now_ms)
+        row = None
+        if self.session.person is not None:
+            row = call.db.sql.execute("SELECT * FROM people WHERE row = ?", (self.session.person,)).fetchone()
+        self.person = row
+
+    def decide(self) -> Asked | Response:
+        """What the address asks for; the error page or the way back to the partner when it cannot be granted."""
+        issuer = self._call.service.public_url
+        try:
+            pairs = parse_pairs(self._call.request.scope["query_string"])
+        except ValueError:
+            text = (
+                "The address that led here cannot be read: its query is not percent-encoded UTF-8, or has too many"
+                " parameters. Go back to the application and start again."
+            )
+            return self._refuse(ErrorPage("invalid_request", text))
+        decided = decide(self._call.db.sql, self._call.now_ms, pairs, issuer)
+        if isinstance(decided, ErrorPage):
+            return self._refuse(decided)
+        return self.go(decided) if isinstance(decided, str) else decided
+
+    def field(self, name: str) -> str:
+        """A field of the form; empty when it is absent or there more than once."""
+        return self._form.get(name, "")
+
+    def is_own_form(self) -> bool:
+        """Whether the form comes from a page that this browser was shown."""
+        return hmac.compare_digest(self.field("csrf").encode(), self._sessions.csrf(self.cookie).encode())
+
+    def change(self, session: Session) -> None:
+        """Begin a new session in place of the browser's."""
+        self._sessions.end(self.cookie)
+        self.cookie, self._is_new = self._sessions.open(session), True
+
+    def go(self, location: str) -> Response:
+        """303: what the form did is done, and loading the next page again does not do it again."""
+        return self._with_cookie(Response(status_code=303, headers={**_HEADERS, "Location": location}))
+
+    def page(self, template: str, status: int = 200, redirect_uri: str | None = None, **context: Any) -> Response:
+        """A page; ``redirect_uri`` is where the answer to its form may send the browser."""
+        host = urlsplit(self._call.service.public_url).netloc
+        csrf = self._sessions.csrf(self.cookie)
+        html = _templates().get_template(f"{template}.html.j2").render(host=host, csrf=csrf, **context)
+        headers = {**_HEADERS, "Content-Security-Policy": make_policy(redirect_uri)}
+        answer = Response(html.encode(errors="replace"), status, headers, "text/html; charset=utf-8")
+        return self._with_cookie(answer)
+
+    def too_old(self, again: str) -> Response:
+        """The error page for a form of a page that this browser was not shown."""
+        return self._trouble(
+            403,
+            ErrorPage(
+                "page_expired",
+                "This page was open for too long, or you have signed in or out in another tab since."
+                " Your answer was not used.",
+            ),
+            "This page is too old",
+            advice="Open it anew and answer again. It asks you for your password if you are not signed in any more."
+            " If this comes up every time, let the browser take cookies from this address.",
+            again=again,
+        )
+
+    def _refuse(self, refused: ErrorPage) -> Response:
+        return self._trouble(
+            400,
+            refused,
+            "This link does not work",
+            advice="Go back to the application and start again. If it happens again, tell the people who make it, and"
+            " give them the reference below. It is nothing that you did.",
+            for_developer="The client must be registered at this service, and redirect_uri must be, character by"
+            " character, one of its registered addresses: scheme, host, port, path and query. See /docs for the"
+            " parameters.",
+        )
+
+    def _trouble(
+        self, status: int, error: ErrorPage, heading: str, *, advice: str, for_developer: str = "", again: str = ""
+    ) -> Response:
+        """The error page; the error body for those who ask for JSON."""
+        accepted = self._call.request.headers.get("accept", "").lower()
+        if "application/json" in accepted and "text/html" not in accepted:
+            return Json({"error": error.error, "message": error.message}, status)
+        return self.page(
+            "error",
+            status,
+            heading=heading,
+            message=error.message,
+            advice=advice,
+            for_developer=for_developer,
+            error=error.error,
+            reference=self._call.request.scope["request_id"],
+            time=show_time(self._call.now_ms),
+            again=again,
+        )
+
+    def _with_cookie(self, answer: Response) -> Response:
+        if self._is_new:
+            answer.set_cookie(_COOKIE, self.cookie, httponly=True, samesite="lax")
+        return answer
 
 
-def render(
-    template: str, *, status: int = 200, headers: tuple[Header, ...] = (), policy: bytes | None = None, **context: Any
-) -> Answer:
-    """The HTML of a page.
+# --- the pages ------------------------------------------------------------------------------------------------------
 
-    Args:
-        template: name in ``templates/`` without ``.html.j2``.
-        status: of the answer.
-        headers: further ones.
-        policy: the content security policy; by default that of a page whose forms stay here.
-        context: what the template names; a name that is missing raises :class:`jinja2.UndefinedError`.
+_NEEDED: Final = {"client_id", "redirect_uri", "response_type", "scope"}
+_PARAMETERS: Final = [
+    {"name": name, "in": "query", "required": name in _NEEDED, "schema": {"type": "string"}} for name in ASKED
+]
+
+
+_HTML: Final = {"text/html": {"schema": {"type": "string"}}}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The page", "content": _HTML},
+    303: {"description": "Back to `redirect_uri`"},
+    400: {"description": "No page to go back to; JSON when asked for", "content": _HTML, "model": ErrorBody},
+}
+
+
+@router.get(
+    paths.OAUTH_AUTHORIZE,
+    response_class=HTMLResponse,
+    responses=_ANSWERS,
+    openapi_extra={"parameters": _PARAMETERS},
+)
+async def show_authorize_page(call: CallDep) -> Response:
+    """Sign-in and consent for a partner, in the user's browser.
+
+    At the end it goes to `redirect_uri` with `code`, `state` and `iss`, or with `error`.
     """
-    html = _environment().get_template(f"{template}.html.j2").render(**context)
-    policy = make_policy() if policy is None else policy
-    return Answer(
-        status, html.encode(errors="replace"), (*_HEADERS, (b"content-security-policy", policy), *headers), HTML
+    visit = _Visit(call)
+    asked = visit.decide()
+    if isinstance(asked, Response):
+        return asked
+    common: dict[str, Any] = {
+        "redirect_uri": asked.redirect_uri,
+        "action": _address(asked, ANSWER),
+        "client_name": asked.client.name,
+    }
+    if visit.person is None:
+        tried, visit.session.tried = visit.session.tried, None
+        return visit.page("sign_in", wrong=tried is not None, email=tried or "", **common)
+    return visit.page(
+        "consent",
+        email=visit.person["email"],
+        asked=[(name, *TEXTS[name]) for name in TEXTS if name in asked.scopes],
+        becomes_manufacturer=visit.person["account"] is None,
+        client=asked.client,
+        back_to=asked.redirect_uri,
+        goes_to=urlsplit(asked.redirect_uri).netloc or "its app on this device",
+        **common,
     )
 
 
-def see_other(location: str, *headers: Header) -> Answer:
-    """303: what the form did is done, and loading the next page again does not do it again."""
-    return Answer(303, b"", (*_HEADERS, (b"location", location.encode()), *headers))
+@router.post(ANSWER, include_in_schema=False)
+async def take_answer(call: CallDep) -> Response:
+    """What a person says on one of these pages. The request is decided anew: nothing in the form is believed."""
+    call.request.scope["body_types"] = (FORM,)
+    try:
+        form = parse_pairs(await call.request.body())
+    except ValueError:
+        text = "The form cannot be read: send the page's own form."
+        raise ApiError(400, "invalid_request", text) from None
+    visit = _Visit(call, form)
+    asked = visit.decide()
+    if isinstance(asked, Response):
+        return asked
+    here, said = _address(asked), visit.field("answer")
+    if not visit.is_own_form():
+        # A second click on "Sign in" comes from a page of before the first one.
+        return visit.go(here) if said == "sign_in" and visit.person is not None else visit.too_old(here)
+    if said == "sign_in":
+        await _sign_in(call, visit)
+    elif said == "switch":
+        visit.change(Session(0))
+    elif said == "deny":
+        denied = AccessDeniedError("The user did not approve the request.")
+        return visit.go(send_back(asked.redirect_uri, asked.state, call.service.public_url, denied))
+    elif said == "approve" and visit.person is not None:
+        return visit.go(_approve(call, asked, visit.person["row"]))
+    return visit.go(here)
 
 
-def static(name: str) -> Answer:
-    """A file of ``static/``."""
-    kind: Header = (b"content-type", _STATIC_TYPES[name])
-    return Answer(200, _read(name), ((b"cache-control", b"no-cache"), _NO_SNIFFING), kind)
+async def _sign_in(call: CallDep, visit: _Visit) -> None:
+    email = clean_email(visit.field("email"))
+    person = await authenticate(call.db.sql, email, visit.field("password"))
+    ends_ms = call.now_ms + SESSION_MS
+    if person is not None:
+        visit.change(Session(ends_ms, person["row"]))
+    else:
+        visit.change(Session(ends_ms, tried=email[:EMAIL_CHARACTERS]))
 
 
-def make_policy(redirect_uri: str | None = None, *, picture: str | None = None) -> bytes:
-    """What the page may load and where its forms may lead.
+def _approve(call: CallDep, asked: Asked, person: int) -> str:
+    """Make a code, and a manufacturer of a user who is none yet; where the browser goes with it."""
+    with call.db.write() as sql:
+        code = issue_code(
+            sql,
+            person,
+            client_id=asked.client.client_id,
+            redirect_uri=asked.redirect_uri,
+            scopes=asked.scopes,
+            code_challenge=asked.code_challenge,
+            account_id=call.service.ids.next(),
+            now_ms=call.now_ms,
+        )
+    return with_query(asked.redirect_uri, {"code": code, "state": asked.state, "iss": call.service.public_url})
 
-    Args:
-        redirect_uri: where the answer to the form may send the browser: Chromium holds such redirects against
-            ``form-action`` too, and all that follow on them.
-        picture: the origin of a picture on the page, beside our own.
+
+def _address(asked: Asked, path: str = paths.OAUTH_AUTHORIZE) -> str:
+    """The address of this request's page: what it says and nothing else."""
+    given = {
+        "client_id": asked.client.client_id,
+        "redirect_uri": asked.redirect_uri,
+        "scope": " ".join(asked.scopes),
+        "response_type": "code",
+        "state": asked.state,
+        "code_challenge": asked.code_challenge,
+        "code_challenge_method": None if asked.code_challenge is None else S256,
+    }
+    return with_query(path, given)
+
+
+@router.get("/oauth/static/{name}", include_in_schema=False)
+async def show_file(name: str) -> Response:
+    """A file of the pages."""
+    if name not in _STATIC:
+        raise ApiError(404, "not_found", "There is nothing at this path.")
+    content = (files("simulator.service.oauth") / "static" / name).read_bytes()
+    return Response(content, headers={"Cache-Control": "no-cache", **_NO_SNIFFING}, media_type=_STATIC[name])
+
+
+def make_policy(redirect_uri: str | None = None) -> str:
+    """What a page may load and where its forms may lead.
+
+    Chromium holds the redirects that follow on a form against ``form-action`` too, and a partner's callback often
+    sends the browser on to another host of his. So an https address opens https, and one on this machine opens this
+    machine; everything else opens itself alone.
     """
-    targets = "'self'" if redirect_uri is None else f"'self' {_form_targets(redirect_uri)}"
-    pictures = "'self'" if picture is None else f"'self' {picture}"
+    target = ""
+    if redirect_uri is not None:
+        parts = urlsplit(redirect_uri)
+        if parts.scheme == "https":
+            target = "https:"
+        elif parts.scheme == "http" and parts.hostname == "::1":
+            target = "http:"  # a policy cannot name an IPv6 address
+        elif parts.scheme == "http" and is_loopback(parts.hostname or ""):
+            target = "http://127.0.0.1:* http://localhost:*"
+        elif _SCHEME.fullmatch(parts.scheme):
+            target = f"{parts.scheme}:"
     return (
-        f"default-src 'none'; style-src 'self'; img-src {pictures}; form-action {targets}; "
+        f"default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self' {target}; "
         "frame-ancestors 'none'; base-uri 'none'"
-    ).encode()
-
-
-def _form_targets(redirect_uri: str) -> str:
-    """The sources that a redirect to this address, and a further one by whoever is there, need.
-
-    A partner's callback often sends the browser on to another host of his. So an https address opens https, and one on
-    this machine opens this machine; everything else opens itself alone.
-    """
-    parts = urlsplit(redirect_uri)
-    if parts.scheme == "https":
-        return "https:"
-    if parts.scheme == "http" and parts.hostname in {"127.0.0.1", "localhost", "::1"}:
-        # A policy cannot name an IPv6 address.
-        return "http:" if parts.hostname == "::1" else _LOOPBACK
-    if parts.scheme == "http" and _HOST.fullmatch(parts.netloc):
-        return f"http://{parts.netloc}"
-    return f"{parts.scheme}:" if _SCHEME.fullmatch(parts.scheme) else ""
+    )
 
 
 @cache
-def _environment() -> Environment:
+def _templates() -> Environment:
     return Environment(
         loader=PackageLoader("simulator.service.oauth"),
         autoescape=True,
@@ -112,8 +320,3 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-@cache
-def _read(name: str) -> bytes:
-    return (files("simulator.service.oauth") / "static" / name).read_bytes()

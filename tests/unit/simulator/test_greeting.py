@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from agent.wire.secret import Secret
-from simulator.config import UpSettings
 from simulator.fleet.runner import DeviceIdentity
 from simulator.gateway.broker import Broker
 from simulator.gateway.trial import HTTP, MQTT, Trial, TrialDevice
-from simulator.greeting import RunningParts, Style, print_startup
+from simulator.greeting import quota_needed, show_all, show_json, show_screen
 from simulator.keys import Keys
+from simulator.up import Up, UpSettings
 
 KEYS = Keys("mk_1", Secret("msk_1"))
 URL = "http://127.0.0.1:8080"
@@ -32,8 +32,10 @@ def trial() -> Trial:
     return Trial("http://127.0.0.1:8081", cast("Broker", NamedBroker()), devices, cast("Any", None))
 
 
-def printed(capsys: pytest.CaptureFixture[str], standing: RunningParts, style: Style = Style.SCREEN) -> str:
-    print_startup(standing, SETTINGS, style)
+def printed(
+    capsys: pytest.CaptureFixture[str], up: Up, show: Any = show_screen, settings: UpSettings = SETTINGS
+) -> str:
+    show(up, settings)
     return capsys.readouterr().out
 
 
@@ -42,8 +44,8 @@ def pasted(text: str) -> list[str]:
 
 
 def test_by_default_it_is_one_screen_with_the_console_first_and_three_commands(capsys):
-    text = printed(capsys, RunningParts(URL, KEYS, VIRTUAL, trial(), console_url=f"{URL}/?token=t"))
-    assert text.startswith(f"Console   {URL}/?token=t\n")
+    text = printed(capsys, Up(URL, KEYS, VIRTUAL, trial(), console_url=f"{URL}/console/#token=t"))
+    assert text.startswith(f"Console   {URL}/console/#token=t\n")
     assert len(text.splitlines()) <= SCREEN_LINES
     agent, send, look = pasted(text)
     assert "device-agent run --config /x/MQTT/config.yaml" in agent
@@ -52,42 +54,40 @@ def test_by_default_it_is_one_screen_with_the_console_first_and_three_commands(c
 
 
 def test_without_a_gateway_the_commands_are_for_a_virtual_device(capsys):
-    text = printed(capsys, RunningParts(URL, KEYS, VIRTUAL, console_url=f"{URL}/?token=t"))
+    text = printed(capsys, Up(URL, KEYS, VIRTUAL, console_url=f"{URL}/console/#token=t"))
     assert [line.rsplit(URL, 1)[1] for line in pasted(text)] == ["/devices", "/commands/send", "/devices/d-1/commands"]
 
 
 def test_without_any_device_three_commands_stand_there_too(capsys):
-    text = printed(capsys, RunningParts(URL, KEYS, (), console_url=f"{URL}/?token=t"))
+    text = printed(capsys, Up(URL, KEYS, (), console_url=f"{URL}/console/#token=t"))
     assert len(pasted(text)) == 3
     assert "Devices" not in text
 
 
 def test_without_a_console_nothing_speaks_of_it(capsys):
-    assert "console" not in printed(capsys, RunningParts(URL, KEYS, VIRTUAL, trial())).lower()
-
-
-def test_at_another_address_the_command_for_a_further_link_names_it(capsys):
-    other = "http://127.0.0.1:8391"
-    text = printed(capsys, RunningParts(other, KEYS, (), console_url=f"{other}/?token=t"))
-    assert f"fleet-simulator console --base-url {other}\n" in text
+    assert "console" not in printed(capsys, Up(URL, KEYS, VIRTUAL, trial())).lower()
 
 
 def test_keys_in_a_folder_are_not_printed(capsys):
     keys = Keys("mk_1", Secret("msk_hidden"), Path("/x/keys/secret_key"))
-    text = printed(capsys, RunningParts(URL, keys, VIRTUAL))
+    text = printed(capsys, Up(URL, keys, VIRTUAL), settings=UpSettings(data_dir=Path("/x")))
     assert "msk_hidden" not in text
     assert "/x/keys/secret_key" in text
 
 
 def test_verbose_prints_every_account_and_device(capsys):
     other = Keys("mk_2", Secret("msk_2"))
-    text = printed(capsys, RunningParts(URL, KEYS, VIRTUAL, trial(), (other,), f"{URL}/?token=t"), Style.VERBOSE)
+    text = printed(capsys, Up(URL, KEYS, VIRTUAL, trial(), (other,), f"{URL}/console/#token=t"), show_all)
     names = [line[:11].strip() for line in text.splitlines()]
     for name in ("service", "console", "data", "api key", "account 2", "MQTT agent", "HTTP agent", "by hand"):
         assert name in names
 
 
 def test_json_has_the_consoles_address(capsys):
-    document = json.loads(printed(capsys, RunningParts(URL, KEYS, VIRTUAL, console_url=f"{URL}/?token=t"), Style.JSON))
-    assert document["console_url"] == f"{URL}/?token=t"
-    assert json.loads(printed(capsys, RunningParts(URL, KEYS, VIRTUAL), Style.JSON))["console_url"] is None
+    document = json.loads(printed(capsys, Up(URL, KEYS, VIRTUAL, console_url=f"{URL}/console/#token=t"), show_json))
+    assert document["console_url"] == f"{URL}/console/#token=t"
+    assert json.loads(printed(capsys, Up(URL, KEYS, VIRTUAL), show_json))["console_url"] is None
+
+
+def test_the_quota_that_devices_need_counts_polls_and_readings():
+    assert quota_needed(20, 10.0, 20.0) == 20 * (3 + 6)

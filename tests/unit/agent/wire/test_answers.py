@@ -38,7 +38,7 @@ from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct, ProductChange
+from simulator.wire.models import NewProduct, ProductChange
 from tests.http_server import Server
 
 HTML = b"<!DOCTYPE html><html><body>Please sign in</body></html>"

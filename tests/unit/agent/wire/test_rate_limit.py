@@ -12,8 +12,7 @@ from simulator.service.quota import Quota
 
 
 def test_our_service_is_read():
-    state = Quota(1000).count("key", 1_000)
-    headers = {name.decode(): value.decode() for name, value in state.headers}
+    headers = {name.decode(): value.decode() for name, value in Quota().count("key", 1000, now_ms=1_000)}
     assert read_rate_limit(headers) == RateLimit(999, 1000, 60.0, 59.0)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from agent.errors import ConfigurationError, StorageError, TransportError, UnexpectedAnswer
 from simulator.cli import COMMANDS, main, program
-from simulator.config import quota_needed
 from simulator.exit_codes import ExitCode, exit_code_of
 
 
@@ -51,7 +50,7 @@ def test_the_overview_imports_no_command():
     assert "The whole story" in done.stdout
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["nothing"], 2), (["demo", "--devices", "2"], 2), (["--version"], 0)])
+@pytest.mark.parametrize(("arguments", "code"), [(["nothing"], 2), (["demo", "--devices", "0"], 2), (["--version"], 0)])
 def test_usage_ends_with_the_exit_codes_of_the_manual(arguments, code, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -60,7 +59,7 @@ def test_usage_ends_with_the_exit_codes_of_the_manual(arguments, code, capsys):
 
 
 def test_an_option_comes_from_the_environment(monkeypatch, capsys):
-    monkeypatch.setenv("FLEET_SIMULATOR_DEMO_DEVICES", "3")
+    monkeypatch.setenv("FLEET_SIMULATOR_DEMO_DEVICES", "0")
     with pytest.raises(SystemExit) as ended:
         main(["demo"])
     assert ended.value.code == 2
@@ -78,7 +77,3 @@ def test_an_option_comes_from_the_environment(monkeypatch, capsys):
 )
 def test_an_error_that_nobody_handled_has_its_exit_code(error, code):
     assert exit_code_of(error) is code
-
-
-def test_the_quota_that_devices_need_counts_polls_and_readings():
-    assert quota_needed(20, 10.0, 20.0) == 20 * (3 + 6)

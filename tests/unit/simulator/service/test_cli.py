@@ -34,9 +34,9 @@ def test_settings_that_cannot_be_used_are_one_line_and_exit_code_2(refused, tmp_
     assert "--rate-limit" in refused(FLEET_SIMULATOR_RATE_LIMIT="-1")
 
 
-def test_a_profile_with_an_axis_that_does_not_exist_is_refused_with_the_nearest_one(refused):
-    said = refused("--profile", "list_shap=bare")
-    assert said.startswith("error: --profile list_shap=bare: list_shap: there is no such axis")
+def test_a_variant_with_a_choice_that_does_not_exist_is_refused_with_the_nearest_one(refused):
+    said = refused("--variant", "list_shap=bare")
+    assert said.startswith("error: --variant list_shap=bare: list_shap: ")
     assert "did you mean 'list_shape'?" in said
 
 

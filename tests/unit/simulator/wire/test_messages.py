@@ -8,9 +8,7 @@ from pydantic import ValidationError
 from agent.wire.base import describe_faults, list_faults
 from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
-from simulator.wire.messages import ScanAnswer, SignIn
-from simulator.wire.products import NewProduct, Product, ProductChange
-from simulator.wire.rules import NewRule
+from simulator.wire.models import NewProduct, NewRule, Product, ProductChange, ScanAnswer, SignIn
 
 
 @pytest.mark.parametrize(

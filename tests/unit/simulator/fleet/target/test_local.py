@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.app import run_up
-from simulator.config import UpSettings
 from simulator.fleet.target.local import LocalService, read_local, remove_local, write_local
+from simulator.up import UpSettings, running_up
 
 
 def test_what_stands_is_found_and_gone_afterwards(tmp_path):
@@ -26,15 +25,11 @@ def test_a_broken_file_says_so(tmp_path):
 
 
 def test_up_tells_where_it_stands_as_long_as_it_does_and_names_no_secret(tmp_path):
-    found: list[LocalService] = []
-
-    def look() -> None:
-        found.append(read_local(tmp_path))
+    with running_up(UpSettings(port=0, data_dir=tmp_path, gateway=False)):
+        found = read_local(tmp_path)
         secret = (tmp_path / "keys" / "secret_key").read_text().strip()
         assert secret not in (tmp_path / "standing.json").read_text()
-
-    run_up(UpSettings(port=0, data_dir=tmp_path, gateway=False), lambda _standing: None, look)
-    assert found[0].key_folder == tmp_path / "keys"
-    assert found[0].base_url.startswith("http://127.0.0.1:")
+    assert found.key_folder == tmp_path / "keys"
+    assert found.base_url.startswith("http://127.0.0.1:")
     with pytest.raises(ConfigurationError):
         read_local(tmp_path)

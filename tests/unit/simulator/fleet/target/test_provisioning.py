@@ -17,7 +17,7 @@ from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
-from simulator.wire.products import NewProduct
+from simulator.wire.models import NewProduct
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 

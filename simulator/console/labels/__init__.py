@@ -1,1 +1,0 @@
-"""Labels over HTTP: pictures decoded and labels made."""

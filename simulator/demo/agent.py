@@ -1,0 +1,92 @@
+"""The demo's real agent: ``device-agent run`` with two programs that write down outside of it what they did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from simulator.children import ChildProcess, program_path
+
+WITNESS: Final = "witness"
+UNCOMMITTED_S: Final = 2.0
+"""A reading that was made so shortly before a kill may not have been committed yet: stored, or not."""
+
+
+class RealAgent:
+    """The agent as a device runs it, and the books that its programs keep.
+
+    Args:
+        folder: where its configuration, programs and state go.
+        child: its process.
+        ready: a configuration that reaches the gateway, as ``fleet-simulator up`` writes it.
+    """
+
+    def __init__(self, folder: Path, child: ChildProcess, ready: Path) -> None:
+        self._child = child
+        self.effects = folder / "effects.jsonl"
+        self.witness = folder / "witness.jsonl"
+        self._killed_at_s = 0.0
+        self.config_path = folder / "config.yaml"
+        (folder / "state").mkdir(parents=True, mode=0o700)
+        with as_file(files("simulator.demo") / "programs") as source:
+            shutil.copytree(source, folder / "programs", ignore=shutil.ignore_patterns("__*"))
+        python = [sys.executable, "-I", "-S"]
+        effect = [*python, str(folder / "programs" / "effect.py"), str(self.effects)]
+        witness = [*python, str(folder / "programs" / "witness.py"), str(self.witness)]
+        configuration: dict[str, Any] = yaml.safe_load(ready.read_text())
+        self.device_id = str(configuration["device"]["device_id"])
+        configuration |= {
+            "state_dir": str(folder / "state"),
+            "commands": {"poll": {"fast_s": 0.5, "slow_s": 2, "idle_s": 10, "spread_s": 0}},
+            "executables": {
+                "open_valve": {"argv": [*effect], "contract": "once", "timeout_s": 60},
+                "self_test": {"argv": [*effect], "contract": "idempotent", "timeout_s": 60},
+            },
+            "sensors": [
+                {"name": "board", "type": "system", "interval_s": 1},
+                {"name": WITNESS, "type": "program", "interval_s": 1, "settings": {"argv": witness}},
+            ],
+        }
+        self.config_path.write_text(yaml.safe_dump(configuration, sort_keys=False))
+
+    def start(self) -> None:
+        """Start it, for the first time or again.
+
+        Raises:
+            ChildFailed: it could not be started.
+        """
+        self._child.start([str(program_path("device-agent")), "run", "--config", str(self.config_path)])
+
+    def look(self) -> None:
+        """Raise :class:`~simulator.children.ChildFailed` when it has ended."""
+        self._child.look()
+
+    def kill(self) -> None:
+        """SIGKILL, the process alone: nothing of it can tidy up."""
+        self._killed_at_s = time.time()
+        self._child.kill()
+
+    def runs(self) -> Counter[str]:
+        """Command id -> how often a program began for it, by the program's own file."""
+        return Counter(str(line["command_id"]) for line in _lines(self.effects))
+
+    def witnessed(self) -> tuple[dict[int, float], set[int]]:
+        """What the numbered sensor measured: number -> value; and the numbers that the kill may have taken."""
+        lines = _lines(self.witness)
+        doubtful = {one["sequence"] for one in lines if 0 <= self._killed_at_s - one["at"] <= UNCOMMITTED_S}
+        return {one["sequence"]: one["check"] for one in lines}, doubtful
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file; the last one only when it is whole."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,1 @@
+"""The control surface, ``/_emulator/...``: what only an emulator has."""

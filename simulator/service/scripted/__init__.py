@@ -1,1 +1,0 @@
-"""Devices that the service plays itself, by a script: they answer commands and send readings."""

@@ -1,1 +1,0 @@
-"""The whole state of a service as one file of JSON lines, the same for every database (decision 49)."""

@@ -1,0 +1,282 @@
+"""``fleet-simulator up``: starts service, broker, gateway and virtual devices in order, and ends them in reverse.
+
+The service and the virtual devices run in this process; the gateway, and the broker where mosquitto is installed, are
+processes of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import click
+from pydantic import Field
+
+from agent.error_text import bounded
+from agent.errors import AgentError, ConfigurationError
+from agent.wire.auth import KeyPair
+from agent.wire.limits import QUOTA_PER_MINUTE
+from agent.wire.registration import RegisterDevice
+from simulator import greeting
+from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.fleet.device.model import DeviceModel
+from simulator.fleet.engine.preflight import raise_descriptor_limit
+from simulator.fleet.products import load_product
+from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.fleet.target.local import LocalService, remove_local, write_local
+from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
+from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
+from simulator.interrupts import terminations_as_interrupts
+from simulator.keys import Keys, keep_keys
+from simulator.listening import check_port
+from simulator.options import Option, make_options, take_settings
+from simulator.service.config import (
+    DataDir,
+    Host,
+    Port,
+    RateLimit,
+    RunsDir,
+    ScenariosDir,
+    ServiceConfig,
+    Settings,
+    Variant,
+    WithConsole,
+)
+from simulator.service.temporary import TemporaryFolder
+from simulator.wire.client import ServiceClient
+from simulator.wire.models import NewProduct
+
+DEVICES_MAX: Final = 500
+_USER_ID: Final = "up-user"
+_LOOK_S: Final = 1.0
+
+
+class UpSettings(Settings):
+    """What is started."""
+
+    host: Host = "127.0.0.1"
+    port: Port = 8080
+    data_dir: DataDir = None
+    devices: Annotated[int, Field(ge=0, le=DEVICES_MAX), Option("--devices", "How many virtual devices.")] = 0
+    product: Annotated[
+        Path | None,
+        Option("--product", "YAML file with the product of the virtual devices, as in configs/products.", is_file=True),
+    ] = None
+    interval_s: Annotated[
+        float,
+        Field(ge=0.1, le=86_400),
+        Option("--interval", "Seconds between two readings of a virtual device."),
+    ] = 10.0
+    rate_limit: RateLimit = QUOTA_PER_MINUTE
+    seed: Annotated[int, Option("--seed", "Of what virtual devices measure.")] = 1
+    gateway: Annotated[
+        bool, Option("--no-gateway", "Leave out the broker, the gateway, and the two devices that wait for an agent.")
+    ] = True
+    gateway_port: Annotated[
+        int,
+        Field(ge=0, le=65535),
+        Option("--gateway-port", "Port of the gateway for devices that speak HTTP; 0 takes any free one."),
+    ] = 8081
+    mqtt_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535),
+        Option(
+            MQTT_PORT_OPTION,
+            "Port of the broker; 0 takes any free one.  [default: with --data the one of the last start, else any]",
+        ),
+    ] = None
+    variant: Variant = None
+    accounts: Annotated[
+        int,
+        Field(ge=1, le=9),
+        Option("--accounts", "Accounts with keys of their own; those of the second are in DATA/keys-2."),
+    ] = 1
+    console: WithConsole = True
+    runs_dir: RunsDir = None
+    scenarios_dir: ScenariosDir = None
+
+    def faults(self) -> list[str]:
+        """What cannot be used together; taken ports are among it."""
+        found = []
+        if self.product and not self.devices:
+            found.append("--product is the product of the virtual devices: give --devices too")
+        if (self.runs_dir or self.scenarios_dir) and not self.console:
+            found.append("--runs and --scenarios are the console's, which --no-console leaves out")
+        given = self.model_fields_set
+        if not self.gateway:
+            for name, option in (("gateway_port", HTTP_PORT_OPTION), ("mqtt_port", MQTT_PORT_OPTION)):
+                if name in given and getattr(self, name) is not None:
+                    found.append(f"{option} is the gateway's, which --no-gateway leaves out")
+            return found
+        wanted = {"--port": self.port, HTTP_PORT_OPTION: self.gateway_port, MQTT_PORT_OPTION: self.mqtt_port or 0}
+        for (one, port), (other, its_port) in itertools.combinations(wanted.items(), 2):
+            if port and port == its_port:
+                found.append(f"{one} and {other} are both {port}: give two that differ")
+        return found
+
+
+@dataclass(slots=True)
+class Up:
+    """What runs, and how to reach it.
+
+    Attributes:
+        keys: of the first account.
+        devices: the virtual ones.
+        trial: broker and gateway; None without them.
+        others: the keys of the accounts beside the first one.
+        console_url: opens the console; None without it.
+    """
+
+    base_url: str
+    keys: Keys
+    devices: tuple[DeviceIdentity, ...] = ()
+    trial: Trial | None = None
+    others: tuple[Keys, ...] = ()
+    console_url: str | None = None
+    _parts: list[Callable[[], object]] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Raise when one of them has ended.
+
+        Raises:
+            PartEnded: service or devices.
+            ChildFailed: broker or gateway.
+        """
+        for look in self._parts:
+            look()
+
+
+@click.command(
+    "up", params=make_options(UpSettings), short_help="Service, gateway and devices on this machine, until Ctrl-C."
+)
+@click.option(
+    "--verbose", is_flag=True, help="Print every address, key and line to paste, one on each line, not one screen."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print addresses and keys as one JSON object.")
+@click.pass_context
+def up_command(context: click.Context, /, *, verbose: bool, as_json: bool, **given: Any) -> int:
+    """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
+
+    Prints one screen: what runs, the console's address, three commands to paste. Everything else is in the console, and
+    printed with --verbose: lines to paste for an agent over MQTT and one over HTTP, and for commands to both.
+
+    Exit codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5
+    service, broker or gateway could not be started.
+    """
+    defaulted = {name for name in given if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT}
+    chosen = {name: value for name, value in take_settings(UpSettings, given).items() if name not in defaulted}
+    show = greeting.show_json if as_json else greeting.show_all if verbose else greeting.show_screen
+    try:
+        settings = UpSettings(**chosen)
+        with contextlib.suppress(KeyboardInterrupt), terminations_as_interrupts(), running_up(settings) as up:
+            show(up, settings)
+            sys.stdout.flush()
+            while True:
+                time.sleep(_LOOK_S)
+                up.look()
+    except ConfigurationError as error:
+        for fault in error.faults:
+            click.echo(bounded(f"fleet-simulator up: {fault}"), err=True)
+        return ExitCode.USAGE
+    except AgentError as error:
+        click.echo(bounded(f"fleet-simulator up: {error}"), err=True)
+        return exit_code_of(error)
+    click.echo("ended", err=True)
+    return ExitCode.GOOD
+
+
+@contextlib.contextmanager
+def running_up(settings: UpSettings) -> Iterator[Up]:
+    """Everything, for the length of the block.
+
+    Raises:
+        ConfigurationError: the settings cannot be used.
+        AgentError: the devices could not be registered.
+        ChildFailed: broker or gateway could not be started.
+    """
+    from simulator.service.control.accounts import Keys as ServiceKeys
+    from simulator.service.server import RunningService  # half a second: not for --help or a wrong option
+
+    if settings.gateway:
+        check_port(HTTP_HOST, settings.gateway_port, HTTP_PORT_OPTION)
+        check_port(HTTP_HOST, settings.mqtt_port or 0, MQTT_PORT_OPTION)
+    raise_descriptor_limit()  # also of broker and gateway, its children: a fleet may come with ten thousand sockets
+    product = load_product(settings.product)
+    with ExitStack() as ends:
+        folder = settings.data_dir or ends.enter_context(TemporaryFolder()).path
+        keys = keep_keys(folder / "keys")
+        config = ServiceConfig(
+            **settings.model_dump(include={"host", "port", "data_dir", "rate_limit", "console", "runs_dir"}),
+            scenarios_dir=settings.scenarios_dir,
+            api_key=keys.api_key,
+            secret_key=keys.secret_key,
+        )
+        service = ends.enter_context(RunningService(config, folder))
+        up = Up(service.base_url, keys, console_url=service.console_url, _parts=[service.look])
+        up.others = tuple(keep_keys(folder / f"keys-{number}") for number in range(2, settings.accounts + 1))
+        for number, other in enumerate(up.others, 2):
+            service.add_account(f"account-{number}", ServiceKeys(other.api_key, other.secret_key))
+        if settings.devices:
+            labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
+            up.devices = _register(up, product, labels)
+            fleet = ends.enter_context(_make_fleet(up, settings))
+            fleet.switch_on()
+            up._parts.append(fleet.look)
+        if settings.gateway:
+            labels = [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()]
+            ids = [device.device_id for device in _register(up, product, labels)]
+            up.trial = ends.enter_context(
+                running_trial(
+                    folder / "gateway",
+                    up.base_url,
+                    keys,
+                    dict(zip(IDENTIFIERS, ids, strict=True)),
+                    settings.gateway_port,
+                    mqtt_port=settings.mqtt_port,
+                )
+            )
+            up._parts.append(up.trial.look)
+        ends.callback(remove_local, folder)
+        write_local(folder, _standing(folder, up))
+        if settings.variant is not None:
+            service.set_variant(settings.variant)
+        yield up
+
+
+def _standing(folder: Path, up: Up) -> LocalService:
+    """What other programs find in the folder."""
+    standing = LocalService(up.base_url, folder / "keys")
+    if up.trial is None:
+        return standing
+    broker = up.trial.broker
+    gateway_folder = folder / "gateway" / "gateway"
+    return LocalService(up.base_url, folder / "keys", up.trial.url, gateway_folder, broker.port, broker.name)
+
+
+def _register(up: Up, wanted: NewProduct, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity, ...]:
+    """The devices (name, identifier) and their product: made, or found in a data folder that has them already."""
+    with ServiceClient(up.base_url, KeyPair(up.keys.api_key, up.keys.secret_key)) as client:
+        known = next((product for product in client.products() if product.name == wanted.name), None)
+        product_id = (known or client.create_product(wanted)).product_id
+        identities = []
+        for name, identifier in labels:
+            device = client.register_device(
+                RegisterDevice(user_id=_USER_ID, product_id=product_id, device_name=name, device_identifier=identifier)
+            )
+            identities.append(DeviceIdentity(device.device_id, product_id, name))
+    return tuple(identities)
+
+
+def _make_fleet(up: Up, settings: UpSettings) -> FleetThread:
+    with ServiceClient(up.base_url, KeyPair(up.keys.api_key, up.keys.secret_key)) as client:
+        offers = client.discover()
+    headers = {"x-api-key": up.keys.api_key, "x-secret-key": up.keys.secret_key.reveal()}
+    model = DeviceModel(interval_s=settings.interval_s)
+    return FleetThread(FleetTarget(up.base_url, headers, offers), up.devices, model, seed=settings.seed)

@@ -1,0 +1,463 @@
+"""``/_emulator/accounts/{account}/variant``: every choice shows on the wire, and the specification holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+from simulator.service.variant import CHOICES, COMPLETE, PLAIN, ServerVariant, name_of, read_variant
+from tests.contract.test_service_command_events import listening
+from tests.service_running import Bench, client, running
+from tests.variants import TRUTH, choices, outside, running_as, switch, values_of, variant
+
+RESULTS = "command_results"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """One service for all of them: the variant is switched."""
+    with running_as(COMPLETE, rate_limit=0) as bench:
+        yield bench
+
+
+class World:
+    """A device with seven commands, and one request for each thing that a choice may change."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.product_id = bench.product(metadata={"seen_at": "2026-01-01T00:00:00.000Z"})
+        self.device_id = bench.device(self.product_id, identifier=f"SN-{self.product_id}")
+        self.command_ids = [bench.send(self.device_id, f"do-{number}") for number in range(7)]
+        self.commands = f"/devices/{self.device_id}/commands"
+        self.reading = {"device_id": self.device_id, "sensor_data": {"t": 21.5}}
+
+    def look(self, http: httpx.Client) -> dict[str, tuple[Any, ...]]:
+        """What comes over the wire, by request; what differs between two equal runs is left out."""
+        record = {
+            "product_id": self.product_id,
+            "device_id": self.device_id,
+            "table_name": RESULTS,
+            "data_payload": {"command_id": "1", "status": "succeeded"},
+        }
+        registration = {"user_id": "user-0001", "product_id": self.product_id, "device_identifier": "SN-x"}
+        return {
+            "discovery": shown(http.get("/.well-known/device-service")),
+            "commands": shown(http.get(self.commands)),
+            "commands again": shown(http.get(self.commands)),
+            "poll": shown(http.get(self.commands, params={"status": "open"})),
+            "unknown parameter": shown(http.get("/products", params={"colour": "red"})),
+            "send": shown(http.post("/commands/send", json=self._command(ttl_seconds=60))),
+            "unknown member": shown(http.post("/commands/send", json=self._command(colour="red"))),
+            "reading": shown(http.post("/sensor-data", json=self.reading)),
+            "reading, recorded_at": shown(
+                http.post("/sensor-data", json={**self.reading, "recorded_at": "2026-01-01T00:00:00Z"})
+            ),
+            "result": shown(http.post(f"{self.commands}/{self.command_ids[0]}/result", json={"status": "in_progress"})),
+            "table": shown(http.post("/database/runtime-data", json=record)),
+            "register": shown(http.post("/onboarding/device", json=registration)),
+            "wrong keys": shown(http.get("/products", headers={"x-secret-key": "msk_wrong"})),
+            "no such device": shown(http.get("/devices/nobody/commands")),
+            "no such path": shown(http.get("/nothing/here")),
+        }
+
+    def _command(self, **members: Any) -> dict[str, Any]:
+        return {"device_id": self.device_id, "command_payload": {"command": "ping"}, **members}
+
+
+IDS = ("id", "command_id", "_id", "uuid", "product_id", "device_id")
+
+
+def shown(answer: httpx.Response) -> tuple[Any, ...]:
+    """Status, headers and body without ids, cursors, dates and lengths."""
+    unlike = {"x-request-id", "content-length", "location", "etag", "link", "date"}
+    headers = {name: value for name, value in answer.headers.items() if name not in unlike}
+    headers["date"] = answer.headers["date"][:11] + answer.headers["date"][16:19] if "date" in answer.headers else ""
+    return answer.status_code, tuple(sorted(headers.items())), skeleton(answer)
+
+
+def skeleton(answer: httpx.Response) -> str:
+    """The shape of a body, and its values where they are no ids."""
+    bom = "BOM " if answer.content.startswith(b"\xef\xbb\xbf") else ""
+    try:
+        value = json.loads(answer.content.decode("utf-8-sig"))
+    except ValueError:
+        return bom + answer.text
+    return bom + json.dumps(blank(value))
+
+
+def blank(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: blank(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [blank(inner) for inner in value]
+    return type(value).__name__ if name in IDS or name in {"message", "device_identifier", "next_cursor"} else value
+
+
+@pytest.fixture(scope="module")
+def base_looks() -> dict[str, dict[str, tuple[Any, ...]]]:
+    """How the servers look that a choice is made otherwise in, each looked at once."""
+    return {}
+
+
+@pytest.mark.parametrize(("choice", "value"), list(choices()), ids=str)
+def test_every_choice_shows_on_the_wire(
+    bench: Bench, base_looks: dict[str, dict[str, tuple[Any, ...]]], choice: str, value: Any
+) -> None:
+    base: dict[str, Any] = {"page_size": 2} if choice == "paging" else {}
+    if str(base) not in base_looks:
+        base_looks[str(base)] = look_at(bench, variant(**base))
+        assert base_looks[str(base)] == look_at(bench, variant(**base)), "two equal servers look alike"
+    assert look_at(bench, variant(**{**base, choice: value})) != base_looks[str(base)], "this choice changes nothing"
+
+
+def look_at(bench: Bench, wanted: ServerVariant) -> dict[str, tuple[Any, ...]]:
+    """What a server with this variant sends, to a device of its own."""
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(bench, wanted)
+    with outside(bench) as http:
+        look = world.look(http)
+        look["page headers"] = (http.get(world.commands).headers.get("link") is not None,)
+    switch(bench, COMPLETE)
+    return look
+
+
+@pytest.mark.parametrize("wanted", [COMPLETE, PLAIN, *(variant(**{a: v}) for a, v in choices())], ids=str)
+def test_the_specification_holds_in_every_variant(bench: Bench, wanted: ServerVariant) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(bench, wanted)
+    with outside(bench) as http:
+        for headers in ({"x-api-key": bench.service.api_key}, {"x-secret-key": "msk_x"}, {}):
+            bare = httpx.get(f"{bench.service.base_url}/products", headers=headers, trust_env=False)
+            assert bare.status_code == 401
+            if wanted.error_shape == "complete":
+                body = json.loads(bare.content.decode("utf-8-sig"))
+                assert "x-api-key" in body["message"]
+                assert "x-secret-key" in body["message"]
+        assert http.get("/nothing").status_code == 404
+        assert http.get("/devices/nobody/commands").status_code == 404
+        made = http.post("/products", json={"name": "A door", "category": "doors"})
+        assert made.status_code in {200, 201, 202}
+        assert json.loads(made.content.decode("utf-8-sig"))["product_id"]
+        reading = {"device_id": world.device_id, "sensor_data": {"t": 1}}
+        assert http.post("/sensor-data", json=reading).is_success
+        sent = {"device_id": world.device_id, "command_payload": {"command": "ping"}}
+        assert http.post("/commands/send", json=sent).is_success
+        for path in ("/products", "/devices", world.commands, "/sensor-data", "/database/runtime-data", "/rules"):
+            answer = http.get(path)
+            assert answer.status_code == 200, (path, answer.text)
+            json.loads(answer.content.decode("utf-8-sig"))
+    stored = bench.http.get("/sensor-data", params={"device_id": world.device_id}).json()["data"]
+    assert [one["sensor_data"] for one in stored] == [{"t": 1}]
+    switch(bench, COMPLETE)
+
+
+def items_of(answer: httpx.Response, member: str = "data") -> list[Any]:
+    assert answer.status_code == 200, answer.text
+    found: list[Any] = answer.json()[member]
+    return found
+
+
+def follow(http: httpx.Client, path: str, paging: str) -> list[str]:
+    """Every command's id, page by page, as a client of that server would go on."""
+    found: list[str] = []
+    asked: set[str] = set()
+    url, query = path, {}
+    for _ in range(20):
+        answer = http.get(url, params=query or None)
+        assert str(answer.request.url) not in asked, "a client takes the same page again for the end, or for a fault"
+        asked.add(str(answer.request.url))
+        body = answer.json()
+        found += [one["id"] for one in body["data"]]
+        if paging in {"cursor", "complete"} and body.get("next_cursor"):
+            query = {"cursor": body["next_cursor"]}
+        elif paging == "next_url" and body["next"]:
+            url = body["next"]
+        elif paging == "links_next" and body["links"]["next"]:
+            url = body["links"]["next"]
+        elif paging == "link_header" and "next" in answer.links:
+            url = answer.links["next"]["url"]
+        elif paging == "page_number" and body["page"] < body["total_pages"]:
+            query = {"page": body["page"] + 1}
+        elif paging == "page_header" and int(answer.headers["x-page"]) < int(answer.headers["x-total-pages"]):
+            query = {"page": int(answer.headers["x-page"]) + 1}
+        elif paging == "offset" and body["offset"] + len(body["data"]) < body["total"]:
+            query = {"offset": body["offset"] + len(body["data"])}
+        else:
+            return found
+    raise AssertionError("the pages have no end")
+
+
+@pytest.mark.parametrize("command_list", ["everything", "open", "once"])
+@pytest.mark.parametrize("paging", values_of("paging"))
+def test_every_way_of_paging_leads_through_the_whole_list(bench: Bench, paging: str, command_list: str) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(
+        bench,
+        variant(
+            "plain",
+            paging=paging,
+            page_size=3,
+            command_list=command_list,
+        ),
+    )
+    with outside(bench) as http:
+        assert follow(http, world.commands, paging) == world.command_ids[::-1]
+        assert follow(http, world.commands, paging) == ([] if command_list == "once" else world.command_ids[::-1])
+    switch(bench, COMPLETE)
+
+
+def test_a_bare_array_leads_on_by_its_link(bench: Bench) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    for paging in ("complete", "cursor", "next_url", "link_header", "offset"):
+        switch(bench, variant(list_shape="bare", paging=paging, page_size=4))
+        with outside(bench) as http:
+            first = http.get(world.commands)
+            second = http.get(first.links["next"]["url"])
+            assert [one["id"] for one in first.json() + second.json()] == world.command_ids[::-1]
+            assert "next" not in second.links
+    switch(bench, COMPLETE)
+
+
+def test_a_command_is_handed_out_once_and_stays_so_after_a_restart(tmp_path: Any) -> None:
+    keys = {"api_key": "mk_test", "secret_key": Secret("msk_test")}
+    with running_as(variant("plain", command_list="once"), data_dir=tmp_path, **keys) as bench:
+        world = World(bench)
+        with outside(bench) as http:
+            assert len(items_of(http.get(world.commands))) == 7
+    with running(data_dir=tmp_path, **keys) as bench, outside(bench) as http:
+        assert items_of(http.get(world.commands)) == []
+        assert http.get("/.well-known/device-service").status_code == 404
+        statuses = {one["status"] for one in bench.http.get(world.commands, headers=TRUTH).json()["data"]}
+        assert statuses == {"delivered"}
+
+
+def test_results_find_no_place(bench: Bench) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(bench, variant(results="none"))
+    record = {"product_id": world.product_id, "device_id": world.device_id, "table_name": RESULTS, "data_payload": {}}
+    with outside(bench) as http:
+        assert http.post("/database/runtime-data", json=record).status_code == 404
+        assert http.get("/database/runtime-data", params={"table_name": RESULTS}).status_code == 404
+    switch(bench, COMPLETE)
+
+
+def test_a_variant_is_switched_while_the_service_runs(bench: Bench) -> None:
+    path = f"/_emulator/accounts/{bench.service.api_key}/variant"
+    assert bench.http.put(path, json={"base": "plain", "list_shape": "bare"}).json()["extensions"] is False
+    changed = bench.http.patch(path, json={"id_name": "_id"}).json()
+    assert (changed["list_shape"], changed["id_name"], changed["extensions"]) == ("bare", "_id", False)
+    with outside(bench) as http:
+        assert isinstance(http.get("/products").json(), list)
+        assert bench.http.put(path, json={}).json() == json.loads(COMPLETE.model_dump_json())
+        assert isinstance(http.get("/products").json(), dict)
+
+
+def test_a_wrong_variant_names_choice_and_values(bench: Bench) -> None:
+    path = f"/_emulator/accounts/{bench.service.api_key}/variant"
+    answer = bench.http.put(path, json={"list_shap": "bare", "id_name": "_idd", "page_size": 0, "base": "plan"})
+    assert answer.status_code == 400
+    issues = {one["field"]: one["issue"] for one in answer.json()["details"]}
+    assert issues["list_shap"] == "unknown member"
+    assert "uuid" in issues["id_name"]
+    assert "1" in issues["page_size"]
+    assert "plain" in issues["base"]
+    assert bench.http.get(path).json() == json.loads(COMPLETE.model_dump_json())
+
+
+def test_a_look_past_the_variant_says_complete_and_nothing_else(bench: Bench) -> None:
+    switch(bench, PLAIN)
+    with outside(bench) as http:
+        refused = http.get("/products", headers={"x-emulator-variant": "plain"})
+        assert refused.status_code == 400
+    switch(bench, COMPLETE)
+
+
+_VARIANTS = st.fixed_dictionaries({}, optional={name: st.sampled_from(values_of(name)) for name in CHOICES})
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(chosen=_VARIANTS)
+def test_no_variant_fails_on_a_valid_request(bench: Bench, chosen: dict[str, Any]) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    wanted = variant(**chosen)
+    switch(bench, wanted)
+    with outside(bench) as http:
+        for name, (status, *_) in world.look(http).items():
+            assert status < 500, (name, wanted)
+        assert http.get(world.commands, params={"page": "2", "limit": "2"}).status_code < 500
+    switch(bench, COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("plane", "did you mean 'plain'?"),
+        ("id_nam=_id", "id_nam: there is no such choice (did you mean 'id_name'?)"),
+        ("list_shape=array", "list_shape: Input should be 'data', 'bare', 'items'"),
+        ("extensions=some", "extensions: Input should be a valid boolean"),
+        ("page_size=many", "page_size: Input should be a valid integer"),
+        ("paging=none,bare", "bare: must be choice=value"),
+        ("missing.yaml", "cannot be read"),
+    ],
+)
+def test_a_wrong_text_names_the_choice_and_what_is_allowed(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_variant(["plain", text])
+    (fault,) = caught.value.faults
+    assert fault.startswith(f"--variant {text}: ")
+    assert said in fault
+
+
+def test_texts_change_what_the_ones_before_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: plain\nid_name: uuid\npaging: offset\n", encoding="utf-8")
+    read = read_variant([str(file), "list_shape=bare,page_size=7"])
+    assert read == variant("plain", id_name="uuid", list_shape="bare", page_size=7, paging="offset")
+    assert read_variant([name_of(read)]) == read
+    assert (name_of(COMPLETE), name_of(PLAIN)) == ("complete", "plain")
+
+
+@pytest.mark.parametrize(
+    ("time_format", "written"),
+    [
+        ("rfc3339", "2026-01-01T00:00:00.000Z"),
+        ("offset", "2026-01-01T00:00:00.000+00:00"),
+        ("short_offset", "2026-01-01 00:00:00.000+00"),
+        ("utc_word", "2026-01-01 00:00:00 UTC"),
+        ("minutes", "2026-01-01T00:00Z"),
+        ("rfc1123", "Thu, 01 Jan 2026 00:00:00 GMT"),
+        ("epoch_s", 1_767_225_600),
+        ("epoch_ms", 1_767_225_600_000),
+        ("epoch_us", 1_767_225_600_000_000),
+        ("naive", "2026-01-01T00:00:00.000"),
+    ],
+)
+def test_times_are_written_in_the_variants_form_and_payloads_are_not(
+    bench: Bench, time_format: str, written: str | int
+) -> None:
+    switch(bench, COMPLETE)
+    device_id = bench.device(identifier=f"SN-{time_format}")
+    payload = {"command": "at", "start_at": "2026-01-01T00:00:00.000Z"}
+    switch(bench, variant(time_format=time_format))
+    with outside(bench) as http:
+        sent = http.post("/commands/send", json={"device_id": device_id, "command_payload": payload}).json()
+        (listed,) = items_of(http.get(f"/devices/{device_id}/commands"))
+    assert sent["created_at"] == listed["created_at"] == written
+    assert listed["command_payload"] == payload
+    assert listed["completed_at"] is None
+    switch(bench, COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("list_shape", "look"),
+    [
+        ("data", lambda body: body["data"]),
+        ("bare", lambda body: body),
+        ("items", lambda body: body["items"]),
+        ("results", lambda body: body["results"]),
+        ("named", lambda body: body["commands"]),
+        ("success_data", lambda body: body["data"] if body["success"] else None),
+        ("data_items", lambda body: body["data"]["items"]),
+        ("hal", lambda body: body["_embedded"]["commands"]),
+    ],
+)
+def test_lists_have_the_variants_shape(bench: Bench, list_shape: str, look: Callable[[Any], Any]) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    for paging in values_of("paging"):
+        switch(bench, variant(list_shape=list_shape, paging=paging))
+        with outside(bench) as http:
+            listed = look(http.get(world.commands).json())
+        assert [one["id"] for one in listed] == world.command_ids[::-1], paging
+    switch(bench, COMPLETE)
+
+
+def test_a_number_as_id_takes_a_result() -> None:
+    with running_as(variant(id_type="integer", id_name="command_id", status_words="own")) as bench:
+        device_id = bench.device()
+        command_id = bench.send(device_id)
+        path = f"/devices/{device_id}/commands"
+        with outside(bench) as http:
+            number = http.get(path).json()["data"][0]["command_id"]
+            assert isinstance(number, int)
+            done = http.post(f"{path}/{number}/result", json={"status": "succeeded"})
+            assert done.status_code == 200
+            assert (done.json()["status"], done.json()["command_id"]) == ("DONE", number)
+            assert http.post(f"{path}/{number + 1}/result", json={"status": "succeeded"}).status_code == 404
+        assert bench.command(device_id, command_id)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"id_name": "meta.uuid"},
+        {"id_name": "none", "status_words": "own"},
+        {"id_name": "command_id", "id_type": "integer", "time_format": "epoch_s"},
+    ],
+    ids=str,
+)
+def test_a_command_is_written_in_the_stream_of_events_as_in_the_list(chosen: dict[str, str]) -> None:
+    with running_as(variant(**chosen)) as bench:
+        device_id = bench.device()
+        with outside(bench) as http, listening(http) as stream:
+            command_id = bench.send(device_id)
+            event_id, record = stream.next()
+            assert event_id == command_id
+            assert record == http.get(f"/devices/{device_id}/commands").json()["data"][0]
+
+
+@pytest.mark.parametrize("chosen", [{}, {"command_list": "open"}], ids=str)
+def test_a_link_to_the_next_page_has_nothing_that_the_server_refuses(chosen: dict[str, str]) -> None:
+    other = {"paging": "complete", "page_size": 1, "list_shape": "bare"}
+    with running_as(variant("plain", **other, **chosen)) as bench:
+        device_id = bench.device()
+        sent = {bench.send(device_id) for _ in range(3)}
+        with outside(bench) as http:
+            answer = http.get(f"/devices/{device_id}/commands")
+            listed = [one["id"] for one in answer.json()]
+            while "next" in answer.links:
+                answer = http.get(answer.links["next"]["url"])
+                assert answer.status_code == 200, answer.text
+                listed += [one["id"] for one in answer.json()]
+        assert (set(listed), len(listed)) == (sent, 3)
+
+
+def test_a_command_is_handed_out_once() -> None:
+    with running_as(variant("plain", command_list="once")) as bench:
+        device_id = bench.device()
+        command_id = bench.send(device_id)
+        with outside(bench) as http:
+            assert [one["id"] for one in http.get(f"/devices/{device_id}/commands").json()["data"]] == [command_id]
+            assert http.get(f"/devices/{device_id}/commands").json()["data"] == []
+        assert bench.command(device_id, command_id)["status"] == "delivered"
+
+
+def test_accounts_are_apart() -> None:
+    with running_as(COMPLETE) as bench:
+        other = bench.service.add_account("other")
+        switch(bench, PLAIN, other.api_key)
+        with outside(bench) as mine, client(bench.service, other.api_key, other.secret_key.reveal()) as theirs:
+            assert mine.get("/.well-known/device-service").status_code == 200
+            assert theirs.get("/.well-known/device-service").status_code == 404
+            assert theirs.get("/products", params={"colour": "red"}).status_code == 200
+            assert mine.get("/products", params={"colour": "red"}).status_code == 400
+        path = f"/_emulator/accounts/{other.api_key}/variant"
+        assert bench.http.get(path).json() == json.loads(PLAIN.model_dump_json())
+        assert bench.http.get("/_emulator/accounts/nobody/variant").status_code == 404
+        bench.http.post("/_emulator/reset")
+        assert bench.http.get(path).json() == json.loads(PLAIN.model_dump_json()), "a reset keeps accounts as they are"
