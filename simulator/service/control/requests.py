@@ -15,7 +15,6 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field, model_validator
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.errors import InvalidMessage
 from agent.wire import paths
 from agent.wire.base import Sent, Text, WireTime
 from agent.wire.times import parse_time
@@ -23,7 +22,7 @@ from simulator.service.caller import OBSERVER_HEADER, TOKEN_HEADER, Caller, is_o
 from simulator.service.control.masking import mask_body, mask_fields, mask_header, mask_keys, mask_path
 from simulator.service.control.matching import Difference, Facts, Matcher, RequestMatch, make_matcher, read_facts
 from simulator.service.db import one
-from simulator.service.errors import ApiError, conflict, invalid
+from simulator.service.errors import ApiError, conflict
 from simulator.service.gate import CONSOLE_PREFIX, CONTROL_PREFIX
 from simulator.service.http import CallDep, Json, Router, answers, no_content
 from simulator.service.paging import PAGE_BYTES, PageQuery
@@ -295,16 +294,21 @@ class Recorder:
 # --- what is asked ------------------------------------------------------------------------------------------------
 
 
+LoggedId = Annotated[Text, Field(pattern="^[0-9]{1,18}$")]
+Status = Annotated[Text, Field(pattern="^[1-5]([0-9]{2}|xx)$", description="Of the answer: `404`, or `4xx`.")]
+
+
 class RequestQuery(PageQuery):
     """Filters of the list; every one that is given has to fit."""
 
+    cursor: Annotated[LoggedId | None, Field(description="`next_cursor` of the page before.")] = None
     method: Annotated[Text | None, Field(description="Such as `POST`.")] = None
     path: Annotated[Text | None, Field(description="A path of the document, or one with ids in it.")] = None
     device_id: Annotated[Text | None, Field(description="Path, query or body name it.")] = None
     account_id: Annotated[Text | None, Field(description="Whose key or token: its id, a key or its name.")] = None
-    status: Annotated[Text | None, Field(description="Of the answer: `404`, or `4xx`.")] = None
-    since: Annotated[Text | None, Field(description="Received then or later, by the service's clock.")] = None
-    after: Annotated[Text | None, Field(description="Ended after the request with this id.")] = None
+    status: Status | None = None
+    since: Annotated[WireTime | None, Field(description="Received then or later, by the service's clock.")] = None
+    after: Annotated[LoggedId | None, Field(description="Ended after the request with this id.")] = None
     text: Annotated[Text | None, Field(description="Path, query, body or answer hold it, without regard to case.")] = (
         None
     )
@@ -320,9 +324,9 @@ class VerifyRequests(Sent):
     exactly: Count | None = None
     at_least: Count | None = None
     at_most: Count | None = None
-    status: Annotated[Text | None, Field(description="Of the answer: `404`, or `4xx`.")] = None
+    status: Status | None = None
     since: Annotated[WireTime | None, Field(description="Received then or later, by the service's clock.")] = None
-    after: Annotated[Text | None, Field(description="Only requests after the one with this id.")] = None
+    after: Annotated[LoggedId | None, Field(description="Only requests after the one with this id.")] = None
     text: Annotated[Text | None, Field(description="Path, query, body or answer hold this text.")] = None
 
     @model_validator(mode="after")
@@ -353,7 +357,7 @@ class Selection:
 
     service: Service
     matcher: Matcher
-    statuses: range | None
+    status: str | None
     since_ms: int | None
     after: int
     text: str | None
@@ -366,9 +370,9 @@ class Selection:
     def differences(self, exchange: Exchange) -> list[Difference]:
         """What of a request does not fit; nothing when it is meant."""
         found = self.matcher.differences(exchange.facts(self.service))
-        if self.statuses is not None and exchange.status not in self.statuses:
-            wanted = str(self.statuses.start) if len(self.statuses) == 1 else f"{self.statuses.start // 100}xx"
-            found.append(Difference("status", wanted, None if exchange.status is None else str(exchange.status)))
+        status = None if exchange.status is None else str(exchange.status)
+        if self.status is not None and (status is None or self.status not in {status, f"{status[0]}xx"}):
+            found.append(Difference("status", self.status, status))
         if self.text is not None and self.text.lower() not in self._shown_text(exchange):
             found.append(Difference("text", self.text, None))
         return found
@@ -401,33 +405,9 @@ async def _few_at_once(exchanges: Iterable[Exchange]) -> AsyncIterator[Exchange]
 def _select(service: Service, asked: RequestQuery | VerifyRequests, match: RequestMatch, place: str) -> Selection:
     if not service.requests.keep:
         raise conflict("request_log_off", "The service keeps no requests: start it with --keep-requests above 0.")
-    since_ms = None
-    if asked.since is not None:
-        try:
-            since_ms = round(parse_time(asked.since) * 1000)
-        except InvalidMessage as exc:
-            raise invalid("since", str(exc)) from None
-    after = 0 if asked.after is None else _read_number(asked.after, "after")
+    since_ms = None if asked.since is None else round(parse_time(asked.since) * 1000)
     matcher = make_matcher(service, match, place)
-    return Selection(service, matcher, _read_statuses(asked.status), since_ms, after, asked.text)
-
-
-def _read_number(text: str, field: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise invalid(field, "must be the id of a logged request")
-    return int(text)
-
-
-def _read_statuses(text: str | None) -> range | None:
-    """``404`` or ``4xx`` as statuses."""
-    if text is None:
-        return None
-    if len(text) == 3 and text[0] in "12345" and text.isascii():
-        if text[1:].lower() == "xx":
-            return range(int(text[0]) * 100, int(text[0]) * 100 + 100)
-        if text.isdigit():
-            return range(int(text), int(text) + 1)
-    raise invalid("status", "must be a status such as 404, or a class of them such as 4xx")
+    return Selection(service, matcher, asked.status, since_ms, int(asked.after or 0), asked.text)
 
 
 # --- the control paths --------------------------------------------------------------------------------------------
@@ -523,7 +503,7 @@ async def list_requests(call: CallDep, query: Annotated[RequestQuery, Query()]) 
     selection = _select(call.service, query, match, "")
     log, is_oldest_first = call.service.requests, query.order == "asc"
     kept: Iterable[Exchange] = log.kept if is_oldest_first else reversed(log.kept)
-    place = None if query.cursor is None else _read_number(query.cursor, "cursor")
+    place = None if query.cursor is None else int(query.cursor)
     data: list[dict[str, Any]] = []
     size, has_more = 0, False
     async for exchange in _few_at_once(list(kept)):
