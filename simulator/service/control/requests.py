@@ -262,15 +262,14 @@ class Recorder:
                 exchange.is_gone = True
             elif body := message.get("body"):
                 exchange.body_bytes += len(body)
-                exchange.body = (exchange.body + body[:BODY_BYTES])[:BODY_BYTES] if exchange.body else body[:BODY_BYTES]
+                exchange.body += body[: BODY_BYTES - len(exchange.body)]
             return message
 
         def note_sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.body":
                 if body := message.get("body"):
                     exchange.answer_bytes += len(body)
-                    before = exchange.answer
-                    exchange.answer = (before + body[:BODY_BYTES])[:BODY_BYTES] if before else body[:BODY_BYTES]
+                    exchange.answer += body[: BODY_BYTES - len(exchange.answer)]
                 exchange.is_complete = not message.get("more_body")
             else:
                 exchange.status, exchange.answer_headers = message["status"], message.get("headers", ())
@@ -402,9 +401,14 @@ async def _few_at_once(exchanges: Iterable[Exchange]) -> AsyncIterator[Exchange]
             await asyncio.sleep(0)
 
 
-def _select(service: Service, asked: RequestQuery | VerifyRequests, match: RequestMatch, place: str) -> Selection:
+def _log_of(service: Service) -> RequestLog:
     if not service.requests.keep:
         raise conflict("request_log_off", "The service keeps no requests: start it with --keep-requests above 0.")
+    return service.requests
+
+
+def _select(service: Service, asked: RequestQuery | VerifyRequests, match: RequestMatch, place: str) -> Selection:
+    _log_of(service)
     since_ms = None if asked.since is None else round(parse_time(asked.since) * 1000)
     matcher = make_matcher(service, match, place)
     return Selection(service, matcher, asked.status, since_ms, int(asked.after or 0), asked.text)
@@ -582,9 +586,7 @@ def _near_miss(exchange: Exchange, differences: Sequence[Difference]) -> dict[st
 @router.get(f"{_PATH}/{{logged_id}}", response_model=LoggedRequest, responses=answers(404, 409))
 async def show_request(call: CallDep, logged_id: str) -> Response:
     """One request and its answer."""
-    log = call.service.requests
-    if not log.keep:
-        raise conflict("request_log_off", "The service keeps no requests: start it with --keep-requests above 0.")
+    log = _log_of(call.service)
     exchange = next((one for one in log.kept if str(one.number) == logged_id), None)
     if exchange is None:
         text = f"There is no request {logged_id[:80]!r} in the log; it keeps the last {log.keep:,}."
