@@ -23,7 +23,7 @@ from simulator.service.errors import ApiError
 from simulator.service.http import CallDep, ErrorBody, Json, Router
 from simulator.service.oauth.endpoints import FORM
 from simulator.service.oauth.parameters import Pairs, parse_pairs, values_of, with_query
-from simulator.service.oauth.provider import ASKED, S256, Asked, ErrorPage, decide, send_back
+from simulator.service.oauth.provider import ASKED, Asked, ErrorPage, decide, send_back
 from simulator.service.oauth.sessions import SESSION_MS, Session
 from simulator.service.oauth.store import EMAIL_CHARACTERS, authenticate, clean_email, is_loopback
 from simulator.service.oauth.tokens import issue_code
@@ -78,6 +78,10 @@ class _Visit:
         if isinstance(decided, ErrorPage):
             return self._refuse(decided)
         return self.go(decided) if isinstance(decided, str) else decided
+
+    def address(self, path: str = paths.OAUTH_AUTHORIZE) -> str:
+        """The address of this request's page, or another one with its query; :meth:`decide` found that it is ASCII."""
+        return f"{path}?{self._call.request.scope['query_string'].decode('ascii')}"
 
     def field(self, name: str) -> str:
         """A field of the form; empty when it is absent or there more than once."""
@@ -191,7 +195,7 @@ async def show_authorize_page(call: CallDep) -> Response:
         return asked
     common: dict[str, Any] = {
         "redirect_uri": asked.redirect_uri,
-        "action": _address(asked, ANSWER),
+        "action": visit.address(ANSWER),
         "client_name": asked.client.name,
     }
     if visit.person is None:
@@ -222,7 +226,7 @@ async def take_answer(call: CallDep) -> Response:
     asked = visit.decide()
     if isinstance(asked, Response):
         return asked
-    here, said = _address(asked), visit.field("answer")
+    here, said = visit.address(), visit.field("answer")
     if not visit.is_own_form():
         # A second click on "Sign in" comes from a page of before the first one.
         return visit.go(here) if said == "sign_in" and visit.person is not None else visit.too_old(here)
@@ -262,20 +266,6 @@ def _approve(call: CallDep, asked: Asked, person: int) -> str:
             now_ms=call.now_ms,
         )
     return with_query(asked.redirect_uri, {"code": code, "state": asked.state, "iss": call.service.public_url})
-
-
-def _address(asked: Asked, path: str = paths.OAUTH_AUTHORIZE) -> str:
-    """The address of this request's page: what it says and nothing else."""
-    given = {
-        "client_id": asked.client.client_id,
-        "redirect_uri": asked.redirect_uri,
-        "scope": " ".join(asked.scopes),
-        "response_type": "code",
-        "state": asked.state,
-        "code_challenge": asked.code_challenge,
-        "code_challenge_method": None if asked.code_challenge is None else S256,
-    }
-    return with_query(path, given)
 
 
 @router.get("/oauth/static/{name}", include_in_schema=False)
