@@ -7,7 +7,7 @@ import json
 import logging
 import sqlite3
 import warnings
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote
 
@@ -162,13 +162,17 @@ def _is_of(content_type: str, kinds: tuple[str, ...]) -> bool:
     return name.strip() != "charset" or charset.strip(' "') in {"utf-8", "utf8"}
 
 
-def hot(endpoint: Endpoint) -> Endpoint:
-    """Mark a handler of the form ``(call, body)`` that is asked most: it is called with the body's JSON value as it is.
+def hot(answer: Callable[[Call], Awaitable[Response]]) -> Callable[[Endpoint], Endpoint]:
+    """Mark a handler that is asked most, and say how it is called without FastAPI.
 
-    FastAPI documents it as any other; what it would resolve anew for each request, the handler checks by itself.
+    FastAPI documents it as any other. What it would resolve anew for each request, ``answer`` reads from the call.
     """
-    endpoint.is_hot = True  # type: ignore[attr-defined]
-    return endpoint
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        endpoint.answer_hot = answer  # type: ignore[attr-defined]
+        return endpoint
+
+    return mark
 
 
 class Route(APIRoute):
@@ -183,7 +187,7 @@ class Route(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **declared: Any) -> None:
         super().__init__(path, endpoint, **declared)
-        if getattr(endpoint, "is_hot", False):
+        if hasattr(endpoint, "answer_hot"):
             self.app = self._answer_hot
 
     async def _answer_hot(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -191,7 +195,7 @@ class Route(APIRoute):
         await response(scope, receive, send)
 
     async def _call_hot(self, request: Request) -> Response:
-        response: Response = await self.endpoint(request.scope["call"], await request.json())
+        response: Response = await self.endpoint.answer_hot(request.scope["call"])  # type: ignore[attr-defined]
         return response
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

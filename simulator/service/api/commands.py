@@ -20,12 +20,12 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import Header, Query
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.responses import Response, StreamingResponse
 
 from agent.wire import extensions, paths
-from agent.wire.base import JsonObject
+from agent.wire.base import JsonObject, list_faults
 from agent.wire.command_states import OPEN, OPEN_STATES, RESULT_STATES, CommandStatus
 from agent.wire.commands import CommandRecord, CommandResult
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
@@ -35,8 +35,8 @@ from simulator.service import scopes
 from simulator.service.api.devices import find_device
 from simulator.service.api.products import find_product, vocabulary
 from simulator.service.db import insert, one, update
-from simulator.service.errors import ApiError, conflict, invalid, not_found, too_large
-from simulator.service.http import Call, CallDep, Json, Router, answers, extends
+from simulator.service.errors import ApiError, conflict, invalid, invalid_all, not_found, too_large
+from simulator.service.http import Call, CallDep, Json, Router, answers, extends, hot
 from simulator.service.paging import Page, PageQuery, page
 from simulator.service.times import show_time, show_time_or_none
 
@@ -216,7 +216,19 @@ class CommandListQuery(PageQuery):
     )
 
 
+async def _list_directly(call: Call) -> Response:
+    request = call.request
+    try:
+        q = CommandListQuery.model_validate(dict(request.query_params))
+    except ValidationError as exc:
+        raise invalid_all(list_faults(exc)) from None
+    return await list_device_commands(
+        call, request.path_params["device_id"], q, request.headers.getlist("if-none-match")
+    )
+
+
 @router.get(paths.DEVICE_COMMANDS, response_model=Page[CommandRecord], responses=answers(404))
+@hot(_list_directly)
 async def list_device_commands(
     call: CallDep,
     device_id: str,

@@ -64,13 +64,17 @@ def store_reading(
     }
 
 
+async def _post_directly(call: Call) -> Response:
+    return await post_sensor_data(call, await call.request.json())
+
+
 @router.post(
     paths.SENSOR_DATA,
     status_code=201,
     response_model=SensorDataRecord,
     responses={200: {"model": BatchAnswer, "description": "What became of the array"}, **answers(404)},
 )
-@hot
+@hot(_post_directly)
 async def post_sensor_data(call: CallDep, body: Annotated[OneOrMany, Body()]) -> Response:
     """Store a reading; an array of up to 500 with the extension `batch-sensor-data`."""
     if isinstance(body, list):
