@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Collection, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from simulator.children import ChildProcess, program_path
 
 WITNESS: Final = "witness"
 UNCOMMITTED_S: Final = 2.0
-"""A reading that was made so shortly before a kill may not have been committed yet: stored, or not."""
+"""A reading that was made so shortly before a kill may not have been committed yet."""
 
 
 class RealAgent:
@@ -33,7 +34,7 @@ class RealAgent:
         self._child = child
         self.effects = folder / "effects.jsonl"
         self.witness = folder / "witness.jsonl"
-        self._killed_at_s = 0.0
+        self._killed_at_s = self._back_at_s = 0.0
         self.config_path = folder / "config.yaml"
         (folder / "state").mkdir(parents=True, mode=0o700)
         with as_file(files("simulator.demo") / "programs") as source:
@@ -63,6 +64,7 @@ class RealAgent:
         Raises:
             ChildFailed: it could not be started.
         """
+        self._back_at_s = time.time()
         self._child.start([str(program_path("device-agent")), "run", "--config", str(self.config_path)])
 
     def look(self) -> None:
@@ -78,11 +80,31 @@ class RealAgent:
         """Command id -> how often a program began for it, by the program's own file."""
         return Counter(str(line["command_id"]) for line in _lines(self.effects))
 
-    def witnessed(self) -> tuple[dict[int, float], set[int]]:
-        """What the numbered sensor measured: number -> value; and the numbers that the kill may have taken."""
-        lines = _lines(self.witness)
-        doubtful = {one["sequence"] for one in lines if 0 <= self._killed_at_s - one["at"] <= UNCOMMITTED_S}
-        return {one["sequence"]: one["check"] for one in lines}, doubtful
+    def measured(self) -> dict[int, float]:
+        """What the numbered sensor measured, by its own file: number -> value."""
+        return {one["sequence"]: one["check"] for one in _lines(self.witness)}
+
+    def taken_by_kill(self, stored: Collection[int]) -> set[int]:
+        """The numbers that the kill may have taken, where these are stored: see :func:`last_uncommitted`."""
+        times = {one["sequence"]: one["at"] for one in _lines(self.witness)}
+        return last_uncommitted(times, self._killed_at_s, self._back_at_s, stored)
+
+
+def last_uncommitted(times: Mapping[int, float], killed_s: float, back_s: float, stored: Collection[int]) -> set[int]:
+    """The readings that a kill may have taken: made shortly before it, or by a program that outlived the agent.
+
+    The outbox commits in order. So these are the last ones before the agent was back; one that is missing before a
+    stored one is lost.
+
+    Args:
+        times: number of each reading -> when it was made, seconds since the epoch.
+        killed_s: when the agent was killed.
+        back_s: when it was started again.
+        stored: the numbers that the service has.
+    """
+    before = {number for number, at in times.items() if at < back_s}
+    newest = max((number for number in before if number in stored), default=0)
+    return {number for number in before if number > newest and times[number] >= killed_s - UNCOMMITTED_S}
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

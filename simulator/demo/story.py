@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
@@ -213,23 +213,32 @@ class Demo:
         self._send(_LAST)
         self._wait_ended()
         listed = [record for record in self._client.device_commands(self.device_id).records if record.id in self._sent]
-        verdict.failures += self._wrong_commands(listed)
-        verdict.checked.append(f"{len(self._sent)} commands ended as they must, each program ran as often as promised")
-        made, doubtful = self._agent.witnessed()
+        wrong_commands = self._wrong_commands(listed)
+        verdict.failures += wrong_commands
+        if not wrong_commands:
+            text = f"{len(self._sent)} commands ended as they must, each program ran as often as promised"
+            verdict.checked.append(text)
+        made = self._agent.measured()
         deadline_s = time.monotonic() + _ENDED_S
-        while (missing := made.keys() - doubtful - self._stored().keys()) and time.monotonic() < deadline_s:
+        while (missing := self._missing(made)) and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
         wrong = _wrong_readings(self._client, self.device_id, made)
         verdict.failures += wrong
-        verdict.checked.append(f"{len(made)} numbered readings are stored, each once and unaltered")
         if missing:
             verdict.failures.append(f"{len(missing)} of {len(made)} readings never came: {sorted(missing)[:10]}")
+        elif not wrong:
+            stored = len(self._stored())
+            verdict.checked.append(f"{stored} numbered readings are stored, each once and unaltered")
         if missing or wrong:
             verdict.code = ExitCode.DATA_LOST
         elif verdict.failures:
             verdict.code = ExitCode.CHECK_FAILED
         elif verdict.fleet:
             verdict.code = ExitCode(verdict.fleet) if verdict.fleet in set(ExitCode) else ExitCode.CHECK_FAILED
+
+    def _missing(self, made: Mapping[int, float]) -> set[int]:
+        stored = self._stored()
+        return made.keys() - stored.keys() - self._agent.taken_by_kill(stored)
 
     def _wrong_commands(self, listed: list[CommandRecord]) -> list[str]:
         found = []
