@@ -31,6 +31,7 @@ def show_json(up: Up, _settings: UpSettings) -> None:
     if trial is not None:
         document |= {
             "gateway_url": trial.url,
+            "enroll": up.enroll,
             "mqtt_port": trial.broker.port,
             "broker": trial.broker.name,
             "own_devices": [
@@ -50,6 +51,8 @@ def show_screen(up: Up, settings: UpSettings) -> None:
     """What runs, the console, three commands to paste: one screen."""
     secret = f"in {up.keys.secret_path}" if settings.data_dir else up.keys.secret_key.reveal()
     lines = [("Console", f"{up.console_url}\n")] if up.console_url else []
+    if settings.console and not up.console_url:
+        lines = [("Console", "none: its pages are for this machine; --host 0.0.0.0 serves it as well\n")]
     lines += [
         ("Service", f"{up.base_url}   data {_where(settings)}"),
         ("Keys", f"{up.keys.api_key}   secret {secret}"),
@@ -64,6 +67,8 @@ def show_screen(up: Up, settings: UpSettings) -> None:
     click.echo("\nPaste into another terminal:")
     for _, text in _three_commands(up):
         click.echo(f"  {text}")
+    if up.enroll:
+        click.echo(f"\nOn the board, with device-agent installed, within an hour:\n  {up.enroll}")
     place = "is in the console; up --verbose prints it." if up.console_url else "is printed by up --verbose."
     click.echo(f"\nEverything else {place}")
     _end(settings)
@@ -81,6 +86,7 @@ def show_all(up: Up, settings: UpSettings) -> None:
     lines.append(("products", curl_line(up.base_url, up.keys, "/products")))
     lines += _lines_of_device(up) if up.devices else []
     lines += up.trial.lines(up.base_url, up.keys) if up.trial else []
+    lines += [("enroll", up.enroll)] if up.enroll else []
     _print(lines, 11)
     _end(settings)
 

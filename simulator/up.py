@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final
 import click
 from pydantic import Field
 
+from agent.config.section import is_this_machine
 from agent.error_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
@@ -32,7 +33,7 @@ from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.fleet.target.local import LocalService, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
-from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
+from simulator.gateway.trial import HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, keep_keys
 from simulator.listening import check_port
@@ -56,6 +57,7 @@ from simulator.wire.models import NewProduct
 DEVICES_MAX: Final = 500
 _USER_ID: Final = "up-user"
 _LOOK_S: Final = 1.0
+LOOPBACK: Final = "127.0.0.1"
 
 
 class UpSettings(Settings):
@@ -79,6 +81,14 @@ class UpSettings(Settings):
     gateway: Annotated[
         bool, Option("--no-gateway", "Leave out the broker, the gateway, and the two devices that wait for an agent.")
     ] = True
+    gateway_host: Annotated[
+        str,
+        Option(
+            "--gateway-host",
+            "Address of this machine at which the gateway serves devices: one of your network for a board on the desk, "
+            "which is then served with TLS.",
+        ),
+    ] = LOOPBACK
     gateway_port: Annotated[
         int,
         Field(ge=0, le=65535),
@@ -111,10 +121,17 @@ class UpSettings(Settings):
             found.append("--runs and --scenarios are the console's, which --no-console leaves out")
         given = self.model_fields_set
         if not self.gateway:
-            for name, option in (("gateway_port", HTTP_PORT_OPTION), ("mqtt_port", MQTT_PORT_OPTION)):
+            options = {
+                "gateway_host": "--gateway-host",
+                "gateway_port": HTTP_PORT_OPTION,
+                "mqtt_port": MQTT_PORT_OPTION,
+            }
+            for name, option in options.items():
                 if name in given and getattr(self, name) is not None:
                     found.append(f"{option} is the gateway's, which --no-gateway leaves out")
             return found
+        if self.gateway_host in {"0.0.0.0", "::"}:  # noqa: S104 - what is refused
+            found.append("--gateway-host must be the one address at which devices reach this machine, not all of them")
         wanted = {"--port": self.port, HTTP_PORT_OPTION: self.gateway_port, MQTT_PORT_OPTION: self.mqtt_port or 0}
         for (one, port), (other, its_port) in itertools.combinations(wanted.items(), 2):
             if port and port == its_port:
@@ -132,6 +149,7 @@ class Up:
         trial: broker and gateway; None without them.
         others: the keys of the accounts beside the first one.
         console_url: opens the console; None without it.
+        enroll: what a board elsewhere in the network enters to join; None where the gateway serves this machine alone.
     """
 
     base_url: str
@@ -140,6 +158,7 @@ class Up:
     trial: Trial | None = None
     others: tuple[Keys, ...] = ()
     console_url: str | None = None
+    enroll: str | None = None
     _parts: list[Callable[[], object]] = field(default_factory=list)
 
     def look(self) -> None:
@@ -205,8 +224,8 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
     from simulator.service.server import RunningService  # half a second: not for --help or a wrong option
 
     if settings.gateway:
-        check_port(HTTP_HOST, settings.gateway_port, HTTP_PORT_OPTION)
-        check_port(HTTP_HOST, settings.mqtt_port or 0, MQTT_PORT_OPTION)
+        check_port(settings.gateway_host, settings.gateway_port, HTTP_PORT_OPTION)
+        check_port(LOOPBACK, settings.mqtt_port or 0, MQTT_PORT_OPTION)
     raise_descriptor_limit()  # also of broker and gateway, its children: a fleet may come with ten thousand sockets
     product = load_product(settings.product)
     with ExitStack() as ends:
@@ -231,18 +250,23 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
             up._parts.append(fleet.look)
         if settings.gateway:
             labels = [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()]
-            ids = [device.device_id for device in _register(up, product, labels)]
+            yours = _register(up, product, labels)
+            ids = [device.device_id for device in yours]
             up.trial = ends.enter_context(
                 running_trial(
                     folder / "gateway",
                     up.base_url,
                     keys,
                     dict(zip(IDENTIFIERS, ids, strict=True)),
+                    settings.gateway_host,
                     settings.gateway_port,
                     mqtt_port=settings.mqtt_port,
                 )
             )
             up._parts.append(up.trial.look)
+            if not is_this_machine(settings.gateway_host):
+                code = up.trial.gateway.invite(yours[0].product_id, _USER_ID)
+                up.enroll = f"sudo device-agent enroll {up.trial.url} {code}"
         ends.callback(remove_local, folder)
         write_local(folder, _standing(folder, up))
         if settings.variant is not None:

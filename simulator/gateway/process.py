@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from agent.config.section import is_this_machine
 from agent.errors import UnexpectedAnswer
 from simulator.children import ChildProcess, program_path
 from simulator.gateway.broker import Broker
@@ -34,6 +35,7 @@ class GatewayProcess:
         self._child = child
         self._log = log
         self._log_begins = 0
+        self._tls = folder / "tls"
         self.config_path = folder / "gateway.yaml"
         self.base_url = ""
 
@@ -42,26 +44,35 @@ class GatewayProcess:
         """Its process id while it runs."""
         return self._child.pid
 
-    def configure(self, service_url: str, keys: Keys, broker: Broker, port: int) -> None:
+    def configure(self, service_url: str, keys: Keys, broker: Broker, host: str, port: int) -> None:
         """Write its files; a state from before stays.
 
         Args:
             service_url: of the service.
             keys: the key pair, which goes into this folder and to no device.
             broker: where its MQTT devices come from.
-            port: for devices that speak HTTP; 0 takes any free one.
+            host: for devices that speak HTTP; anything but loopback is served with TLS, by a certificate made here.
+            port: for them; 0 takes any free one.
+
+        Raises:
+            UnexpectedAnswer: the certificate could not be made.
         """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_secret(self._folder / "api_key", keys.api_key)
         write_secret(self._folder / "secret_key", keys.secret_key.reveal())
+        http: dict[str, Any] = {"host": host, "port": port}
+        if not is_this_machine(host):
+            self._run("certificates", "--host", host, "--dir", str(self._tls))
+            http |= {"certificate": str(self._tls / "server.pem"), "private_key": str(self._tls / "server.key")}
         configuration = {
-            "service": {"base_url": service_url},
+            # The service is this machine's own, at whatever address it listens.
+            "service": {"base_url": service_url, "allow_plain_http": True},
             "auth": {
                 "api_key_file": str(self._folder / "api_key"),
                 "secret_key_file": str(self._folder / "secret_key"),
             },
             "state_dir": str(self._folder / "state"),
-            "http": {"port": port},
+            "http": http,
             "mqtt": {
                 "enabled": True,
                 "port": broker.port,
@@ -80,6 +91,10 @@ class GatewayProcess:
         """
         self._log_begins = self._log.stat().st_size if self._log.exists() else 0
         self._child.start([str(program_path("device-gateway")), "run", "--config", str(self.config_path)])
+
+    def look(self) -> None:
+        """Raise :class:`~simulator.children.ChildFailed` when it has ended."""
+        self._child.look()
 
     def wait_until_ready(self) -> None:
         """Until devices are served both ways.
@@ -104,6 +119,7 @@ class GatewayProcess:
             *("--config-out", str(folder), "--device-dir", str(folder), "--plain"),
             *("--url", self.base_url),
             *(("--broker", f"127.0.0.1:{broker.port}") if broker else ()),
+            *(("--ca", str(self._tls / "ca.pem")) if self.base_url.startswith("https") else ()),
         ]
         answer = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
         if device_id in (answer.get("kept") or []):  # from an earlier start: nobody can read that one again
@@ -113,14 +129,37 @@ class GatewayProcess:
             raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {answer.get('failed')}")
         return str(issued[0]["token"])
 
-    def _ask(self, *words: str, good: tuple[int, ...]) -> dict[str, Any]:
-        program = [str(program_path("device-gateway")), *words, "--json", "--config", str(self.config_path)]
+    def invite(self, product_id: str, user_id: str) -> str:
+        """A code with which one more device of a product enrolls, within an hour.
+
+        Raises:
+            UnexpectedAnswer: the program failed.
+        """
+        words = ("--product-id", product_id, "--user-id", user_id, "--url", self.base_url)
+        plain = () if self.base_url.startswith("https") else ("--plain",)
+        return str(self._ask("devices", "invite", *words, *plain)["code"])
+
+    def _ask(self, *words: str, good: tuple[int, ...] = (0,)) -> dict[str, Any]:
+        text = self._run(*words, "--json", "--config", str(self.config_path), good=good)
         try:
-            done = subprocess.run(program, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+            return dict(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise UnexpectedAnswer(f"'device-gateway {' '.join(words[:2])}' failed: {error!r}") from None
+
+    def _run(self, *words: str, good: tuple[int, ...] = (0,)) -> str:
+        """What the program prints when it ends well."""
+        try:
+            done = subprocess.run(
+                [str(program_path("device-gateway")), *words],
+                capture_output=True,
+                text=True,
+                timeout=_ANSWER_S,
+                check=False,
+            )
             if done.returncode in good:
-                return dict(json.loads(done.stdout))
+                return done.stdout
             reason = done.stderr.strip()
-        except (subprocess.TimeoutExpired, OSError, ValueError, TypeError) as error:
+        except (subprocess.TimeoutExpired, OSError) as error:
             reason = repr(error)
         raise UnexpectedAnswer(f"'device-gateway {' '.join(words[:2])}' failed: {reason}")
 

@@ -17,7 +17,6 @@ from simulator.gateway.process import GatewayProcess
 from simulator.keys import Keys, curl_line
 from simulator.listening import check_port
 
-HTTP_HOST: Final = "127.0.0.1"
 HTTP_PORT_OPTION: Final = "--gateway-port"
 MQTT: Final = "MQTT"
 HTTP: Final = "HTTP"
@@ -66,7 +65,7 @@ class Trial:
     url: str
     broker: Broker
     devices: tuple[TrialDevice, ...]
-    gateway: ChildProcess
+    gateway: GatewayProcess
 
     def look(self) -> None:
         """Raise when broker or gateway has ended.
@@ -90,7 +89,10 @@ class Trial:
     def _by_hand(self, device: TrialDevice) -> str:
         """What a device without the agent would send."""
         if device.transport == HTTP:
-            return f"curl -H 'authorization: Bearer {device.token}' {self.url}/devices/{device.device_id}/commands"
+            authority = shlex.quote(str(device.agent_config.with_name("ca.pem")))
+            trust = f"--cacert {authority} " if self.url.startswith("https") else ""
+            bearer = f"-H 'authorization: Bearer {device.token}'"
+            return f"curl {trust}{bearer} {self.url}/devices/{device.device_id}/commands"
         # Without a client id: the device's own is its agent's, which the broker would put out.
         reading = shlex.quote('{"sensor_data":{"t":21.5}}')
         return f"mosquitto_pub -p {self.broker.port} -q 1 -t {topics.sensor_data(device.device_id)} -m {reading}"
@@ -102,6 +104,7 @@ def running_trial(
     service_url: str,
     keys: Keys,
     device_ids: Mapping[str, str],
+    host: str,
     port: int,
     *,
     mqtt_port: int | None = None,
@@ -113,7 +116,8 @@ def running_trial(
         service_url: of the service.
         keys: of the gateway alone.
         device_ids: which devices get a token, by how they talk.
-        port: for devices that speak HTTP; 0 takes any free one.
+        host: where devices that speak HTTP reach the gateway.
+        port: for them; 0 takes any free one.
         mqtt_port: of the broker, as in :func:`~simulator.gateway.broker.running_broker`.
 
     Raises:
@@ -126,19 +130,19 @@ def running_trial(
         child = ChildProcess("gateway", folder / "gateway.log")
         try:
             gateway = GatewayProcess(folder / "gateway", child, folder / "gateway.log")
-            gateway.configure(service_url, keys, broker, port)
+            gateway.configure(service_url, keys, broker, host, port)
             gateway.begin()
             try:
                 gateway.wait_until_ready()
             except ChildFailed:
                 child.end()  # so that the port is not its own
-                check_port(HTTP_HOST, port, HTTP_PORT_OPTION)
+                check_port(host, port, HTTP_PORT_OPTION)
                 raise
             devices = []
             for transport, device_id in device_ids.items():
                 own = folder / f"{transport.lower()}-device"
                 token = gateway.hand_out(device_id, broker if transport == MQTT else None, own)
                 devices.append(TrialDevice(transport, device_id, token, own / "config.yaml"))
-            yield Trial(gateway.base_url, broker, tuple(devices), child)
+            yield Trial(gateway.base_url, broker, tuple(devices), gateway)
         finally:
             child.end()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import APIRouter
@@ -21,6 +22,7 @@ from agent.wire.base import list_faults
 from agent.wire.secret import Secret
 from simulator.listening import refused_port
 from simulator.service.app import build_app
+from simulator.service.caller import is_loopback_host
 from simulator.service.config import ServiceConfig
 from simulator.service.control.accounts import Keys, add_account, first_account, make_keys, oldest_key, set_variant
 from simulator.service.db import one
@@ -170,9 +172,13 @@ class RunningService:
 
     @property
     def console_url(self) -> str | None:
-        """The console's address with its token, for a browser; None without a console."""
+        """The console's address with its token, for a browser of this machine.
+
+        None without a console, and where the service listens at another address alone: its pages are for loopback.
+        """
         token = self._service.console_token
-        return None if token is None else f"{self.base_url}{CONSOLE_PREFIX}/#token={token.reveal()}"
+        is_reached = is_loopback_host(urlsplit(self.base_url).netloc)
+        return None if token is None or not is_reached else f"{self.base_url}{CONSOLE_PREFIX}/#token={token.reveal()}"
 
     @property
     def where(self) -> str:

@@ -25,12 +25,19 @@ from simulator.cli import main
 from simulator.gateway import broker
 from simulator.gateway.trial import MQTT, running_trial
 from simulator.keys import Keys
+from tests.conftest import do_without, require_program
 from tests.ports import free_port
 from tests.service_running import running
 
 pytestmark = pytest.mark.long
 
-UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
+
+def program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+UP = [program("fleet-simulator"), "up", "--port=0", "--gateway-port=0", "--json"]
+ADDRESS = "10.9.9.9"
 
 
 def run_program(program: list[str] | str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -134,7 +141,7 @@ def test_a_port_that_is_taken_or_wanted_twice_is_refused_at_once_with_its_own_op
 def test_a_gateway_that_loses_its_port_before_it_listens_names_the_option(tmp_path):
     keys = Keys("mk_a", Secret("msk_a"))
     with socket.create_server(("127.0.0.1", 0)) as other, running() as bench:
-        run = running_trial(tmp_path, bench.service.base_url, keys, {}, other.getsockname()[1])
+        run = running_trial(tmp_path, bench.service.base_url, keys, {}, "127.0.0.1", other.getsockname()[1])
         with pytest.raises(ConfigurationError, match="give another --gateway-port"), run:
             pytest.fail("it listens on a port that somebody else has")
 
@@ -155,6 +162,44 @@ def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_
     finally:
         assert end(process) == 0
     assert not Path(own["agent_config"]).exists(), "without --data nothing is left"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an address of a network of its own needs a network namespace")
+def test_a_board_on_the_desk_enrolls_with_the_line_that_up_prints(tmp_path):
+    """The address is on the loopback device of a network namespace: nothing leaves this machine."""
+    unshare, nsenter, ip = (require_program(*each) for each in (("unshare",), ("nsenter",), ("ip", "iproute2")))
+    network = f'{ip} address add {ADDRESS}/32 dev lo && {ip} link set lo up && exec "$@"'
+    up = [*UP, "--host", ADDRESS, "--gateway-host", ADDRESS]
+    process = subprocess.Popen(
+        [unshare, "--net", "sh", "-c", network, "sh", *up], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line and "Operation not permitted" in (said := process.stderr.read()):
+            do_without(f"no network namespace can be made: {said}", "run the build as root")
+        told = json.loads(line)
+        assert told["console_url"] is None  # its pages are for loopback alone
+        assert told["gateway_url"].startswith(f"https://{ADDRESS}:")
+        enroll = shlex.split(told["enroll"].removeprefix("sudo "))
+        inside = [nsenter, "--target", str(process.pid), "--net"]
+        options = ["--dir", str(tmp_path), "--no-start", "--identifier", "BOARD-1"]
+        done = run_program([*inside, program(enroll[0]), *enroll[1:], *options])
+        assert done.returncode == 0, done.stderr
+        config = str(tmp_path / "config.yaml")
+        checked = run_program([*inside, program("device-agent"), "check", "--online", "--config", config])
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        again = run_program([*inside, program(enroll[0]), *enroll[1:], *options, "--identifier", "BOARD-2"])
+        assert again.returncode == 1, "one code is for one device"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_the_gateway_needs_one_address_of_this_machine(refused):
+    assert "one address" in refused("--gateway-host=0.0.0.0")
+    assert "--no-gateway leaves out" in refused("--no-gateway", "--gateway-host=127.0.0.1")
+    assert "cannot listen on 192.0.2.77" in refused("--gateway-host=192.0.2.77")
 
 
 def test_the_lines_that_up_prints_bring_a_command_to_an_agent_over_mqtt_and_to_one_over_http():
@@ -213,7 +258,7 @@ def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
     with running() as bench:
         device_id = bench.device()
         keys = Keys(bench.service.api_key, bench.service.secret_key)
-        with running_trial(tmp_path, bench.service.base_url, keys, {MQTT: device_id}, 0) as trial:
+        with running_trial(tmp_path, bench.service.base_url, keys, {MQTT: device_id}, "127.0.0.1", 0) as trial:
             assert "amqtt" in trial.broker.name
             client = paho.Client(paho.CallbackAPIVersion.VERSION2, device_id, protocol=paho.MQTTv311)
             client.connect("127.0.0.1", trial.broker.port)
