@@ -43,7 +43,9 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "demo": LazyCommand(
         "simulator.demo.cli", "demo_command", "The whole story in under a minute, proven, with a report."
     ),
-    "up": LazyCommand("simulator.up", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
+    "up": LazyCommand(
+        "simulator.up_command", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."
+    ),
     "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
     "accounts": LazyCommand(
         "simulator.control.accounts", "accounts_group", "Accounts of a running local service, with keys of their own."

@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import click
 from pydantic import Field
 
 from agent.config.section import is_this_machine
-from agent.error_text import bounded
-from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.registration import RegisterDevice
-from simulator import greeting
-from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product
@@ -34,10 +27,9 @@ from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.fleet.target.local import LocalService, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
-from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, keep_keys
 from simulator.listening import check_port
-from simulator.options import Option, make_options, take_settings
+from simulator.options import Option
 from simulator.service.config import (
     DataDir,
     Host,
@@ -56,7 +48,6 @@ from simulator.wire.models import NewProduct
 
 DEVICES_MAX: Final = 500
 _USER_ID: Final = "up-user"
-_LOOK_S: Final = 1.0
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -170,45 +161,6 @@ class Up:
         """
         for look in self._parts:
             look()
-
-
-@click.command(
-    "up", params=make_options(UpSettings), short_help="Service, gateway and devices on this machine, until Ctrl-C."
-)
-@click.option(
-    "--verbose", is_flag=True, help="Print every address, key and line to paste, one on each line, not one screen."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print addresses and keys as one JSON object.")
-@click.pass_context
-def up_command(context: click.Context, /, *, verbose: bool, as_json: bool, **given: Any) -> int:
-    """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
-
-    Prints one screen: what runs, the console's address, three commands to paste. Everything else is in the console, and
-    printed with --verbose: lines to paste for an agent over MQTT and one over HTTP, and for commands to both.
-
-    Exit codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5
-    service, broker or gateway could not be started.
-    """
-    defaulted = {name for name in given if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT}
-    chosen = {name: value for name, value in take_settings(UpSettings, given).items() if name not in defaulted}
-    show = greeting.show_json if as_json else greeting.show_all if verbose else greeting.show_screen
-    try:
-        settings = UpSettings(**chosen)
-        with contextlib.suppress(KeyboardInterrupt), terminations_as_interrupts(), running_up(settings) as up:
-            show(up, settings)
-            sys.stdout.flush()
-            while True:
-                time.sleep(_LOOK_S)
-                up.look()
-    except ConfigurationError as error:
-        for fault in error.faults:
-            click.echo(bounded(f"fleet-simulator up: {fault}"), err=True)
-        return ExitCode.USAGE
-    except AgentError as error:
-        click.echo(bounded(f"fleet-simulator up: {error}"), err=True)
-        return exit_code_of(error)
-    click.echo("ended", err=True)
-    return ExitCode.GOOD
 
 
 @contextlib.contextmanager

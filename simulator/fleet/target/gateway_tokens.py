@@ -40,7 +40,7 @@ def issue_gateway_tokens(gateway_folder: Path, device_ids: Sequence[str], gatewa
     """
     config = gateway_folder / CONFIG_NAME
     if not config.is_file():
-        fix = "name the folder of a running 'fleet-simulator up --gateway'"
+        fix = "name the folder of a running 'fleet-simulator up' (without --no-gateway)"
         raise ConfigurationError([f"{config} is not there: {fix}"], "gateway")
     if not device_ids:
         return {}

@@ -1,20 +1,27 @@
-"""What ``fleet-simulator up`` prints once everything stands."""
+"""``fleet-simulator up``: starts everything, and prints what a person or a program needs to go on."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING
+import sys
+import time
+from typing import Any, Final
 
 import click
 
+from agent.error_text import bounded
+from agent.errors import AgentError, ConfigurationError
+from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device.model import DeviceModel
 from simulator.gateway.trial import MQTT
+from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
-
-if TYPE_CHECKING:
-    from simulator.up import Up, UpSettings
+from simulator.options import make_options, take_settings
+from simulator.up import Up, UpSettings, running_up
 
 Line = tuple[str, str]
+_LOOK_S: Final = 1.0
 
 
 def show_json(up: Up, _settings: UpSettings) -> None:
@@ -134,3 +141,42 @@ def _end(settings: UpSettings) -> None:
             "the service will make them wait; raise --rate-limit or --interval",
         )
     click.echo("Ctrl-C ends it.")
+
+
+@click.command(
+    "up", params=make_options(UpSettings), short_help="Service, gateway and devices on this machine, until Ctrl-C."
+)
+@click.option(
+    "--verbose", is_flag=True, help="Print every address, key and line to paste, one on each line, not one screen."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print addresses and keys as one JSON object.")
+@click.pass_context
+def up_command(context: click.Context, /, *, verbose: bool, as_json: bool, **given: Any) -> int:
+    """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
+
+    Prints one screen: what runs, the console's address, three commands to paste. Everything else is in the console, and
+    printed with --verbose: lines to paste for an agent over MQTT and one over HTTP, and for commands to both.
+
+    Exit codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5
+    service, broker or gateway could not be started.
+    """
+    defaulted = {name for name in given if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT}
+    chosen = {name: value for name, value in take_settings(UpSettings, given).items() if name not in defaulted}
+    show = show_json if as_json else show_all if verbose else show_screen
+    try:
+        settings = UpSettings(**chosen)
+        with contextlib.suppress(KeyboardInterrupt), terminations_as_interrupts(), running_up(settings) as up:
+            show(up, settings)
+            sys.stdout.flush()
+            while True:
+                time.sleep(_LOOK_S)
+                up.look()
+    except ConfigurationError as error:
+        for fault in error.faults:
+            click.echo(bounded(f"fleet-simulator up: {fault}"), err=True)
+        return ExitCode.USAGE
+    except AgentError as error:
+        click.echo(bounded(f"fleet-simulator up: {error}"), err=True)
+        return exit_code_of(error)
+    click.echo("ended", err=True)
+    return ExitCode.GOOD

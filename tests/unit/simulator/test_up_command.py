@@ -12,9 +12,9 @@ from agent.wire.secret import Secret
 from simulator.fleet.runner import DeviceIdentity
 from simulator.gateway.broker import Broker
 from simulator.gateway.trial import HTTP, MQTT, Trial, TrialDevice
-from simulator.greeting import quota_needed, show_all, show_json, show_screen
 from simulator.keys import Keys
 from simulator.up import Up, UpSettings
+from simulator.up_command import quota_needed, show_all, show_json, show_screen
 
 KEYS = Keys("mk_1", Secret("msk_1"))
 URL = "http://127.0.0.1:8080"
@@ -65,7 +65,14 @@ def test_without_any_device_three_commands_stand_there_too(capsys):
 
 
 def test_without_a_console_nothing_speaks_of_it(capsys):
-    assert "console" not in printed(capsys, Up(URL, KEYS, VIRTUAL, trial())).lower()
+    text = printed(capsys, Up(URL, KEYS, VIRTUAL, trial()), settings=UpSettings(rate_limit=0, console=False))
+    assert "console" not in text.lower()
+
+
+def test_a_console_that_a_browser_cannot_reach_says_how_to(capsys):
+    text = printed(capsys, Up("http://192.168.1.20:8080", KEYS, VIRTUAL, trial()))
+    assert text.startswith("Console   none: ")
+    assert "--host 0.0.0.0" in text
 
 
 def test_keys_in_a_folder_are_not_printed(capsys):
