@@ -226,8 +226,10 @@ class Demo:
         verdict.failures += wrong
         if missing:
             verdict.failures.append(f"{len(missing)} of {len(made)} readings never came: {sorted(missing)[:10]}")
-        elif not wrong:
-            stored = len(self._stored())
+        stored = len(self._stored())
+        if not stored:
+            verdict.failures.append("none of its numbered readings is stored, so nothing can be said of them")
+        elif not missing and not wrong:
             verdict.checked.append(f"{stored} numbered readings are stored, each once and unaltered")
         if missing or wrong:
             verdict.code = ExitCode.DATA_LOST
