@@ -32,29 +32,18 @@ class ServerVariant(BaseModel):
         ),
     ] = True
     list_shape: Annotated[
-        Literal["data", "bare", "items", "results", "named", "success_data", "data_items", "hal"],
+        Literal["data", "bare", "items", "results", "named"],
         Field(
             description="Where the items of a list are: data, items or results; bare: the body is the array; named: a "
-            "member such as commands; success_data: success and data; data_items: data.items; hal: _embedded."
+            "member such as commands."
         ),
     ] = "data"
     paging: Annotated[
-        Literal[
-            "complete",
-            "none",
-            "cursor",
-            "next_url",
-            "links_next",
-            "link_header",
-            "page_number",
-            "page_header",
-            "offset",
-        ],
+        Literal["complete", "none", "cursor", "next_url", "link_header", "page_number", "offset"],
         Field(
             description="How a list goes on: complete: next_cursor, has_more and Link; none: one page holds all; "
-            "cursor: next_cursor alone; next_url: next in the body; links_next: links.next (_links.next.href in hal); "
-            "link_header: Link alone; page_number: page and total_pages; page_header: X-Page and X-Total-Pages; "
-            "offset: offset, limit and total. A bare array has Link instead of members."
+            "cursor: next_cursor alone; next_url: next in the body; link_header: Link alone; page_number: page and "
+            "total_pages; offset: offset, limit and total. A bare array has Link instead of members."
         ),
     ] = "complete"
     page_size: Annotated[
@@ -62,8 +51,8 @@ class ServerVariant(BaseModel):
         Field(ge=1, le=PAGE_SIZE_MAX, description="Items on a page where the request gives no limit; not with none."),
     ] = 100
     id_name: Annotated[
-        Literal["id", "command_id", "_id", "uuid", "meta.uuid", "none"],
-        Field(description="The member that holds a command's id; meta.uuid lies one level deeper."),
+        Literal["id", "command_id", "_id", "uuid", "none"],
+        Field(description="The member that holds a command's id."),
     ] = "id"
     id_type: Annotated[
         Literal["string", "integer"],
@@ -81,22 +70,10 @@ class ServerVariant(BaseModel):
         ),
     ] = "everything"
     time_format: Annotated[
-        Literal[
-            "rfc3339",
-            "offset",
-            "short_offset",
-            "utc_word",
-            "minutes",
-            "rfc1123",
-            "epoch_s",
-            "epoch_ms",
-            "epoch_us",
-            "naive",
-        ],
+        Literal["rfc3339", "offset", "epoch_s", "epoch_ms", "naive"],
         Field(
-            description="How times in answers are written: 2026-01-01T00:00:00.000Z; +00:00; +00; 2026-01-01 00:00:00 "
-            "UTC; without seconds (2026-01-01T00:00Z); Thu, 01 Jan 2026 00:00:00 GMT; seconds, milliseconds, "
-            "microseconds since 1970; without a zone (UTC is meant)."
+            description="How times in answers are written: 2026-01-01T00:00:00.000Z; with +00:00; seconds or "
+            "milliseconds since 1970; without a zone (UTC is meant)."
         ),
     ] = "rfc3339"
     results: Annotated[
@@ -107,11 +84,10 @@ class ServerVariant(BaseModel):
         ),
     ] = "endpoint"
     error_shape: Annotated[
-        Literal["complete", "nested", "message", "problem", "html", "text", "empty"],
+        Literal["complete", "nested", "problem", "html", "empty"],
         Field(
-            description="Body of an error: error and message; error as an object; message alone; "
-            "application/problem+json; a page; text; nothing. All but the first are off the specification: proxies and "
-            "frameworks answer so."
+            description="Body of an error: error and message; error as an object; application/problem+json; a page; "
+            "nothing. All but the first are off the specification: proxies and frameworks answer so."
         ),
     ] = "complete"
 

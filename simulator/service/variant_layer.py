@@ -6,12 +6,10 @@ happens inside is therefore the same under every variant.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import format_datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -40,8 +38,6 @@ BYPASS: Final = b"x-emulator-variant"
 """Request header: ``complete`` from this machine is answered by the service itself, to look at what is true."""
 LIST_BYTES: Final = 32 * 1024 * 1024
 """A list that is cut into other pages than the service's is read whole, and refused beyond this."""
-_LARGE_BYTES: Final = 32 * 1024
-"""What is larger is rewritten in a thread."""
 _NOWHERE: Final = "/.well-known/nothing"
 """The service says 404 there, once keys and quota are seen to."""
 _NOWHERE_PUBLIC: Final = "/docs/nothing"
@@ -67,9 +63,7 @@ _PAGE_PARAMETER: Final = {
     "cursor": "cursor",
     "offset": "offset",
     "page_number": "page",
-    "page_header": "page",
     "next_url": "page",
-    "links_next": "page",
     "link_header": "page",
 }
 """The query parameter that leads to the next page, by way of paging."""
@@ -84,7 +78,6 @@ OWN_WORDS: Final = {
     CommandStatus.TIMED_OUT: "LOST",
     CommandStatus.CANCELED: "WITHDRAWN",
 }
-_NUMBERS: Final = {status: number for number, status in enumerate(OWN_WORDS)}
 
 Header = tuple[bytes, bytes]
 
@@ -275,9 +268,8 @@ class VariantLayer:
         if is_list and exchange.is_handed_out:
             _hand_out(exchange, reply)
             await self._service.db.committed()
-        finish = _finisher(exchange, reply, is_list=is_list)
-        body = await asyncio.to_thread(finish) if reply.size_bytes > _LARGE_BYTES else finish()
-        await _send(exchange, reply, body, send)
+        _rewrite(exchange, reply, is_list=is_list)
+        await _send(exchange, reply, b"" if reply.status in {204, 304} else reply.body(), send)
 
     async def _gather(self, exchange: Exchange, scope: Scope, reply: Reply, receive: Receive) -> Reply:
         """The whole list, page after page, without counting for the quota again."""
@@ -495,15 +487,11 @@ def _cut_page(exchange: Exchange, reply: Reply) -> None:
         reply.value["next_cursor"] = None if following is None else place["cursor"]
     elif paging == "next_url":
         reply.value["next"] = following
-    elif paging == "links_next":
-        reply.value["links"] = {"next": following}
     elif paging == "page_number":
         reply.value |= {"page": number, "per_page": size, "total": total, "total_pages": pages}
-    elif paging == "page_header":
-        reply.headers += [(b"x-page", b"%d" % number), (b"x-total-pages", b"%d" % pages)]
     elif paging == "offset":
         reply.value |= {"offset": first, "limit": size, "total": total}
-    is_bare = exchange.variant.list_shape == "bare" and paging != "page_header"
+    is_bare = exchange.variant.list_shape == "bare"
     if following is not None and (paging == "link_header" or is_bare):
         reply.headers.append((b"link", f'<{following}>; rel="next"'.encode()))
 
@@ -568,49 +556,40 @@ def _numbers(exchange: Exchange, records: list[dict[str, Any]]) -> dict[str, int
     return {row["id"]: row["row"] for row in exchange.service.db.sql.execute(query, (ids,))}
 
 
-def _finisher(exchange: Exchange, reply: Reply, *, is_list: bool) -> Callable[[], bytes]:
-    """What brings the answer into the variant's form, and returns its body; it asks nobody, so a thread may do it."""
+def _rewrite(exchange: Exchange, reply: Reply, *, is_list: bool) -> None:
+    """Bring the answer into the variant's form."""
     variant = exchange.variant
     is_good = 200 <= reply.status < 300 and reply.value is not None
-    records: list[dict[str, Any]] = []
+    if not variant.extensions:
+        reply.headers = [one for one in reply.headers if b"ratelimit" not in one[0]]
     if exchange.endpoint in _COMMANDS and is_good:
         records = reply.value["data"] if is_list else [reply.value]
-    numbers = _numbers(exchange, records)
-
-    def finish() -> bytes:
-        if not variant.extensions:
-            reply.headers = [one for one in reply.headers if b"ratelimit" not in one[0]]
-        if records or (exchange.endpoint in _COMMANDS and is_good):
-            shown = [_command(variant, record, numbers) for record in records]
-            if exchange.endpoint == ("POST", "/commands/send"):
-                _relocate(variant, reply, records[0], numbers)
-            reply.value = {**reply.value, "data": shown} if is_list else shown[0]
-        if exchange.endpoint == _DISCOVERY and is_good and variant.results != "endpoint":
-            reply.value["extensions"].remove("command-results")
-        if is_good:
-            reply.value = _write_times(variant, reply.value)
-        if is_list:
-            _shape_list(exchange, reply)
-        elif reply.status >= 400:
-            _shape_error(exchange, reply)
-        return b"" if reply.status in {204, 304} else reply.body()
-
-    return finish
+        numbers = _numbers(exchange, records)
+        shown = [_command(variant, record, numbers) for record in records]
+        if exchange.endpoint == ("POST", "/commands/send"):
+            _relocate(variant, reply, records[0], numbers)
+        reply.value = {**reply.value, "data": shown} if is_list else shown[0]
+    if exchange.endpoint == _DISCOVERY and is_good and variant.results != "endpoint":
+        reply.value["extensions"].remove("command-results")
+    if is_good:
+        reply.value = _write_times(variant, reply.value)
+    if is_list:
+        _shape_list(exchange, reply)
+    elif reply.status >= 400:
+        _shape_error(exchange, reply)
 
 
 def _command(variant: ServerVariant, record: dict[str, Any], numbers: Mapping[str, int]) -> dict[str, Any]:
     shown = {name: value for name, value in record.items() if name != "id"}
     command_id = numbers.get(record["id"], record["id"])
-    if variant.id_name == "meta.uuid":
-        shown = {"meta": {"uuid": command_id}, **shown}
-    elif variant.id_name != "none":
+    if variant.id_name != "none":
         shown = {variant.id_name: command_id, **shown}
     if variant.status_words == "none":
         del shown["status"], shown["status_reason"]
     elif variant.status_words == "own":
         shown["status"] = OWN_WORDS[CommandStatus(record["status"])]
     elif variant.status_words == "number":
-        shown["status"] = _NUMBERS[CommandStatus(record["status"])]
+        shown["status"] = list(OWN_WORDS).index(CommandStatus(record["status"]))
     return shown
 
 
@@ -630,19 +609,7 @@ def _shape_list(exchange: Exchange, reply: Reply) -> None:
     if shape == "bare":
         reply.value = items
         return
-    if shape == "hal" and "links" in rest:
-        following = rest.pop("links")["next"]
-        rest["_links"] = {} if following is None else {"next": {"href": following}}
-    around: dict[str, dict[str, Any]] = {
-        "data": {"data": items},
-        "items": {"items": items},
-        "results": {"results": items},
-        "named": {named: items},
-        "success_data": {"success": True, "data": items},
-        "data_items": {"data": {"items": items}},
-        "hal": {"_embedded": {named: items}},
-    }
-    reply.value = around[shape] | rest
+    reply.value = {named if shape == "named" else shape: items, **rest}
 
 
 def _shape_error(exchange: Exchange, reply: Reply) -> None:
@@ -655,8 +622,6 @@ def _shape_error(exchange: Exchange, reply: Reply) -> None:
     error, message = reply.value["error"], reply.value["message"]
     if shape == "nested":
         reply.value = {"error": {"code": error, "message": message}, "status": reply.status}
-    elif shape == "message":
-        reply.value = {"message": message}
     elif shape == "problem":
         reply.value = {"type": "about:blank", "title": phrase, "status": reply.status, "detail": message}
         reply.media_type = b"application/problem+json"
@@ -664,9 +629,8 @@ def _shape_error(exchange: Exchange, reply: Reply) -> None:
         title = f"{reply.status} {phrase}"
         page = f"<!DOCTYPE html>\n<html><head><title>{title}</title></head><body><h1>{title}</h1></body></html>\n"
         reply.value, reply.raw, reply.media_type = None, page.encode(), b"text/html; charset=utf-8"
-    elif shape in {"text", "empty"}:
-        text = f"{phrase}\n".encode() if shape == "text" else b""
-        reply.value, reply.raw, reply.media_type = None, text, b"text/plain; charset=utf-8"
+    elif shape == "empty":
+        reply.value = None
 
 
 _OURS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -675,23 +639,10 @@ _OPAQUE: Final = frozenset(
 )
 """Members that belong to whoever sent them: nothing inside is a time of the service."""
 _OTHER_TIMES: Final = frozenset({"from", "to", "start", "end", "time"})
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _us(at: datetime) -> int:
-    passed = at - _EPOCH
-    return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
-
-
 _FORMATS: Final[Mapping[str, Callable[[datetime], str | int]]] = {
     "offset": lambda at: at.isoformat(timespec="milliseconds"),
-    "short_offset": lambda at: at.isoformat(" ", "milliseconds").removesuffix(":00"),
-    "utc_word": lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC",
-    "minutes": lambda at: f"{at:%Y-%m-%dT%H:%M}Z",
-    "rfc1123": lambda at: format_datetime(at, usegmt=True),
-    "epoch_s": lambda at: _us(at) // 1_000_000,
-    "epoch_ms": lambda at: _us(at) // 1_000,
-    "epoch_us": _us,
+    "epoch_s": lambda at: int(at.timestamp()),
+    "epoch_ms": lambda at: round(at.timestamp() * 1000),
     "naive": lambda at: at.replace(tzinfo=None).isoformat(timespec="milliseconds"),
 }
 

@@ -57,7 +57,7 @@ def test_a_server_that_keeps_every_rule_ends_with_0(bench, tmp_path, wanted):
 
 
 def test_a_broken_rule_is_named_and_ends_with_1(bench, tmp_path):
-    code, report = probe(bench, tmp_path, variant(error_shape="message"), "--may-write")
+    code, report = probe(bench, tmp_path, variant(error_shape="problem"), "--may-write")
     assert code == 1
     assert {name for name, (topic, _) in found(report).items() if topic == "BROKEN"} == {"error_bodies"}
 

@@ -183,14 +183,10 @@ def follow(http: httpx.Client, path: str, paging: str) -> list[str]:
             query = {"cursor": body["next_cursor"]}
         elif paging == "next_url" and body["next"]:
             url = body["next"]
-        elif paging == "links_next" and body["links"]["next"]:
-            url = body["links"]["next"]
         elif paging == "link_header" and "next" in answer.links:
             url = answer.links["next"]["url"]
         elif paging == "page_number" and body["page"] < body["total_pages"]:
             query = {"page": body["page"] + 1}
-        elif paging == "page_header" and int(answer.headers["x-page"]) < int(answer.headers["x-total-pages"]):
-            query = {"page": int(answer.headers["x-page"]) + 1}
         elif paging == "offset" and body["offset"] + len(body["data"]) < body["total"]:
             query = {"offset": body["offset"] + len(body["data"])}
         else:
@@ -337,13 +333,8 @@ def test_texts_change_what_the_ones_before_said(tmp_path: Path) -> None:
     [
         ("rfc3339", "2026-01-01T00:00:00.000Z"),
         ("offset", "2026-01-01T00:00:00.000+00:00"),
-        ("short_offset", "2026-01-01 00:00:00.000+00"),
-        ("utc_word", "2026-01-01 00:00:00 UTC"),
-        ("minutes", "2026-01-01T00:00Z"),
-        ("rfc1123", "Thu, 01 Jan 2026 00:00:00 GMT"),
         ("epoch_s", 1_767_225_600),
         ("epoch_ms", 1_767_225_600_000),
-        ("epoch_us", 1_767_225_600_000_000),
         ("naive", "2026-01-01T00:00:00.000"),
     ],
 )
@@ -371,9 +362,6 @@ def test_times_are_written_in_the_variants_form_and_payloads_are_not(
         ("items", lambda body: body["items"]),
         ("results", lambda body: body["results"]),
         ("named", lambda body: body["commands"]),
-        ("success_data", lambda body: body["data"] if body["success"] else None),
-        ("data_items", lambda body: body["data"]["items"]),
-        ("hal", lambda body: body["_embedded"]["commands"]),
     ],
 )
 def test_lists_have_the_variants_shape(bench: Bench, list_shape: str, look: Callable[[Any], Any]) -> None:
@@ -405,7 +393,7 @@ def test_a_number_as_id_takes_a_result() -> None:
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"id_name": "meta.uuid"},
+        {"id_name": "uuid", "time_format": "naive"},
         {"id_name": "none", "status_words": "own"},
         {"id_name": "command_id", "id_type": "integer", "time_format": "epoch_s"},
     ],
