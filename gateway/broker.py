@@ -61,7 +61,7 @@ _HEAD: Final = "# Written by device-gateway broker-config: run it again instead 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What is written for mosquitto.
+    """Settings of the files that ``broker-config`` writes for mosquitto.
 
     Attributes:
         configuration: the file for mosquitto, usually in ``/etc/mosquitto/conf.d``.
@@ -84,7 +84,7 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBroker:
-    """What was written: one sentence for each file, and how mosquitto takes it over."""
+    """The result of writing them: a sentence for each file, and whether mosquitto must restart or reload."""
 
     lines: tuple[str, ...]
     restart: bool

@@ -48,7 +48,7 @@ class DeviceHasToken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What becomes of a device that enrolls: it is one that the service has (``device_id``), or is registered there.
+    """What an enrollment code grants: the identity of a known device (``device_id``), or the registration of a new one.
 
     Attributes:
         name: for people; a device that says a name of its own keeps that one.
@@ -319,4 +319,4 @@ class Enroller:
 
 
 STORAGE_FAULTS: Final = (ConfigurationError, sqlite3.Error, OSError)
-"""What :meth:`Enroller.enroll` raises when a file of the gateway cannot be used."""
+"""Exceptions of :meth:`Enroller.enroll` for a database or key file that cannot be read or written."""

@@ -54,7 +54,7 @@ _EVER: Final = "1970-01-01T00:00:00.000Z"
 
 @dataclass(slots=True)
 class _Device:
-    """What is known of one device's commands.
+    """The commands of one device, and when the service is asked for them next.
 
     Attributes:
         open: id -> record, oldest first.

@@ -133,7 +133,7 @@ def wanted_device(
 def checked_registration(
     product_id: str | None, identifier: str | None, user_id: str | None, name: str | None, source: str
 ) -> RegisterDevice:
-    """What to register a device by.
+    """A registration at the service, with all that it needs.
 
     Raises:
         ConfigurationError: something is missing, or may not be.
@@ -365,7 +365,7 @@ class Issued:
 
 @dataclass(slots=True)
 class AddedDevices:
-    """What became of the devices that were asked for.
+    """The result of adding devices.
 
     Attributes:
         kept: ids that had a valid token already, which stays.
@@ -547,7 +547,7 @@ def with_tokens(state_dir: Path, do: Callable[[Tokens], Value]) -> Value:
 
 
 def qr_text(issued: Issued, access: Access) -> str:
-    """What a QR for the device holds: compact JSON with ``v``, ``device_id``, ``token``, ``url`` and ``broker``."""
+    """The text of a device's QR code: compact JSON with ``v``, ``device_id``, ``token``, ``url`` and ``broker``."""
     members: dict[str, Any] = {
         "v": 1,
         "device_id": issued.device_id,

@@ -109,7 +109,7 @@ def _later(status: int, error: str, message: str, retry_after_s: float | None) -
 
 
 def _fault_of(error: Exception) -> Fault:
-    """What a device is answered when its request could not be passed on."""
+    """The error for a device whose request the service refused, or could not be sent to it."""
     match error:
         case RateLimited():
             text = "The quota of the gateway's key is used up; wait as Retry-After says."

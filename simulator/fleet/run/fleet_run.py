@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 from agent.errors import AgentError, ConfigurationError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
@@ -36,7 +35,6 @@ from simulator.fleet.run.reporter import Registering, RunReporter
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission
 from simulator.fleet.target.target import Target
 from simulator.fleet.verdict import without_reports
@@ -45,7 +43,6 @@ from simulator.watched import describe
 
 _log = logging.getLogger(__name__)
 
-_GATEWAY_S: Final = 300.0
 
 MakeView = Callable[[RunHead], RunView]
 
@@ -237,7 +234,6 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
             )
 
     try:
-        _wait_for_gateway(context, view)
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -262,17 +258,6 @@ def _without_audit(context: RunContext, outcome: RunOutcome) -> AuditRecord | No
         why = "not one ledger of the workers is here: what was sent cannot be compared with what the service has"
         return AuditRecord(None, None, complete=False, unjudged=(why,))
     return None
-
-
-def _wait_for_gateway(context: RunContext, view: RunView) -> None:
-    """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
-    settings, folder = context.file.scenario.target, context.target.gateway_folder
-    if folder is None or not settings.uses_gateway:
-        return
-    with _stage(view, "the gateway hands on what it holds"):
-        left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)
-    if left:
-        view.note(f"the gateway still holds {left} readings and results: they count as lost below", Tone.WARN)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A gateway on this machine, by its own program: tokens for very many devices at once, and what it still holds.
+"""A gateway on this machine, by its own program: tokens for very many devices at once.
 
 A gateway drops what devices without a token send. It follows its file of tokens within a second.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,6 @@ from simulator.children import program_path
 
 CONFIG_NAME: Final = "gateway.yaml"
 _PATIENCE_S: Final = 60.0
-_LOOK_S: Final = 0.5
 _S_EACH: Final = 0.005
 # A command line holds 2 MB; an id is seldom longer than 64 bytes.
 _ROTATED_AT_ONCE: Final = 5000
@@ -59,31 +57,6 @@ def issue_gateway_tokens(gateway_folder: Path, device_ids: Sequence[str], gatewa
         why = "; ".join(map(str, (answer.get("failed") or [])[:3]))
         raise UnexpectedAnswer(f"the gateway gave {len(missing)} devices no token, such as {missing[0]}: {why}")
     return issued
-
-
-def wait_until_handed_on(gateway_folder: Path, timeout_s: float, on_progress: Callable[[int], None]) -> int:
-    """Wait until the gateway has handed everything on to the service.
-
-    Args:
-        gateway_folder: as above.
-        timeout_s: how long to wait at the most.
-        on_progress: called with how much it holds, after each look.
-
-    Returns:
-        How many readings and results it still holds; 0 when it is done.
-
-    Raises:
-        UnexpectedAnswer: its program failed.
-    """
-    until_s = time.monotonic() + timeout_s
-    options = ["--config", str(gateway_folder / CONFIG_NAME), "--json"]
-    while True:
-        store = _ask(["status", *options], _PATIENCE_S).get("store") or {}
-        left = int(store.get("readings", 0)) + int(store.get("results", 0))
-        on_progress(left)
-        if left == 0 or time.monotonic() >= until_s:
-            return left
-        time.sleep(_LOOK_S)
 
 
 def _tokens(answer: dict[str, Any]) -> dict[str, Secret]:
