@@ -1,4 +1,4 @@
-"""``/_emulator/accounts``: accounts side by side, their keys, quotas and profiles, on each database."""
+"""``/_emulator/accounts``: accounts side by side, their keys, quotas and variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``GET /sensor-data`` with ``agg`` and ``interval``: the sums are right, on both databases, to the last page."""
+"""``GET /sensor-data`` with ``agg`` and ``interval``: the sums are right, to the last page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/_emulator/...``: the clock, seeds and resets, on each database."""
+"""``/_emulator/...``: the clock, seeds and resets."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ class Exchange:
     Attributes:
         received_ms: when it came, by the service's clock.
         started_s: the same by a clock that nobody sets.
+        scope: of the request while it is under way: once it is admitted, its caller stands there.
         number: its place in the order in which requests ended; 0 while it is under way.
         is_complete: the whole answer went out.
         is_gone: the caller was seen to have left.
@@ -78,6 +79,7 @@ class Exchange:
     answer_headers: Sequence[Header] = ()
     answer: bytes = b""
     answer_bytes: int = 0
+    scope: Scope | None = None
     caller: Caller | None = None
     faults: Sequence[str] = ()
     number: int = 0
@@ -97,10 +99,16 @@ class Exchange:
         """Whether less than the whole body of the request is kept."""
         return len(self.body) < max(self.body_bytes, _announced(self.headers))
 
+    @property
+    def account(self) -> int | None:
+        """The row of the account that it is of; None where it named none, or is not admitted yet."""
+        caller = self.caller if self.scope is None else self.scope.get("caller")
+        return None if caller is None else caller.account
+
     def end(self, scope: Scope) -> None:
         """Note what became of it."""
         self.duration_s = time.perf_counter() - self.started_s
-        self.caller, self.faults = scope.get("caller"), scope.get("faults", ())
+        self.scope, self.caller, self.faults = None, scope.get("caller"), scope.get("faults", ())
         if self.status == CALLER_GONE:
             self.outcome, self.status = "caller_gone", None
         elif not self.is_complete:
@@ -224,7 +232,7 @@ class RequestLog:
         """Forget all requests, those under way too; or those of one account."""
 
         def is_kept(exchange: Exchange) -> bool:
-            return account is not None and (exchange.caller is None or exchange.caller.account != account)
+            return account is not None and exchange.account != account
 
         self.kept = deque(one for one in self.kept if is_kept(one))
         self.under_way = {one for one in self.under_way if is_kept(one)}
@@ -275,6 +283,7 @@ class Recorder:
                 exchange.status, exchange.answer_headers = message["status"], message.get("headers", ())
             return send(message)
 
+        exchange.scope = scope
         log.under_way.add(exchange)
         try:
             await self._app(scope, note_received, note_sent)
