@@ -23,7 +23,7 @@ from simulator.service.errors import ApiError
 from simulator.service.http import CallDep, ErrorBody, Json, Router
 from simulator.service.oauth.endpoints import FORM
 from simulator.service.oauth.parameters import Pairs, parse_pairs, values_of, with_query
-from simulator.service.oauth.provider import ASKED, Asked, ErrorPage, decide, send_back
+from simulator.service.oauth.provider import ASKED, Asked, decide, send_back
 from simulator.service.oauth.sessions import SESSION_MS, Session
 from simulator.service.oauth.store import EMAIL_CHARACTERS, authenticate, clean_email, is_loopback
 from simulator.service.oauth.tokens import issue_code
@@ -73,10 +73,11 @@ class _Visit:
                 "The address that led here cannot be read: its query is not percent-encoded UTF-8, or has too many"
                 " parameters. Go back to the application and start again."
             )
-            return self._refuse(ErrorPage("invalid_request", text))
-        decided = decide(self._call.db.sql, self._call.now_ms, pairs, issuer)
-        if isinstance(decided, ErrorPage):
-            return self._refuse(decided)
+            return self._refuse(ApiError(400, "invalid_request", text))
+        try:
+            decided = decide(self._call.db.sql, self._call.now_ms, pairs, issuer)
+        except ApiError as error:
+            return self._refuse(error)
         return self.go(decided) if isinstance(decided, str) else decided
 
     def address(self, path: str = paths.OAUTH_AUTHORIZE) -> str:
@@ -112,8 +113,8 @@ class _Visit:
     def too_old(self, again: str) -> Response:
         """The error page for a form of a page that this browser was not shown."""
         return self._trouble(
-            403,
-            ErrorPage(
+            ApiError(
+                403,
                 "page_expired",
                 "This page was open for too long, or you have signed in or out in another tab since."
                 " Your answer was not used.",
@@ -124,9 +125,8 @@ class _Visit:
             again=again,
         )
 
-    def _refuse(self, refused: ErrorPage) -> Response:
+    def _refuse(self, refused: ApiError) -> Response:
         return self._trouble(
-            400,
             refused,
             "This link does not work",
             advice="Go back to the application and start again. If it happens again, tell the people who make it, and"
@@ -137,15 +137,15 @@ class _Visit:
         )
 
     def _trouble(
-        self, status: int, error: ErrorPage, heading: str, *, advice: str, for_developer: str = "", again: str = ""
+        self, error: ApiError, heading: str, *, advice: str, for_developer: str = "", again: str = ""
     ) -> Response:
         """The error page; the error body for those who ask for JSON."""
         accepted = self._call.request.headers.get("accept", "").lower()
         if "application/json" in accepted and "text/html" not in accepted:
-            return Json({"error": error.error, "message": error.message}, status)
+            return Json({"error": error.error, "message": error.message}, error.status_code)
         return self.page(
             "error",
-            status,
+            error.status_code,
             heading=heading,
             message=error.message,
             advice=advice,

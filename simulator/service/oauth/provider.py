@@ -42,6 +42,7 @@ from oauthlib.oauth2 import (
 from agent.wire import paths
 from simulator.service.caller import hash_secret
 from simulator.service.db import one
+from simulator.service.errors import ApiError
 from simulator.service.oauth import tokens
 from simulator.service.oauth.parameters import Pairs, find_repeated, values_of, with_query
 from simulator.service.oauth.store import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_client
@@ -294,22 +295,17 @@ class Asked:
     code_challenge: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorPage:
-    """An error that is shown as a page, status 400: nobody may be redirected to a client that is not known for sure."""
-
-    error: str
-    message: str
-
-
-def decide(sql: Connection, now_ms: int, pairs: Pairs, issuer: str) -> Asked | ErrorPage | str:
-    """What becomes of an authorization request: asked, an error page, or where the browser goes back to with an error.
+def decide(sql: Connection, now_ms: int, pairs: Pairs, issuer: str) -> Asked | str:
+    """What becomes of an authorization request: asked, or where the browser goes back to with an error.
 
     Args:
         sql: the storage.
         now_ms: this instant.
         pairs: every parameter as it came.
         issuer: goes back as ``iss`` (RFC 9207).
+
+    Raises:
+        ApiError: 400: nobody may be redirected to a client that is not known for sure.
     """
     values = values_of(pairs, ASKED)
     scopes = tuple(dict.fromkeys(name for name in values.pop("scope", "").split(" ") if name))
@@ -325,9 +321,9 @@ def decide(sql: Connection, now_ms: int, pairs: Pairs, issuer: str) -> Asked | E
         endpoint = AuthorizationEndpoint("code", None, {"code": grant})
         _, found = endpoint.validate_authorization_request(paths.OAUTH_AUTHORIZE, body=body)
     except (MissingClientIdError, InvalidClientIdError):
-        return ErrorPage("invalid_client", _UNKNOWN_CLIENT)
+        raise ApiError(400, "invalid_client", _UNKNOWN_CLIENT) from None
     except FatalClientError:
-        return ErrorPage("invalid_redirect_uri", _UNKNOWN_ADDRESS)
+        raise ApiError(400, "invalid_redirect_uri", _UNKNOWN_ADDRESS) from None
     except OAuth2Error as error:
         return send_back(values["redirect_uri"], values.get("state"), issuer, error)
     client = found["request"].client
