@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ log = logging.getLogger(__name__)
 
 LATEST_MS: Final = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z: RFC 3339 writes no later time."""
+TURN_S: Final = 0.02
+"""An advance over very many instants lets others go on so often."""
 STOPS_MAX: Final = 100_000
 """Instants that one advance visits at most; what is left is carried out at the end, in its own order."""
 
@@ -120,6 +123,8 @@ class Timers:
     def __init__(self, clock: SettableClock) -> None:
         self._clock = clock
         self._sources: list[tuple[Callable[[], int | None], Callable[[int], None]]] = []
+        self.moving = asyncio.Lock()
+        """Held by who sets or advances the clock."""
 
     def add(self, next_due: Callable[[], int | None], run: Callable[[int], None]) -> None:
         """Add a source of work. Sources that are due at the same instant run in the order of adding.
@@ -147,8 +152,12 @@ class Timers:
                 done = False
         return done
 
-    def advance(self, to_ms: int) -> None:
-        """Move the clock to ``to_ms``, standing still at each instant at which something falls due on the way."""
+    async def advance(self, to_ms: int) -> None:
+        """Move the clock to ``to_ms``, standing still at each instant at which something falls due on the way.
+
+        Others are served in between; call it while :attr:`moving` is held, so that nobody else moves the clock.
+        """
+        turn_ends_s = time.monotonic() + TURN_S
         for _ in range(STOPS_MAX):
             at = self.next_due_ms()
             if at is None or at > to_ms:
@@ -157,5 +166,8 @@ class Timers:
             self._clock.stand(now_ms)
             if not self.run_due(now_ms):
                 break
+            if time.monotonic() > turn_ends_s:
+                await asyncio.sleep(0)
+                turn_ends_s = time.monotonic() + TURN_S
         self._clock.move_to(to_ms)
         self.run_due(to_ms)

@@ -82,9 +82,10 @@ async def set_clock(call: CallDep, body: SetClock) -> Response:
     elif body.time is not None:
         at_ms = _instant(body.time, "time")
     _check_range(at_ms)
-    if at_ms > clock.now_ms():
-        call.service.timers.advance(at_ms)
-    clock.follow(mode, at_ms)
+    async with call.service.timers.moving:
+        if at_ms > clock.now_ms():
+            await call.service.timers.advance(at_ms)
+        clock.follow(mode, at_ms)
     call.service.scripted.tick()
     return _show(call)
 
@@ -92,12 +93,13 @@ async def set_clock(call: CallDep, body: SetClock) -> Response:
 @router.post(f"{_PATH}/advance", response_model=Clock)
 async def advance_clock(call: CallDep, body: AdvanceClock) -> Response:
     """Move the clock forward; what falls due on the way is carried out, oldest first, before the answer."""
-    now_ms = call.now_ms
-    to_ms = now_ms + round((body.seconds or 0) * 1000) if body.to is None else _instant(body.to, "to")
-    if to_ms < now_ms:
-        raise invalid("to", f"lies before the service's time, {show_time(now_ms)}: PUT {_PATH} sets it back")
-    _check_range(to_ms)
-    call.service.timers.advance(to_ms)
+    async with call.service.timers.moving:
+        now_ms = call.now_ms
+        to_ms = now_ms + round((body.seconds or 0) * 1000) if body.to is None else _instant(body.to, "to")
+        if to_ms < now_ms:
+            raise invalid("to", f"lies before the service's time, {show_time(now_ms)}: PUT {_PATH} sets it back")
+        _check_range(to_ms)
+        await call.service.timers.advance(to_ms)
     call.service.scripted.tick()
     return _show(call)
 

@@ -62,7 +62,8 @@ async def show_health(call: CallDep) -> Response:
 async def reset(call: CallDep, query: Annotated[OfAccount, Query()]) -> Response:
     """Delete everything but accounts and keys, or what one account has; quotas begin anew, faults are deleted."""
     service, account = call.service, account_of_key(call.db.sql, query.api_key)
-    service.reset(account)
+    async with service.timers.moving:
+        service.reset(account)
     await call.db.committed()
     service.faults.clear(account)
     service.requests.clear(account)
@@ -155,11 +156,12 @@ async def load_snapshot(call: CallDep, name: str) -> Response:
     """Replace everything by the snapshot, with the clock that it was saved with; or leave everything as it is."""
     service, path = call.service, _find(call.service, name)
     header, digest = await call.db.aggregate(lambda sql: (_check(service, sql, path), _digest(path)))
-    try:
-        service.db.restore(path)
-    except sqlite3.Error as exc:
-        raise _unfit("file", f"cannot be read: {exc}") from None
-    service.clock.restore(header.clock)
+    async with service.timers.moving:
+        try:
+            service.db.restore(path)
+        except sqlite3.Error as exc:
+            raise _unfit("file", f"cannot be read: {exc}") from None
+        service.clock.restore(header.clock)
     service.ids.restart(digest)
     with service.db.write() as sql:
         sql.execute("DROP TABLE snapshot")
