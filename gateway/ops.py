@@ -1,21 +1,15 @@
-"""How a gateway is: ``check`` before it runs, ``status`` while it does and after, and figures for Prometheus."""
+"""How a gateway is: ``check`` before it runs, ``status`` while it does and after."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from agent.adapters.metrics_server import MetricsServer
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
-from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.doctor.findings import Named, fault, no_answer, ok, warning
 from agent.doctor.quick_check import check_configuration, check_state_dir
@@ -30,13 +24,9 @@ from gateway.http_server import tls_context
 from gateway.mqtt import check_broker_port
 from gateway.tokens import FILE_NAME
 
-if TYPE_CHECKING:
-    from gateway.run import Gateway
-
 WHO: Final = "gateway"
 """Owner of the status file."""
 _RUNTIME: Final = Path("/run/device-gateway/status.json")
-_PREFIX: Final = "device_gateway"
 _BROKER_FILES: Final = (Path("/etc/mosquitto/conf.d/device-gateway.conf"), Path("/etc/mosquitto/device-gateway"))
 
 
@@ -183,54 +173,3 @@ def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> Ga
             devices = None
     state = process_state(holder, last_status, has_store=has_file)
     return GatewayStatus(state, state_dir, holder, last_status, devices)
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
-class GatewayCollector(Collector):
-    """Figures of the running gateway, read when they are asked for; nothing here names a device."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    def collect(self) -> Iterator[Metric]:
-        """All figures."""
-        gateway = self._gateway
-        quota = gateway.quota
-        yield InfoMetricFamily(_PREFIX, "The program", {"version": VERSION})
-        yield GaugeMetricFamily(f"{_PREFIX}_start_timestamp_seconds", "When this process began", gateway.started_s)
-        yield GaugeMetricFamily(f"{_PREFIX}_waiting", "Readings and results without an answer", gateway.uplink.waiting)
-        for name, value in gateway.commands.figures().items():
-            yield GaugeMetricFamily(f"{_PREFIX}_{name}", name.replace("_", " ").capitalize(), value)
-        requests = CounterMetricFamily(f"{_PREFIX}_requests", "Requests to the service", labels=["kind"])
-        for kind, count in dict(quota.requests).items():
-            requests.add_metric([str(kind)], count)
-        yield requests
-        yield CounterMetricFamily(f"{_PREFIX}_requests_refused", "Answers 429", quota.refused)
-        if quota.limit is not None:
-            yield GaugeMetricFamily(f"{_PREFIX}_quota", "Requests in one window", quota.limit)
-        left = quota.left
-        if left is not None:
-            yield GaugeMetricFamily(f"{_PREFIX}_quota_left", "Left in this window", left)
-        healthy = GaugeMetricFamily(f"{_PREFIX}_part_ok", "1 while this part is well", labels=["part"])
-        for name, part in gateway.health.parts().items():
-            healthy.add_metric([name], float(part.state == "ok"))
-        yield healthy
-        events = CounterMetricFamily(f"{_PREFIX}_events", "What happened", labels=["part", "event"])
-        parts = {"uplink": gateway.uplink, "http": gateway.app, "mqtt": gateway.front}
-        for name, each in parts.items():
-            for event, count in dict(each.counts).items() if each is not None else ():
-                events.add_metric([name, event], count)
-        yield events
-
-
-def serve_metrics(gateway: Gateway) -> MetricsServer:
-    """Start the server of the figures.
-
-    Raises:
-        ConfigurationError: the address cannot be bound.
-    """
-    registry = CollectorRegistry()
-    registry.register(GatewayCollector(gateway))
-    return MetricsServer(registry, gateway.config.metrics.host, gateway.config.metrics.port)

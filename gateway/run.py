@@ -29,8 +29,9 @@ from gateway.commands import Commands
 from gateway.config import GatewayConfig, LoadedGateway
 from gateway.http import HttpApp
 from gateway.http_server import HttpServer, serving
+from gateway.metrics import GatewayCollector, serve_metrics
 from gateway.mqtt import MqttFront
-from gateway.ops import WHO, certificate_state, serve_metrics
+from gateway.ops import WHO, certificate_state
 from gateway.quota import Quota
 from gateway.readings import Uplink
 from gateway.service import Service
@@ -109,13 +110,15 @@ class Gateway:
         self.commands = Commands(
             service, self.tokens, config.commands.poll_s, config.commands.reconcile_s, repeat_after_s=repeat_s
         )
+        counts: dict[str, Mapping[str, int]] = {"uplink": self.uplink.counts}
+        collector = GatewayCollector(self.started_s, self.quota, self.uplink, self.commands, self.health, counts)
         try:
             async with AsyncExitStack() as held:
                 held.callback(self.tokens.close)
                 held.push_async_callback(service.close)
                 held.push_async_callback(self._cancel)
                 if config.metrics.enabled:
-                    held.callback(serve_metrics(self).stop)
+                    held.callback(serve_metrics(config.metrics, collector).stop)
                 self._start("discovery", service.keep_known())
                 await self._wait_for_first_answer()
                 self._start("commands", self.commands.poll())
@@ -125,6 +128,7 @@ class Gateway:
                     self.app = HttpApp(
                         config.http, service, self.uplink, self.commands, self.tokens, enroller, repeat_s
                     )
+                    counts["http"] = self.app.counts
                     self.server = await held.enter_async_context(serving(self.app, config.http))
                 if config.mqtt.enabled:
                     self.front = MqttFront(
@@ -136,6 +140,7 @@ class Gateway:
                         poll_s=config.commands.reconcile_s,
                         repeat_after_s=repeat_s,
                     )
+                    counts["mqtt"] = self.front.counts
                     held.push_async_callback(self.front.stop)
                     self.front.start()
                 self._start("housekeeping", self._keep_house())
