@@ -1,12 +1,14 @@
-"""How long to wait before a connection is tried again, and the words for the error that ended it."""
+"""The one policy for whatever the agent tries again, and the words for the error that made it necessary."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Final
 
 from agent.core.backoff import BASE_S, CAP_S, Backoff
 from agent.errors import (
+    AgentError,
     ErrorAnswer,
     Forbidden,
     InvalidMessage,
@@ -30,7 +32,10 @@ _UNAUTHORIZED_CAP_S: Final = 900.0
 
 
 class RetryPolicy:
-    """When one connection is tried again. Used from one thread.
+    """When one thing that failed is tried again: a connection, a disk, a download. Used from one thread.
+
+    Full jitter, doubled with each failure in a row; never sooner than the service asks (``Retry-After``); refusals that
+    only a person ends (wrong keys, an unknown device) are tried every 30 s to 15 min.
 
     Args:
         fraction: random numbers in [0, 1).
@@ -38,13 +43,23 @@ class RetryPolicy:
         cap_s: no drawn back-off is longer, seconds.
     """
 
-    def __init__(self, fraction: Callable[[], float], *, base_s: float = BASE_S, cap_s: float = CAP_S) -> None:
+    def __init__(
+        self,
+        fraction: Callable[[], float] = random.random,
+        *,
+        base_s: float = BASE_S,
+        cap_s: float = CAP_S,
+    ) -> None:
         self._fraction = fraction
         self._usual = Backoff(base_s, cap_s)
         self._locked_out = Backoff(max(base_s, _UNAUTHORIZED_BASE_S), max(cap_s, _UNAUTHORIZED_CAP_S))
 
-    def failed(self, error: ServiceError | InvalidMessage) -> float:
-        """How long to wait after this error, seconds."""
+    def failed(self, error: AgentError | None = None) -> float:
+        """How long to wait now, seconds.
+
+        Args:
+            error: why it failed, where that changes the wait.
+        """
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
         if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | SessionTakenOver):
             self._locked_out, delay_s = self._locked_out.failed(self._fraction(), retry_after_s)
