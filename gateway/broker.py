@@ -15,7 +15,6 @@ import base64
 import contextlib
 import hmac
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +29,7 @@ from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret
 from agent.wire.topics import GATEWAY_STATUS, ROOT, TopicKind
 from gateway.certificates import CertificateFiles
-from gateway.devices import with_tokens
-from gateway.tokens import Tokens, mosquitto_password
+from gateway.tokens import mosquitto_password, with_tokens
 
 PASSWORDS: Final = "passwords"
 RULES: Final = "acl"
@@ -91,19 +89,14 @@ class WrittenBroker:
     reload: bool
 
 
-def device_passwords(tokens: Tokens, now_s: float) -> dict[str, str]:
-    """User name -> password entry of the newest token of each device that has a valid one."""
-    newest = {token.device_id: token.password for token in tokens.tokens() if token.is_valid(now_s)}  # oldest first
-    return {topics.user_name(device_id): password for device_id, password in newest.items()}
-
-
-def passwords_in(state_dir: Path) -> dict[str, str]:
-    """The same, of the gateway with this state directory.
+def device_passwords(state_dir: Path) -> dict[str, str]:
+    """User name -> password entry of each device with a valid token, of the gateway with this state directory.
 
     Raises:
         ConfigurationError: its file of tokens cannot be used.
     """
-    return with_tokens(state_dir, lambda tokens: device_passwords(tokens, time.time()))
+    passwords = with_tokens(state_dir, lambda tokens: tokens.passwords())
+    return {topics.user_name(device_id): password for device_id, password in passwords.items()}
 
 
 def write_broker_config(

@@ -8,23 +8,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from agent.errors import ConfigurationError
 from agent.wire.enrollment import SECRET_BYTES, EnrollmentAnswer, EnrollmentCode, EnrollmentRequest, make_code
-from agent.wire.registration import RegisterDevice
-from gateway.devices import checked_registration, request_broker_update
+from gateway.devices import Access, checked_registration, request_broker_update
 from gateway.service import Service
 from gateway.tokens import Randomness, Tokens, id_fault, make_token, transaction
-
-_log = logging.getLogger(__name__)
 
 OVERLAP_S: Final = 86_400.0
 """How long a token from before is good beside the new one; it ends when the new one is used."""
@@ -32,31 +27,35 @@ RETRY_S: Final = 600.0
 """For so long a device whose answer was lost may come again with the same code, though it holds a token by now."""
 _KEPT_S: Final = 7 * 86_400.0
 _ID_CHARACTERS: Final = 8
+_SELECT: Final = """
+SELECT digest, created_at, expires_at, count, enrolled, terms, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
+    WHEN expires_at <= :now THEN 'expired' WHEN enrolled >= count THEN 'used' ELSE 'open' END
+FROM (SELECT *, (SELECT COUNT(*) FROM enrolled WHERE enrolled.digest = code.digest) AS enrolled FROM code)
+"""
+_SAID: Final = {"used": "was used", "expired": "has expired", "revoked": "was taken back"}
 
 
 class EnrollmentRefused(Exception):
-    """A code that does not enroll this device; the text says why."""
+    """A code does not enroll this device; the text says why.
+
+    Args:
+        word: the error in the answer.
+        status: of the answer.
+    """
+
+    def __init__(self, text: str, word: str = "enrollment_refused", status: int = 403) -> None:
+        self.word = word
+        self.status = status
+        super().__init__(text)
 
 
-class UnknownCode(EnrollmentRefused):
-    """A code that nobody has made here."""
-
-
-class DeviceHasToken(Exception):
-    """The identifier is that of a device with a valid token, which stays; the text says what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What an enrollment code grants: the identity of a known device (``device_id``), or the registration of a new one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms(Access):
+    """What a code grants: the identity of a known device (``device_id``), or the registration of a new one.
 
     Attributes:
         name: for people; a device that says a name of its own keeps that one.
         replace: a device that holds a valid token may enroll, which ends that token.
-        url: where the enrolled device reaches the HTTP front; None when it speaks MQTT alone.
-        broker: HOST or HOST:PORT; None when it speaks HTTP alone.
-        authority: PEM text of the authority to trust; None for a public one.
-        plain: no TLS, for a closed test network.
     """
 
     device_id: str | None = None
@@ -64,66 +63,41 @@ class Terms:
     user_id: str | None = None
     name: str | None = None
     replace: bool = False
-    url: str | None = None
-    broker: str | None = None
-    authority: str | None = None
-    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code as it is kept; all times are epoch seconds.
+    """A code as it is kept; times are epoch seconds.
 
     Attributes:
         count: devices that may enroll with it.
         enrolled: devices that have.
+        state: ``open``, ``used``, ``expired`` or ``revoked``.
     """
 
     digest: bytes
     created_at: float
     expires_at: float
     count: int
-    revoked_at: float | None
+    enrolled: int
     terms: Terms
-    enrolled: int = 0
+    state: str
 
     @property
     def code_id(self) -> str:
         """Short id for people and commands; the code does not follow from it."""
         return self.digest.hex()[:_ID_CHARACTERS]
 
-    def state(self, now_s: float) -> str:
-        """One word: ``open``, ``used``, ``expired`` or ``revoked``."""
-        if self.revoked_at is not None:
-            return "revoked"
-        if now_s >= self.expires_at:
-            return "expired"
-        return "used" if self.enrolled >= self.count else "open"
-
-
-def digest_of_secret(secret: str) -> bytes:
-    """SHA-256 of a code's secret, by which it is kept and found; 32 bytes."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
-
 
 class Codes:
     """The codes in the file of the tokens, for one thread. Every method may raise :class:`sqlite3.Error`."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, wall: Callable[[], float] = time.time) -> None:
         self._tokens = tokens
-
-    @property
-    def _connection(self) -> sqlite3.Connection:
-        return self._tokens.connection
+        self._wall = wall
 
     def make(
-        self,
-        terms: Terms,
-        expires_s: float,
-        count: int,
-        certificate: bytes | None,
-        now_s: float,
-        randomness: Randomness,
+        self, terms: Terms, expires_s: float, count: int, certificate: bytes | None, randomness: Randomness
     ) -> tuple[EnrollmentCode, Code]:
         """Make a code, known at this moment only; those that ended a week ago go.
 
@@ -132,13 +106,14 @@ class Codes:
             expires_s: for how long it is good, seconds.
             count: for how many devices.
             certificate: the one that devices are shown, DER; None for an address without TLS.
-            now_s: epoch seconds.
             randomness: such as :func:`secrets.token_bytes`.
 
         Raises:
             ConfigurationError: the terms contradict each other.
         """
-        if terms.device_id is not None:
+        if terms.device_id is None:
+            checked_registration(terms.product_id, "checked when a device enrolls", terms.user_id, terms.name, "invite")
+        else:
             fault = id_fault(terms.device_id)
             if fault is None and count > 1:
                 fault = "--device-id is for one device: leave --count out, or give --product-id"
@@ -146,41 +121,33 @@ class Codes:
                 fault = "give either --device-id, or --product-id and --user-id to register devices"
             if fault is not None:
                 raise ConfigurationError([fault], "invite")
-        else:
-            checked_registration(terms.product_id, "checked when a device enrolls", terms.user_id, terms.name, "invite")
-        code = make_code(randomness(SECRET_BYTES), certificate)
-        made = Code(digest_of_secret(code.secret), now_s, now_s + expires_s, count, None, terms)
-        old = (now_s - _KEPT_S,)
-        with transaction(self._connection):
-            self._connection.execute(
-                "DELETE FROM enrolled WHERE digest IN (SELECT digest FROM code WHERE expires_at < ?)", old
-            )
-            self._connection.execute("DELETE FROM code WHERE expires_at < ?", old)
-            self._connection.execute(
-                "INSERT INTO code VALUES (?, ?, ?, ?, NULL, ?)",
-                (made.digest, now_s, made.expires_at, count, json.dumps(asdict(terms))),
-            )
-        return code, made
+        code, now_s = make_code(randomness(SECRET_BYTES), certificate), self._wall()
+        kept = (_digest(code.secret), now_s, now_s + expires_s, count, json.dumps(asdict(terms)))
+        with transaction(self._tokens.connection):
+            old = "SELECT digest FROM code WHERE expires_at < ?"
+            self._tokens.connection.execute(f"DELETE FROM enrolled WHERE digest IN ({old})", (now_s - _KEPT_S,))  # noqa: S608
+            self._tokens.connection.execute("DELETE FROM code WHERE expires_at < ?", (now_s - _KEPT_S,))
+            self._tokens.connection.execute("INSERT INTO code VALUES (?, ?, ?, ?, NULL, ?)", kept)
+        return code, self._select("WHERE digest = :digest", digest=kept[0])[0]
 
     def all(self) -> list[Code]:
         """All that are kept, newest first."""
-        rows = self._connection.execute(f"{_SELECT} ORDER BY created_at DESC")
-        return [_code(row) for row in rows]
+        return self._select("ORDER BY created_at DESC")
 
     def find(self, secret: str) -> Code | None:
         """The code with this secret."""
-        row = self._connection.execute(f"{_SELECT} WHERE digest = ?", (digest_of_secret(secret),)).fetchone()
-        return None if row is None else _code(row)
+        return next(iter(self._select("WHERE digest = :digest", digest=_digest(secret))), None)
 
-    def revoke(self, code_id: str, now_s: float) -> bool:
+    def revoke(self, code_id: str) -> bool:
         """Take one back, also one that is used: its devices could enroll again; whether there was one of this id."""
-        found = [each for each in self.all() if each.code_id == code_id and each.state(now_s) in {"open", "used"}]
-        with transaction(self._connection):
+        found = [each for each in self.all() if each.code_id == code_id and each.state in {"open", "used"}]
+        with transaction(self._tokens.connection):
             for each in found:
-                self._connection.execute("UPDATE code SET revoked_at = ? WHERE digest = ?", (now_s, each.digest))
+                values = (self._wall(), each.digest)
+                self._tokens.connection.execute("UPDATE code SET revoked_at = ? WHERE digest = ?", values)
         return bool(found)
 
-    def claim(self, secret: str, identifier: str, now_s: float) -> tuple[Code, float | None]:
+    def claim(self, secret: str, identifier: str) -> tuple[Code, float | None]:
         """Note that a device enrolls; the same device may do so again with the same code while that is good.
 
         Returns:
@@ -189,47 +156,37 @@ class Codes:
         Raises:
             EnrollmentRefused: the code is unknown, used, expired or revoked.
         """
-        with transaction(self._connection):
+        new = "ask for a new one (device-gateway devices invite)"
+        with transaction(self._tokens.connection):
             code = self.find(secret)
             if code is None:
-                raise UnknownCode("this code is unknown here: ask for a new one (device-gateway devices invite)")
-            again = self._connection.execute(
-                "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?", (code.digest, identifier)
-            ).fetchone()
-            state = code.state(now_s)
-            if state != "open" and not (state == "used" and again):
-                how = {"used": "was used", "expired": "has expired", "revoked": "was taken back"}[state]
-                raise EnrollmentRefused(f"this code {how}: ask for a new one (device-gateway devices invite)")
-            if not again:
-                self._connection.execute(
-                    "INSERT INTO enrolled VALUES (?, ?, NULL, ?)", (code.digest, identifier, now_s)
-                )
-        return code, None if again is None else float(again[0])
+                raise EnrollmentRefused(f"this code is unknown here: {new}")
+            query = "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?"
+            again = self._tokens.connection.execute(query, (code.digest, identifier)).fetchone()
+            if code.state != "open" and not (code.state == "used" and again):
+                raise EnrollmentRefused(f"this code {_SAID[code.state]}: {new}")
+            if again:
+                return code, float(again[0])
+            values = (code.digest, identifier, self._wall())
+            self._tokens.connection.execute("INSERT INTO enrolled VALUES (?, ?, NULL, ?)", values)
+        return code, None
 
     def settle(self, code: Code, identifier: str, device_id: str | None) -> None:
         """Note the id that a device got; with None it got no token after all, and used nothing up."""
-        with transaction(self._connection):
-            if device_id is None:
-                self._connection.execute(
-                    "DELETE FROM enrolled WHERE digest = ? AND identifier = ? AND device_id IS NULL",
-                    (code.digest, identifier),
-                )
-            else:
-                self._connection.execute(
-                    "UPDATE enrolled SET device_id = ? WHERE digest = ? AND identifier = ?",
-                    (device_id, code.digest, identifier),
-                )
+        values = {"digest": code.digest, "identifier": identifier, "device": device_id}
+        mine = "WHERE digest = :digest AND identifier = :identifier"
+        statement = f"UPDATE enrolled SET device_id = :device {mine}"  # noqa: S608 - constants
+        if device_id is None:
+            statement = f"DELETE FROM enrolled {mine} AND device_id IS NULL"  # noqa: S608 - constants
+        with transaction(self._tokens.connection):
+            self._tokens.connection.execute(statement, values)
 
-
-_SELECT: Final = (
-    "SELECT digest, created_at, expires_at, count, revoked_at, terms, "
-    "(SELECT COUNT(*) FROM enrolled WHERE enrolled.digest = code.digest) FROM code"
-)
-
-
-def _code(row: tuple[bytes, float, float, int, float | None, str, int]) -> Code:
-    digest, created_at, expires_at, count, revoked_at, terms, enrolled = row
-    return Code(digest, created_at, expires_at, count, revoked_at, Terms(**json.loads(terms)), enrolled)
+    def _select(self, which: str, **values: Any) -> list[Code]:
+        rows = self._tokens.connection.execute(f"{_SELECT} {which}", {"now": self._wall(), **values})
+        return [
+            Code(digest, created_at, expires_at, count, enrolled, Terms(**json.loads(terms)), state)
+            for digest, created_at, expires_at, count, enrolled, terms, state in rows
+        ]
 
 
 class Enroller:
@@ -252,7 +209,7 @@ class Enroller:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._tokens = tokens
-        self.codes = Codes(tokens)
+        self.codes = Codes(tokens, wall)
         self._service = service
         self._state_dir = state_dir
         self._randomness = randomness
@@ -265,58 +222,42 @@ class Enroller:
 
         Raises:
             EnrollmentRefused: the code does not enroll it.
-            DeviceHasToken: the identifier is that of a device with a valid token.
             ServiceError: the service did not register it; the code is as good as before.
-            ConfigurationError, sqlite3.Error: files of the gateway cannot be used, or an id may have no token.
+            ConfigurationError, sqlite3.Error, OSError: the gateway's files cannot be used, or an id may have no token.
         """
         secret, identifier = request.secret.reveal(), request.device_identifier
-        lock = self._locks.setdefault((secret, identifier), asyncio.Lock())
-        async with lock:
-            code, first_s = self.codes.claim(secret, identifier, self._wall())
+        async with self._locks.setdefault((secret, identifier), asyncio.Lock()):
+            code, first_s = self.codes.claim(secret, identifier)
+            terms = code.terms
             try:
-                device_id = await self._find(code.terms, request)
+                device_id = terms.device_id or await self._register(terms, request)
                 is_retry = first_s is not None and 0.0 <= self._wall() - first_s <= RETRY_S
-                if not is_retry:
-                    self._refuse_to_replace(code.terms, device_id)
+                if not (is_retry or terms.device_id or terms.replace) and self._tokens.serves(device_id):
+                    # Whoever has a code could name the identifier of any device.
+                    text = f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code "
+                    raise EnrollmentRefused(
+                        f"{text}with device-gateway devices invite --replace", "device_has_token", 409
+                    )
                 new = make_token(self._randomness)
                 self._tokens.issue({device_id: new}, OVERLAP_S)
             except BaseException:
                 self.codes.settle(code, identifier, None)
                 raise
             self.codes.settle(code, identifier, device_id)
-        terms = code.terms
         if terms.broker is not None:
             request_broker_update(self._state_dir)
-        return EnrollmentAnswer(
-            device_id=device_id,
-            token=new.token,
-            product_id=terms.product_id,
-            url=terms.url,
-            broker=terms.broker,
-            plain=terms.plain,
-            authority=terms.authority,
-        )
+        return terms.handed(device_id, new.token, terms.product_id)
 
-    async def _find(self, terms: Terms, request: EnrollmentRequest) -> str:
-        if terms.device_id is not None:
-            return terms.device_id
-        registration: RegisterDevice = checked_registration(
-            terms.product_id, request.device_identifier, terms.user_id, request.device_name or terms.name, "enroll"
-        )
-        device = await self._service.register(registration)
-        fault = "the service did not return its id" if not device.device_id else id_fault(device.device_id)
+    async def _register(self, terms: Terms, request: EnrollmentRequest) -> str:
+        name = request.device_name or terms.name
+        asked = checked_registration(terms.product_id, request.device_identifier, terms.user_id, name, "enroll")
+        device_id = (await self._service.register(asked)).device_id
+        fault = id_fault(device_id) if device_id else "the service did not return its id"
         if fault is not None:
             raise ConfigurationError([fault], "registration")
-        return device.device_id
-
-    def _refuse_to_replace(self, terms: Terms, device_id: str) -> None:
-        """A code must not take a device's token from it: whoever has one could name the identifier of any device."""
-        if terms.device_id is None and not terms.replace and self._tokens.serves(device_id):
-            raise DeviceHasToken(
-                f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code with "
-                "device-gateway devices invite --replace"
-            )
+        return device_id
 
 
-STORAGE_FAULTS: Final = (ConfigurationError, sqlite3.Error, OSError)
-"""Exceptions of :meth:`Enroller.enroll` for a database or key file that cannot be read or written."""
+def _digest(secret: str) -> bytes:
+    """SHA-256 of a code's secret, by which it is kept and found."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
-import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpx
 from pydantic import ValidationError
@@ -29,6 +28,7 @@ from agent.wire import topics
 from agent.wire.address import authority as authority_of
 from agent.wire.auth import KeyPair
 from agent.wire.base import describe_faults
+from agent.wire.enrollment import EnrollmentAnswer
 from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.network import open_transport
 from agent.wire.registration import RegisterDevice, RegistrationClient
@@ -36,13 +36,12 @@ from agent.wire.secret import Secret
 from agent.wire.sending import SendingClient
 from agent.wire.trust import service_trust
 from gateway.config import GatewayConfig
-from gateway.tokens import FILE_NAME, NewToken, Randomness, Tokens, id_fault, make_token
+from gateway.tokens import Randomness, id_fault, make_token, with_tokens
 
 Value = TypeVar("Value")
 
 BROKER_MARK: Final = "broker-wanted"
 """A file that says that the broker lacks the newest tokens; ``device-gateway-broker.path`` waits for it."""
-_CSV_BYTES: Final = 64 * 1024 * 1024
 _COLUMNS: Final = frozenset({"device_id", "product_id", "identifier", "name", "user_id"})
 _IDS: Final = ("device_id", "product_id", "identifier")
 _ASK_ONE_BY_ONE: Final = 20
@@ -84,6 +83,73 @@ def request_broker_update(state_dir: Path) -> None:
     os.close(os.open(state_dir / BROKER_MARK, flags, 0o600))
 
 
+# --- the way to the gateway -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How devices reach the gateway from where they are.
+
+    Attributes:
+        url: of the HTTP front; None for devices that only speak MQTT.
+        broker: HOST or HOST:PORT; None for devices that only speak HTTP.
+        authority: PEM text of the authority that signed the server's certificate; None for a public one.
+        plain: no TLS, for a closed test network.
+    """
+
+    url: str | None = None
+    broker: str | None = None
+    authority: str | None = None
+    plain: bool = False
+
+    def handed(self, device_id: str, token: Secret, product_id: str | None) -> EnrollmentAnswer:
+        """All that a device needs."""
+        return EnrollmentAnswer(
+            device_id=device_id,
+            token=token,
+            product_id=product_id,
+            url=self.url,
+            broker=self.broker,
+            plain=self.plain,
+            authority=self.authority,
+        )
+
+
+def gateway_access(
+    config: GatewayConfig, url: str | None, broker: str | None, authority: Path | None, *, plain: bool, needed: bool
+) -> Access:
+    """How devices reach the gateway, out of what was given and what the configuration says.
+
+    Args:
+        config: the gateway's.
+        url: as given; without it the front's own address counts where it is loopback.
+        broker: as given.
+        authority: as given; without it the ``ca.pem`` beside the front's certificate or the one the gateway trusts.
+        plain: no TLS.
+        needed: an address is about to be shown or sent.
+
+    Raises:
+        ConfigurationError: it is needed and not known, or the authority's file cannot be read.
+    """
+    http = config.http
+    if url is None and broker is None and http.enabled and is_this_machine(http.host):
+        url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
+    if needed and url is None and broker is None:
+        text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
+        raise ConfigurationError([text], "address")
+    if authority is None and http.certificate is not None and (http.certificate.parent / AUTHORITY).is_file():
+        authority = http.certificate.parent / AUTHORITY
+    if authority is None and broker is not None and not plain:
+        authority = config.mqtt.ca_file
+    if authority is None:
+        return Access(url, broker, None, plain)
+    try:
+        text = as_owner_of(authority, partial(authority.read_text, encoding="ascii"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"{authority} is no PEM file that can be read ({error})"], "--ca") from None
+    return Access(url, broker, text, plain)
+
+
 # --- which devices ----------------------------------------------------------------------------------------------------
 
 
@@ -104,24 +170,22 @@ class WantedDevice:
         return f"{self.where}: {name}" if self.where else name
 
 
-def wanted_device(
-    *,
-    device_id: str | None = None,
-    product_id: str | None = None,
-    identifier: str | None = None,
-    name: str | None = None,
-    user_id: str | None = None,
-    where: str = "",
-) -> WantedDevice:
+def wanted_device(where: str = "", **given: str | None) -> WantedDevice:
     """The device of these options or of this row.
+
+    Args:
+        where: how a message names it.
+        given: ``device_id``, or ``product_id``, ``identifier``, ``user_id`` and maybe ``name``.
 
     Raises:
         ConfigurationError: neither a device id nor all that a registration needs, or both; or an id that may not be.
     """
-    if not device_id:
-        return WantedDevice(where, None, checked_registration(product_id, identifier, user_id, name, where or "device"))
-    given = {"product_id": product_id, "identifier": identifier, "user_id": user_id, "name": name}
+    device_id = given.pop("device_id", None)
     others = ", ".join(field for field, value in given.items() if value)
+    if not device_id:
+        product_id, identifier, user_id, name = map(given.get, ("product_id", "identifier", "user_id", "name"))
+        asked = checked_registration(product_id, identifier, user_id, name, where or "device")
+        return WantedDevice(where, None, asked)
     fault = id_fault(device_id)
     if others:
         fault = f"give either device_id, or what to register it by; device_id and {others} are both here"
@@ -160,8 +224,9 @@ def read_csv(path: Path) -> list[WantedDevice]:
     Raises:
         ConfigurationError: every row that cannot be used, by its line; nothing is done then.
     """
-    rows = csv.DictReader(io.StringIO(_text_of(path), newline=""))
     try:
+        raw = path.read_bytes()
+        rows = csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
         names = [(name or "").strip() for name in rows.fieldnames or []]
         unknown = sorted(set(names) - _COLUMNS)
         if unknown or not names:
@@ -169,15 +234,13 @@ def read_csv(path: Path) -> list[WantedDevice]:
             raise ConfigurationError([fault], str(path))
         rows.fieldnames = names
         wanted, faults = _read_rows(rows)
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError([f"line {line} is not UTF-8 text; save the file as UTF-8"], str(path)) from None
     except csv.Error as error:
         raise ConfigurationError([f"line {rows.line_num}: this is no CSV: {error}"], str(path)) from None
-    seen: dict[tuple[str, ...], str] = {}
-    for each in wanted:
-        label = each.registration
-        name = (each.device_id or "",) if label is None else (label.product_id, label.device_identifier)
-        first = seen.setdefault(name, each.where)
-        if first != each.where:
-            faults.append(f"{each}: the same device is in {first} already")
     if not wanted and not faults:
         faults.append("there is no device in it: one line for each, below the line of names")
     if faults:
@@ -185,40 +248,26 @@ def read_csv(path: Path) -> list[WantedDevice]:
     return wanted
 
 
-def _text_of(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_CSV_BYTES + 1)
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigurationError([f"line {line} is not UTF-8 text; save the file as UTF-8"], str(path)) from None
-    if len(raw) > _CSV_BYTES:
-        raise ConfigurationError([f"is larger than {_CSV_BYTES} bytes; is it the right file?"], str(path))
-    return text
-
-
 def _read_rows(rows: csv.DictReader[str]) -> tuple[list[WantedDevice], list[str]]:
     wanted: list[WantedDevice] = []
     faults: list[str] = []
+    seen: dict[tuple[str, ...], str] = {}
     for row in rows:
         where = f"line {rows.line_num}"
         if None in row:
             faults.append(f"{where}: there are more values than names in line 1")
             continue
         values = {name: (value or "").strip() for name, value in row.items()}
-        found = [
-            f"{where}: {name} {values[name]!r} is {why}" for name in _IDS if (why := spoiled(values.get(name, "")))
-        ]
-        faults += found
-        if found:
-            continue
+        odd = [f"{where}: {each} {values[each]!r} is {why}" for each in _IDS if (why := spoiled(values.get(each, "")))]
         try:
-            wanted.append(wanted_device(**values, where=where))
+            device = None if odd else wanted_device(where, **values)
         except ConfigurationError as error:
-            faults += [f"{where}: {fault}" for fault in error.faults]
+            odd, device = [f"{where}: {fault}" for fault in error.faults], None
+        if device is not None:
+            first = seen.setdefault(tuple(values.get(each, "") for each in _IDS), where)
+            odd = [] if first == where else [f"{device}: the same device is in {first} already"]
+            wanted.append(device)
+        faults += odd
     return wanted, faults
 
 
@@ -283,82 +332,16 @@ def unknown_devices(client: RegistrationClient, device_ids: Collection[str]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """How devices reach the gateway from where they are.
-
-    Attributes:
-        url: of the HTTP front; None for devices that only speak MQTT.
-        broker: HOST or HOST:PORT; None for devices that only speak HTTP.
-        authority: PEM file of the authority that signed the server's certificate; None for a public one.
-        plain: no TLS, for a closed test network.
-    """
-
-    url: str | None = None
-    broker: str | None = None
-    authority: Path | None = None
-    plain: bool = False
-
-
-def gateway_access(
-    config: GatewayConfig, url: str | None, broker: str | None, authority: Path | None, *, plain: bool, needed: bool
-) -> Access:
-    """How devices reach the gateway, out of what was given and what the configuration says.
-
-    Args:
-        config: the gateway's.
-        url: as given; without it the front's own address counts where it is loopback.
-        broker: as given.
-        authority: as given; without it the ``ca.pem`` beside the front's certificate or the one the gateway trusts.
-        plain: no TLS.
-        needed: an address is about to be shown or sent.
-
-    Raises:
-        ConfigurationError: it is needed and not known, or the authority's file is missing.
-    """
-    http = config.http
-    if url is None and broker is None and http.enabled and is_this_machine(http.host):
-        url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
-    if needed and url is None and broker is None:
-        text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
-        raise ConfigurationError([text], "address")
-    if authority is None and http.certificate is not None:
-        beside = http.certificate.parent / AUTHORITY
-        authority = beside if beside.is_file() else None
-    if authority is None and broker is not None and not plain:
-        authority = config.mqtt.ca_file
-    if authority is not None and not authority.is_file():
-        raise ConfigurationError([f"{authority}: there is no such file; name the authority's PEM file"], "--ca")
-    return Access(url, broker, authority, plain)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the devices' files are written; with ``several`` each device has a folder of its own in ``directory``.
-
-    Attributes:
-        device_dir: where the files will lie on the device.
-    """
-
-    directory: Path
-    device_dir: Path
-    several: bool = False
-
-    def of(self, device_id: str) -> Path:
-        """The folder of one device."""
-        return self.directory / topics.user_name(device_id) if self.several else self.directory
-
-
-@dataclass(frozen=True, slots=True)
 class Issued:
     """A token that has just been made, at the only moment when it is known.
 
     Attributes:
+        handed: what its device needs.
         registered: the device was registered on the way.
         lines: what was written for it.
     """
 
-    device_id: str
-    token: Secret
+    handed: EnrollmentAnswer
     registered: bool = False
     lines: tuple[str, ...] = ()
 
@@ -384,14 +367,18 @@ class Issuer:
     Attributes:
         state_dir: of the gateway.
         access: how devices reach it.
-        place: where their files are written; None writes none.
         randomness: such as :func:`secrets.token_bytes`.
+        folder: where their files are written; None writes none.
+        several: each device has a folder of its own in it.
+        device_dir: where the files will lie on the device.
     """
 
     state_dir: Path
     access: Access
-    place: Place | None
     randomness: Randomness
+    folder: Path | None = None
+    several: bool = False
+    device_dir: Path = Path("/etc/device-agent")
 
     def add(self, wanted: Sequence[WantedDevice], client: RegistrationClient | None, *, check: bool) -> AddedDevices:
         """A token for each device that has none.
@@ -406,30 +393,27 @@ class Issuer:
             ServiceError: it could not be asked; nothing was issued.
         """
         by_id = {each.device_id: each for each in wanted if each.device_id is not None}
-        added = AddedDevices(kept=self._valid_among(list(by_id)))
-        new = [device_id for device_id in by_id if device_id not in added.kept]
-        if check and client is not None and new:
+        added = AddedDevices(kept=self._with_token(by_id))
+        products: dict[str, str | None] = {each: None for each in by_id if each not in added.kept}
+        if check and client is not None and products:
             fix = "the service does not know this device: register it first, or mend the id (--no-check asks nobody)"
-            unknown = [f"{by_id[device_id]}: {fix}" for device_id in unknown_devices(client, new)]
+            unknown = [f"{by_id[device_id]}: {fix}" for device_id in unknown_devices(client, products)]
             if unknown:
                 raise ConfigurationError(unknown, "devices")
-        products: dict[str, str | None] = dict.fromkeys(new)
-        registered: set[str] = set()
+        registered: dict[str, str | None] = {}
         for each in wanted:
             if each.registration is None or client is None:
                 continue
             try:
-                device_id = self._register(client, each.registration)
+                registered[_register(client, each.registration)] = each.registration.product_id
             except (ServiceError, ConfigurationError) as error:
                 reason = "; ".join(error.faults) if isinstance(error, ConfigurationError) else str(error)
                 added.failed.append(f"{each}: {reason}")
-            else:
-                products[device_id] = each.registration.product_id
-                registered.add(device_id)
-        for device_id in self._valid_among(sorted(registered)):
-            added.kept.append(device_id)
-            del products[device_id]
-        return self._issue(products, registered, added)
+        had_one = self._with_token(registered)
+        added.kept += had_one
+        products |= {each: product_id for each, product_id in registered.items() if each not in had_one}
+        added.issued = self._issue(products, registered)
+        return added
 
     def rotate(self, device_ids: Sequence[str], overlap_s: float) -> AddedDevices:
         """Another token for each of these devices; the old ones are good for a while, until the new one is used.
@@ -437,7 +421,7 @@ class Issuer:
         Raises:
             ConfigurationError: one of them has no valid token, or files cannot be used; nothing was issued.
         """
-        valid = set(self._valid_among(device_ids))
+        valid = set(self._with_token(device_ids))
         faults = [
             f"{each} has no valid token: give it one with device-gateway devices add --device-id {each}"
             for each in device_ids
@@ -445,114 +429,83 @@ class Issuer:
         ]
         if faults:
             raise ConfigurationError(faults, "rotate")
-        return self._issue(dict.fromkeys(device_ids), set(), AddedDevices(), overlap_s, replace=True)
+        return AddedDevices(self._issue(dict.fromkeys(device_ids), (), overlap_s, replace=True))
 
-    @staticmethod
-    def _register(client: RegistrationClient, registration: RegisterDevice) -> str:
-        device_id = with_retries(lambda: client.register_device(registration)).device_id
-        fault = id_fault(device_id) if device_id else "the service did not return its id"
-        if fault is not None:
-            raise ConfigurationError([fault], "registration")
-        return device_id
-
-    def _valid_among(self, device_ids: Sequence[str]) -> list[str]:
-        return with_tokens(self.state_dir, lambda tokens: sorted(tokens.valid_among(device_ids)))
+    def _with_token(self, device_ids: Iterable[str]) -> list[str]:
+        return with_tokens(self.state_dir, lambda tokens: [each for each in device_ids if tokens.serves(each)])
 
     def _issue(
         self,
         products: dict[str, str | None],
-        registered: set[str],
-        added: AddedDevices,
+        registered: Collection[str],
         overlap_s: float = 0.0,
         *,
         replace: bool = False,
-    ) -> AddedDevices:
+    ) -> list[Issued]:
         """Write tokens and files for these devices; device id -> product, where it is known."""
-        place = self.place
-        if place is not None:
-            for device_id in products:
-                as_owner_of(place.directory, lambda each=device_id: _check_folder(place.of(each), replace=replace))  # type: ignore[misc]  # a default binds it
-        if not products:
-            return added
-        new = {device_id: make_token(self.randomness) for device_id in products}
-        with_tokens(self.state_dir, lambda tokens: tokens.issue(new, overlap_s))
-        for device_id, product_id in products.items():
-            lines = self._hand_out(device_id, new[device_id], product_id)
-            added.issued.append(Issued(device_id, new[device_id].token, device_id in registered, tuple(lines)))
-        return added
-
-    def _hand_out(self, device_id: str, new: NewToken, product_id: str | None) -> list[str]:
-        place = self.place
-        if place is None:
-            return []
         access = self.access
         address = GatewayAddress(access.url, access.broker, access.plain, has_authority=access.authority is not None)
-        text = gateway_configuration(device_id, address, place.device_dir, product_id)
-        authority = None if access.authority is None else access.authority.read_bytes()
-        folder = place.of(device_id)
-        files: list[tuple[Path, str | bytes, int]] = [
-            (folder / TOKEN, new.token.reveal() + "\n", 0o600),
-            (folder / CONFIGURATION, text, 0o644),
-        ]
-        if authority is not None:
-            files.append((folder / AUTHORITY, authority, 0o644))
+        texts: dict[str, str] = {}
+        for device_id, product_id in products.items() if self.folder is not None else ():
+            texts[device_id] = gateway_configuration(device_id, address, self.device_dir, product_id)
+            self._as_owner(partial(_check_folder, self._folder_of(device_id), replace=replace))
+        new = {device_id: make_token(self.randomness) for device_id in products}
+        if new:
+            with_tokens(self.state_dir, lambda tokens: tokens.issue(new, overlap_s))
+        issued = []
+        for device_id, product_id in products.items():
+            handed = access.handed(device_id, new[device_id].token, product_id)
+            lines = () if self.folder is None else self._write(handed, texts[device_id])
+            issued.append(Issued(handed, device_id in registered, lines))
+        return issued
+
+    def _as_owner(self, do: Callable[[], None]) -> None:
+        """Write with the identity of whom the folder belongs to.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        try:
+            as_owner_of(self._folder_of(""), do)
+        except OSError as error:
+            fault = f"{error.filename} cannot be written: {error.strerror}; mend it, or give another --config-out"
+            raise ConfigurationError([fault], "config-out") from None
+
+    def _folder_of(self, device_id: str) -> Path:
+        folder = self.folder or Path()
+        return folder / topics.user_name(device_id) if device_id and self.several else folder
+
+    def _write(self, handed: EnrollmentAnswer, text: str) -> tuple[str, ...]:
+        folder = self._folder_of(handed.device_id)
+        files = [(folder / TOKEN, handed.token.reveal() + "\n", 0o600), (folder / CONFIGURATION, text, 0o644)]
+        if handed.authority is not None:
+            files.append((folder / AUTHORITY, handed.authority, 0o644))
 
         def write() -> None:
             for path, content, mode in files:
                 replace_file(path, content, mode)
 
-        try:
-            as_owner_of(place.directory, write)
-        except OSError as error:
-            fault = f"{error.filename or folder} cannot be written: {error.strerror}; mend it and rotate the token"
-            raise ConfigurationError([fault], "config-out") from None
+        self._as_owner(write)
         lines = [f"wrote {path}{' (mode 600)' if mode == 0o600 else ''}" for path, _, mode in files]
-        return [*lines, f"next: bring them to {place.device_dir} on the device, owned by the agent's user"]
+        return (*lines, f"next: bring them to {self.device_dir} on the device, owned by the agent's user")
 
 
 def _check_folder(folder: Path, *, replace: bool) -> None:
     """Make sure of a folder before there is a token to put there.
 
     Raises:
-        ConfigurationError: it cannot be written, or holds a configuration already.
+        ConfigurationError: it holds a configuration already.
+        OSError: it cannot be written.
     """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        is_there = (folder / CONFIGURATION).exists()
-    except OSError as error:
-        fault = f"{error.filename or folder} cannot be written: {error.strerror}; give another --config-out"
-        raise ConfigurationError([fault], "config-out") from None
-    if is_there and not replace:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not replace and (folder / CONFIGURATION).exists():
         fault = f"{folder / CONFIGURATION} is there already, and a device has a folder of its own"
         raise ConfigurationError([f"{fault}: give another --config-out"], "config-out")
 
 
-def with_tokens(state_dir: Path, do: Callable[[Tokens], Value]) -> Value:
-    """Do something with the file of the tokens, with the identity of its owner where root runs this.
-
-    Raises:
-        ConfigurationError: the file cannot be used.
-    """
-    path = state_dir / FILE_NAME
-
-    def work() -> Value:
-        with Tokens(path) as tokens:
-            try:
-                return do(tokens)
-            except sqlite3.Error as error:
-                fault = f"{path} cannot be used: {error}; is its disk full, or another command at work?"
-                raise ConfigurationError([fault], "device tokens") from None
-
-    return as_owner_of(path, work)
-
-
-def qr_text(issued: Issued, access: Access) -> str:
-    """The text of a device's QR code: compact JSON with ``v``, ``device_id``, ``token``, ``url`` and ``broker``."""
-    members: dict[str, Any] = {
-        "v": 1,
-        "device_id": issued.device_id,
-        "token": issued.token.reveal(),
-        "url": access.url,
-        "broker": access.broker,
-    }
-    return json.dumps({name: value for name, value in members.items() if value is not None}, separators=(",", ":"))
+def _register(client: RegistrationClient, registration: RegisterDevice) -> str:
+    device_id = with_retries(lambda: client.register_device(registration)).device_id
+    fault = id_fault(device_id) if device_id else "the service did not return its id"
+    if fault is not None:
+        raise ConfigurationError([fault], "registration")
+    return device_id

@@ -27,7 +27,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.errors import ErrorAnswer, InvalidMessage, NotFound, RateLimited, Refused, ServiceError
+from agent.errors import (
+    AgentError,
+    ConfigurationError,
+    ErrorAnswer,
+    InvalidMessage,
+    NotFound,
+    RateLimited,
+    Refused,
+    ServiceError,
+)
 from agent.runtime.failure_log import FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults, list_faults
@@ -39,10 +48,10 @@ from agent.wire.json_text import parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
-from gateway.codes import STORAGE_FAULTS, DeviceHasToken, Enroller, EnrollmentRefused, UnknownCode
+from gateway.codes import Enroller, EnrollmentRefused
 from gateway.commands import Commands
 from gateway.config import HttpConfig
-from gateway.readings import Reading, Rejection, Uplink
+from gateway.readings import Reading, Uplink
 from gateway.service import Service, Unavailable
 from gateway.tokens import Tokens
 
@@ -82,6 +91,7 @@ class Fault(HTTPException):
         status: int,
         error: str,
         message: str,
+        *,
         details: list[tuple[str, str]] | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
@@ -101,7 +111,7 @@ def _invalid(*details: tuple[str, str]) -> Fault:
     message = "; ".join(f"{field}: {issue}" for field, issue in details[:_FAULTS_SHOWN])
     if len(details) > _FAULTS_SHOWN:
         message += f"; and {len(details) - _FAULTS_SHOWN} more"
-    return Fault(400, "validation_error", message, list(details[:50]))
+    return Fault(400, "validation_error", message, details=list(details[:50]))
 
 
 def _later(status: int, error: str, message: str, retry_after_s: float | None) -> Fault:
@@ -109,8 +119,16 @@ def _later(status: int, error: str, message: str, retry_after_s: float | None) -
 
 
 def _fault_of(error: Exception) -> Fault:
-    """The error for a device whose request the service refused, or could not be sent to it."""
+    """The answer to a request that failed by this error."""
     match error:
+        case Fault():
+            return error
+        case HTTPException() if error.status_code == 404:
+            return Fault(404, "not_found", "The gateway has no such path: it serves the paths of devices only.")
+        case HTTPException():
+            headers = dict(error.headers or {})
+            text = f"This path has: {headers.get('Allow', 'no such method')}."
+            return Fault(error.status_code, "method_not_allowed", text, headers=headers)
         case RateLimited():
             text = "The quota of the gateway's key is used up; wait as Retry-After says."
             return _later(429, "rate_limit_exceeded", text, error.retry_after_s)
@@ -212,7 +230,7 @@ class HttpApp:
                 Route("/devices/{device_id}/commands", self._list_commands),
                 Route("/devices/{device_id}/commands/{command_id:path}/result", self._report_result, methods=["POST"]),
             ],
-            exception_handlers={HTTPException: self._answer_fault, Exception: self._answer_fault},
+            exception_handlers=dict.fromkeys((HTTPException, AgentError, Exception), self._answer_fault),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -293,13 +311,10 @@ class HttpApp:
             raise _invalid(("status", f"must be open or one of: {', '.join(CommandStatus)}"))
         conflict = self._instances.saw(device_id, request.headers.get(INSTANCE_HEADER), time.monotonic())
         headers = {} if conflict is None else {CONFLICT_HEADER: conflict}
-        try:
-            if status != OPEN:
-                records = await self._commands.listed(device_id, status)
-                return JSONResponse({"data": records, "next_cursor": None, "has_more": False}, headers=headers)
+        if status == OPEN:
             return await self._hold_open(request, device_id, wait_s, headers)
-        except (ServiceError, InvalidMessage) as error:
-            raise _fault_of(error) from None
+        records = await self._commands.listed(device_id, status)
+        return JSONResponse({"data": records, "next_cursor": None, "has_more": False}, headers=headers)
 
     async def _hold_open(self, request: Request, device_id: str, wait_s: float, headers: dict[str, str]) -> Response:
         given = request.headers.get("if-none-match", "")
@@ -307,18 +322,22 @@ class HttpApp:
         until_s = time.monotonic() + wait_s
         with self._commands.watch(device_id) as changed:
             self._held[changed] = _bearer(request.headers)
+            gone = asyncio.ensure_future(_gone(request, changed))
             try:
                 now_open = await self._commands.open(device_id)
                 while f'"{now_open.tag}"' in known:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0 or self._is_closing:
                         return Response(status_code=304, headers={**headers, "ETag": f'"{now_open.tag}"'})
-                    if not await _wait(changed, request, left_s):
-                        raise ClientDisconnect
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), left_s)
                     changed.clear()
+                    if gone.done():
+                        raise ClientDisconnect
                     self._authenticate(request.headers)  # it may have been revoked meanwhile
                     now_open = self._commands.known(device_id)
             finally:
+                gone.cancel()
                 del self._held[changed]
         page = {"data": now_open.records, "next_cursor": None, "has_more": False}
         return JSONResponse(page, headers={**headers, "ETag": f'"{now_open.tag}"'})
@@ -328,12 +347,9 @@ class HttpApp:
         self._check_own(request, device_id)
         _query(request, set())
         result = _model(CommandResult, await self._json(request))
-        try:
-            rejection = await self._uplink.send_result(device_id, command_id, result)
-        except ServiceError as error:
-            raise _fault_of(error) from None
+        rejection = await self._uplink.send_result(device_id, command_id, result)
         if rejection is not None:
-            raise _refusal(rejection)
+            raise Fault(rejection.status, rejection.error, rejection.message)
         if result.status != "in_progress":
             self._commands.concluded(device_id, command_id)
         return JSONResponse({"id": command_id, "device_id": device_id, **result.to_wire()})
@@ -346,17 +362,14 @@ class HttpApp:
         if key is not None and not (key.isascii() and key.isprintable() and 0 < len(key) <= _KEY_CHARACTERS):
             raise _invalid(("Idempotency-Key", f"must be 1 to {_KEY_CHARACTERS} visible ASCII characters"))
         value = await self._json(request)
-        try:
-            if isinstance(value, list):
-                return await self._post_array(request, value, key)
-            message = _model(PostSensorData, value)
-            self._check_own(request, message.device_id)
-            reading = Reading(message.sensor_data, message.recorded_at)
-            rejection = await self._uplink.send_one(message.device_id, reading, key)
-        except ServiceError as error:
-            raise _fault_of(error) from None
-        if rejection is not None:
-            raise _refusal(rejection)
+        if isinstance(value, list):
+            return await self._post_array(request, value, key)
+        message = _model(PostSensorData, value)
+        self._check_own(request, message.device_id)
+        reading = Reading(message.device_id, message.sensor_data, message.recorded_at, key)
+        await self._uplink.send([reading])
+        if reading.rejection is not None:
+            raise Fault(reading.rejection.status, reading.rejection.error, reading.rejection.message)
         at = to_rfc3339(self._service.now())
         return JSONResponse({**message.to_wire(), "recorded_at": message.recorded_at or at, "received_at": at}, 201)
 
@@ -364,24 +377,28 @@ class HttpApp:
         """Each reading by itself: one that is refused hides none of the others."""
         if not 0 < len(values) <= BATCH_MAX:
             raise _invalid(("body", f"an array must hold 1 to {BATCH_MAX} readings; this one holds {len(values)}"))
-        good: dict[int, Reading] = {}
-        errors: list[dict[str, Any]] = []
+        readings: dict[int, Reading] = {}
+        errors: dict[int, tuple[str, str]] = {}
         for index, value in enumerate(values):
             try:
                 message = PostSensorData.model_validate(value)
                 self._check_own(request, message.device_id)
             except ValidationError as error:
-                errors.append({"index": index, "error": "validation_error", "message": describe_faults(error)})
+                errors[index] = ("validation_error", describe_faults(error))
             except Fault as fault:
-                errors.append({"index": index, "error": fault.error, "message": fault.detail})
+                errors[index] = (fault.error, fault.detail)
             else:
-                good[index] = Reading(message.sensor_data, message.recorded_at)
-        if good:
-            refused = await self._uplink.send_array(request.scope["device_id"], list(good.values()), key)
-            places = list(good)
-            errors += [{"index": places[at], "error": why.error, "message": why.message} for at, why in refused.items()]
-        errors.sort(key=lambda each: int(each["index"]))
-        return JSONResponse({"accepted": len(values) - len(errors), "errors": errors})
+                own_key = None if key is None else f"{key}/{index}"
+                readings[index] = Reading(message.device_id, message.sensor_data, message.recorded_at, own_key)
+        await self._uplink.send(list(readings.values()))
+        for index, reading in readings.items():
+            why = reading.rejection
+            if why is not None and why.error == extensions.KEY_REUSED:  # it speaks of the array
+                raise Fault(why.status, why.error, why.message)
+            if why is not None:
+                errors[index] = (why.error, why.message)
+        said = [{"index": at, "error": error, "message": text} for at, (error, text) in sorted(errors.items())]
+        return JSONResponse({"accepted": len(values) - len(errors), "errors": said})
 
     # --- without a token ----------------------------------------------------------------------------------------------
 
@@ -402,28 +419,27 @@ class HttpApp:
             raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
         try:
             given = await self._enroller.enroll(asked)
-        except (EnrollmentRefused, DeviceHasToken) as error:
-            self.counts["enroll_refused"] += 1
-            what = "unknown" if isinstance(error, UnknownCode) else "known"
-            self._failure_log.report(f"enroll {what} {address}", f"enroll=refused from {address}: {error}")
-            if isinstance(error, DeviceHasToken):
-                raise Fault(409, "device_has_token", f"{error}.") from None
-            raise Fault(403, "enrollment_refused", f"{error}.") from None
-        except ServiceError as error:
-            _log.warning("enroll=failed from %s: the service: %s", address, error)
-            fault = _fault_of(error)
-            fault.detail = f"The service did not register the device ({error}); the code is as good as before."
-            if "Retry-After" not in (fault.headers or {}):
-                fault = _later(503, "service_unavailable", fault.detail, None)
-            raise fault from None
-        except STORAGE_FAULTS as error:
-            _log.error("enroll=failed from %s: %s", address, error)
-            text = "The gateway could not store this; its log says why. The code is as good as before."
-            raise _later(503, "storage_unavailable", text, None) from None
+        except (EnrollmentRefused, ServiceError, ConfigurationError, sqlite3.Error, OSError) as error:
+            raise self._not_enrolled(error, address) from None
         finally:
             self._tries.end(key)
         _log.info("enroll=done device=%s identifier=%r from %s", given.device_id, asked.device_identifier, address)
         return JSONResponse({**given.model_dump(exclude={"token"}), "token": given.token.reveal()}, 201)
+
+    def _not_enrolled(self, error: Exception, address: str) -> Fault:
+        if isinstance(error, EnrollmentRefused):
+            self.counts["enroll_refused"] += 1
+            self._failure_log.report(f"{error.word} {address}", f"enroll=refused from {address}: {error}")
+            return Fault(error.status, error.word, f"{error}.")
+        _log.warning("enroll=failed from %s: %s", address, error)
+        fault = _fault_of(error) if isinstance(error, ServiceError) else None
+        if fault is None:
+            text = "The gateway could not store this; its log says why. The code is as good as before."
+            return _later(503, "storage_unavailable", text, None)
+        fault.detail = f"The service did not register the device ({error}); the code is as good as before."
+        if "Retry-After" in (fault.headers or {}):
+            return fault
+        return _later(503, "service_unavailable", fault.detail, None)
 
     # --- bodies and faults --------------------------------------------------------------------------------------------
 
@@ -468,16 +484,7 @@ class HttpApp:
         """The error body; one line in the log for each kind of fault and device, not one for each request."""
         if isinstance(error, ClientDisconnect):
             return Response(status_code=499)  # nobody reads it
-        if isinstance(error, Fault):
-            fault = error
-        elif isinstance(error, HTTPException) and error.status_code == 404:
-            fault = Fault(404, "not_found", "The gateway has no such path: it serves the paths of devices only.")
-        elif isinstance(error, HTTPException):
-            headers = dict(error.headers or {})
-            text = f"This path has: {headers.get('Allow', 'no such method')}."
-            fault = Fault(error.status_code, "method_not_allowed", text, headers=headers)
-        else:
-            fault = _fault_of(error)
+        fault = _fault_of(error)
         self.counts[fault.error] += 1
         device_id = request.scope.get("device_id")
         who = f"device {device_id}" if device_id else f"a caller from {request.client.host if request.client else '?'}"
@@ -524,23 +531,8 @@ def _model(model: type[Model], value: Any) -> Model:
         raise _invalid(*list_faults(error)) from None
 
 
-def _refusal(rejection: Rejection) -> Fault:
-    return Fault(rejection.status, rejection.error, rejection.message)
-
-
-async def _wait(changed: asyncio.Event, request: Request, timeout_s: float) -> bool:
-    """Wait for the change, but not longer than the caller stays connected; False when it has gone."""
-    change, gone = asyncio.ensure_future(changed.wait()), asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait({change, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        return not gone.done()
-    finally:
-        for task in (change, gone):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-
-async def _gone(request: Request) -> None:
+async def _gone(request: Request, changed: asyncio.Event) -> None:
+    """Wake who waits for the change when the caller has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    changed.set()

@@ -13,7 +13,7 @@ import random
 import sqlite3
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -27,6 +27,7 @@ from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics
 from agent.wire.base import JsonObject
 from agent.wire.commands import CommandResult
+from agent.wire.extensions import KEY_REUSED
 from agent.wire.json_text import encode_json
 from agent.wire.mqtt_messages import (
     Notice,
@@ -39,7 +40,7 @@ from agent.wire.mqtt_messages import (
     read_status,
 )
 from agent.wire.secret import Secret, never_show
-from agent.wire.topics import Topic, TopicKind
+from agent.wire.topics import TopicKind
 from gateway.commands import Commands, seconds_left
 from gateway.config import MqttFrontConfig
 from gateway.readings import Reading, Uplink
@@ -199,61 +200,54 @@ class MqttFront:
             self._connection.acknowledge(arrival)  # our own, that clears
         elif topic.kind is TopicKind.SENSOR_DATA:
             self.counts["messages"] += 1
-            self._start(self._take_readings(arrival, topic))
+            self._start(self._take_readings(arrival, topic.device_id))
         elif topic.kind is TopicKind.RESULT:
             self.counts["messages"] += 1
-            self._start(self._take_result(arrival, topic))
+            self._start(self._take_result(arrival, topic.device_id, topic.command_id or ""))
         else:
-            self._take_status(arrival, topic)
+            self._take_status(arrival, topic.device_id)
 
     def _arrived_again(self, arrival: Arrival) -> None:
         if arrival.session is self._session:
             self._arrived(arrival)
 
-    async def _take_readings(self, arrival: Arrival, topic: Topic) -> None:
-        device_id = topic.device_id
+    async def _take_readings(self, arrival: Arrival, device_id: str) -> None:
         batch = read_readings(arrival.payload)
-        refused = list(batch.refused)
-        keyed = [(each.key, Reading(each.sensor_data, each.recorded_at)) for each in batch.readings if each.key]
-        others = [Reading(each.sensor_data, each.recorded_at) for each in batch.readings if not each.key]
-        found: dict[str, Any] = {}
+        readings = [Reading(device_id, each.sensor_data, each.recorded_at, each.key) for each in batch.readings]
+        if not await self._until_taken(arrival, device_id, lambda: self._uplink.send(readings)):
+            return
+        stored, refused = [], list(batch.refused)
+        for each in readings:
+            why = each.rejection
+            # A key that the service knows with another body: only the time that the device guesses differs by now.
+            if why is not None and (each.key is None or why.error != KEY_REUSED):
+                refused.append(Refusal(key=each.key, error=why.error, message=why.message))
+            elif each.key is not None:
+                stored.append(each.key)
+        await self._settle(arrival, device_id, stored, refused)
 
-        async def send() -> None:
-            if keyed:
-                found.update(await self._uplink.send_keyed(device_id, keyed))
-            rejections = await self._uplink.send_unkeyed(device_id, others)
-            refused.extend(Refusal(error=each.error, message=each.message) for each in rejections)
-
-        if await self._until_taken(arrival, send, lambda: self._hold_readings(device_id)):
-            stored = tuple(key for key, rejection in found.items() if rejection is None)
-            refused += [Refusal(key=key, error=r.error, message=r.message) for key, r in found.items() if r is not None]
-            await self._settle(arrival, device_id, stored, refused)
-
-    async def _take_result(self, arrival: Arrival, topic: Topic) -> None:
-        device_id, command_id = topic.device_id, topic.command_id or ""
+    async def _take_result(self, arrival: Arrival, device_id: str, command_id: str) -> None:
         message = read_result(arrival.payload)
         if isinstance(message, Refusal):
-            await self._settle(arrival, device_id, (), [message])
+            await self._settle(arrival, device_id, [], [message])
             return
         result = CommandResult(status=message.status, result=message.result, error=message.error)
-        keys = () if message.key is None else (message.key,)
         refused: list[Refusal] = []
 
         async def send() -> None:
-            rejection = await self._uplink.send_result(device_id, command_id, result)
-            if rejection is not None:
-                refused.append(Refusal(key=message.key, error=rejection.error, message=rejection.message))
-            elif result.status != "in_progress":
-                self._commands.concluded(device_id, command_id)
+            why = await self._uplink.send_result(device_id, command_id, result)
+            if why is not None:
+                refused.append(Refusal(key=message.key, error=why.error, message=why.message))
 
         # A command's progress and its end never travel at the same time.
         async with self._result_turns.setdefault(device_id, asyncio.Lock()):
-            is_taken = await self._until_taken(arrival, send)
+            is_taken = await self._until_taken(arrival, device_id, send)
         if is_taken:
-            await self._settle(arrival, device_id, () if refused else keys, refused)
+            if not refused and result.status != "in_progress":
+                self._commands.concluded(device_id, command_id)
+            await self._settle(arrival, device_id, [] if refused or not message.key else [message.key], refused)
 
-    def _take_status(self, arrival: Arrival, topic: Topic) -> None:
-        device_id = topic.device_id
+    def _take_status(self, arrival: Arrival, device_id: str) -> None:
         try:
             status = read_status(arrival.payload)
         except InvalidMessage as error:
@@ -270,9 +264,7 @@ class MqttFront:
 
     # --- what becomes of a message ------------------------------------------------------------------------------------
 
-    async def _until_taken(
-        self, arrival: Arrival, send: Callable[[], Awaitable[None]], on_wait: Callable[[], None] = lambda: None
-    ) -> bool:
+    async def _until_taken(self, arrival: Arrival, device_id: str, send: Callable[[], Awaitable[None]]) -> bool:
         """Try until the service has taken or refused it; False when the connection it came over has ended."""
         wait_s = _RETRY_S
         while arrival.session is self._session:
@@ -281,9 +273,8 @@ class MqttFront:
             except ServiceError as error:
                 self.counts["held_back"] += 1
                 retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer | Unavailable) else None
-                text = f"mqtt=held_back messages wait for the service: {error}"
-                self._failure_log.report(f"held_back {type(error).__name__}", text)
-                on_wait()
+                self._complain("held_back", f"messages wait for the service: {error}", type(error).__name__)
+                self._hold_readings(device_id)
                 await asyncio.sleep(min(retry_after_s or wait_s, _RETRY_MAX_S))
                 wait_s = min(2 * wait_s, _RETRY_MAX_S)
             else:
@@ -295,7 +286,7 @@ class MqttFront:
         if time.monotonic() - self._noticed.get(device_id, float("-inf")) >= NOTICE_S:
             self._notify(device_id, NOTICE_S)
 
-    async def _settle(self, arrival: Arrival, device_id: str, stored: Sequence[str], refused: list[Refusal]) -> None:
+    async def _settle(self, arrival: Arrival, device_id: str, stored: list[str], refused: list[Refusal]) -> None:
         """Acknowledge what is stored, or never will be: the receipt first, so that a crash in between only repeats."""
         for refusal in refused:
             self.counts[refusal.error] += 1
@@ -401,8 +392,8 @@ class MqttFront:
         if not task.cancelled() and task.exception() is not None:
             _log.error("mqtt=failed a fault of the program: report this as a bug", exc_info=task.exception())
 
-    def _complain(self, word: str, text: str) -> None:
-        self._failure_log.report(word, f"mqtt={word} {text}")
+    def _complain(self, word: str, text: str, kind: str = "") -> None:
+        self._failure_log.report(f"{word} {kind}", f"mqtt={word} {text}")
 
 
 def explain(error: Offline, broker: Broker) -> str:

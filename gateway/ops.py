@@ -19,10 +19,10 @@ from agent.wire.address import authority
 from gateway.broker import LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble
 from gateway.config import GatewayConfig, HttpConfig, LoadedGateway
-from gateway.devices import service_client, with_tokens
+from gateway.devices import service_client
 from gateway.http_server import tls_context
 from gateway.mqtt import check_broker_port
-from gateway.tokens import FILE_NAME
+from gateway.tokens import FILE_NAME, with_tokens
 
 WHO: Final = "gateway"
 """Owner of the status file."""

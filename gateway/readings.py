@@ -1,8 +1,9 @@
 """Readings and results on their way to the service: whoever waits here learns what became of his own.
 
-Readings with a key go in a request of their own under it, so that a repeat counts once at the service, also when the
-gateway was killed in between. Readings without one are collected from all devices into one array, for half a second or
-until there are 500. What is waited for here is in memory and belongs to a device or to the broker until it is answered.
+Readings with keys go in a request of their own under a key that follows from theirs, so that a repeat counts once at
+the service, also when the gateway was killed in between. Readings without one are collected from all devices into one
+array, for half a second or until there are 500. What waits here is in memory, and belongs to its device or to the
+broker until it is settled.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from agent.core.outbox import Disposition, judge_readings
-from agent.errors import Conflict, ErrorAnswer, NoPlaceForResults, NotFound, Refused, ServiceError
+from agent.errors import Conflict, ErrorAnswer, NoPlaceForResults, NotFound, Refused
 from agent.runtime.failure_log import FailureLog
 from agent.wire import extensions, paths
 from agent.wire.base import JsonObject
@@ -43,19 +44,6 @@ _NO_COMMAND: Final = "command_not_found"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One reading as it came, checked by the front.
-
-    Attributes:
-        values: reading name -> finite number.
-        recorded_at: RFC 3339 or epoch milliseconds, as the device sent it; None takes the time of arrival.
-    """
-
-    values: Mapping[str, float]
-    recorded_at: str | int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Rejection:
     """Why the service will never take something.
 
@@ -70,10 +58,28 @@ class Rejection:
     status: int = 400
 
 
-@dataclass(slots=True)
-class _Waiting:
-    body: JsonObject
-    done: asyncio.Future[Rejection | None] = field(repr=False)
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One reading, checked by the front, and what became of it.
+
+    Attributes:
+        values: reading name -> finite number.
+        recorded_at: RFC 3339 or epoch milliseconds, as the device sent it; None takes the time of arrival.
+        key: the same at each repeat by this device; None where it gives none.
+        is_settled: the service has it, or will never take it.
+        rejection: why it will not.
+    """
+
+    device_id: str
+    values: Mapping[str, float]
+    recorded_at: str | int | None = None
+    key: str | None = None
+    is_settled: bool = False
+    rejection: Rejection | None = None
+
+    def settle(self, rejection: Rejection | None = None) -> None:
+        """The service has it, or never will."""
+        self.is_settled, self.rejection = True, rejection
 
 
 class Uplink:
@@ -89,8 +95,8 @@ class Uplink:
 
     def __init__(self, service: Service, repeat_after_s: float = 300.0) -> None:
         self._service = service
-        self._queues: dict[str, deque[_Waiting]] = {}
-        self._count = 0
+        self._queues: dict[str, deque[tuple[Reading, asyncio.Future[None]]]] = {}
+        self._queued = 0
         self._is_full = asyncio.Event()
         # What is under way, and what this process has handed over: a repeat joins it, or is answered from it.
         self._under_way: dict[bytes, asyncio.Task[Any]] = {}
@@ -102,221 +108,133 @@ class Uplink:
     @property
     def waiting(self) -> int:
         """Readings and results that wait for the service's answer."""
-        return self._count + len(self._under_way)
+        return self._queued + len(self._under_way)
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
-    async def send_one(self, device_id: str, reading: Reading, key: str | None) -> Rejection | None:
-        """Hand over one reading; None when the service has it.
+    async def send(self, readings: Sequence[Reading]) -> None:
+        """Hand over readings of one device that came together; each is settled as soon as its fate is known.
 
-        Args:
-            device_id: whose.
-            reading: the reading.
-            key: the same at each repeat by this device; None when it gives none.
+        The same readings with the same keys together make the same request, so that a repeat counts once.
 
         Raises:
-            ServiceError: it is not known whether the service has it: the device comes again.
+            ServiceError: the fate of those that are not settled is unknown: the device or the broker comes again.
         """
-        if key is None:
-            return await self._gather(device_id, reading)
-        return await self._once(_digest("reading", device_id, key), self._post_one(device_id, reading, key))
+        has_arrays = self._service.offers(extensions.BATCH_SENSOR_DATA)
+        left = [each for each in readings if not each.is_settled]
+        keyed = [each for each in left if each.key is not None and not self._is_stored(each)]
+        unkeyed = [each for each in left if each.key is None]
+        for group in [keyed] if has_arrays and keyed else [[each] for each in keyed]:
+            # One that is under way already has readings of its own; it says what became of these, too.
+            for mine, its in zip(group, await self._join(_digest_of(group), self._post(group)), strict=True):
+                mine.settle(its.rejection)
+        if has_arrays:
+            await asyncio.gather(*map(self._gather, unkeyed))
+        else:
+            for each in unkeyed:
+                await self._post([each])
 
-    async def send_array(self, device_id: str, readings: Sequence[Reading], key: str | None) -> dict[int, Rejection]:
-        """Hand over readings that came together; index -> why, for those that the service will never take.
+    def _is_stored(self, reading: Reading) -> bool:
+        """Whether this process has handed over a reading with this key, which settles it."""
+        if _digest_of([reading]) not in self._stored:
+            return False
+        self.counts["repeats"] += 1
+        reading.settle()
+        return True
 
-        Raises:
-            ServiceError: it is not known which of them the service has: the device comes again.
-        """
-        if not self._service.offers(extensions.BATCH_SENSOR_DATA):
-            keys = [None if key is None else f"{key}/{index}" for index in range(len(readings))]
-            return await self._one_by_one(device_id, readings, keys)
-        if key is None:
-            answers = await asyncio.gather(*(self._gather(device_id, each) for each in readings))
-            return {index: each for index, each in enumerate(answers) if each is not None}
-        digest = _digest("array", device_id, key)
-        return await self._once(digest, self._post_array(device_id, readings, key)) or {}
-
-    async def send_keyed(self, device_id: str, readings: Sequence[tuple[str, Reading]]) -> dict[str, Rejection | None]:
-        """Hand over readings of one message, each with its key; key -> None when the service has it, or why not.
-
-        The same keys together make the same array at the service, so that a repeated message counts once.
-
-        Raises:
-            ServiceError: it is not known which of them the service has: the device or the broker comes again.
-        """
-        left = [(key, each) for key, each in readings if _digest("reading", device_id, key) not in self._stored]
-        found: dict[str, Rejection | None] = {key: None for key, _ in readings}
-        if len(left) == 1 or not self._service.offers(extensions.BATCH_SENSOR_DATA):
-            for key, each in left:
-                rejection = await self.send_one(device_id, each, key)
-                is_reused = rejection is not None and rejection.error == extensions.KEY_REUSED
-                found[key] = None if is_reused else rejection
-            return found
-        if left:
-            name = hashlib.sha256("\n".join(key for key, _ in left).encode()).hexdigest()
-            try:
-                refused = await self.send_array(device_id, [each for _, each in left], name)
-            except Refused as error:
-                if error.error != extensions.KEY_REUSED:
-                    raise
-                refused = {}  # it has them: only the time of reading that the device guesses is another one by now
-            for index, (key, _) in enumerate(left):
-                found[key] = refused.get(index)
-                if index not in refused:
-                    self._note_stored(_digest("reading", device_id, key))
-        return found
-
-    async def send_unkeyed(self, device_id: str, readings: list[Reading]) -> list[Rejection]:
-        """Hand over readings without a key; each is taken out of the list once the service has it or refuses it.
-
-        Raises:
-            ServiceError: what is left in the list has to be tried again.
-        """
-        rejections: list[Rejection] = []
-        while readings:
-            if self._service.offers(extensions.BATCH_SENSOR_DATA):
-                rejections += (await self.send_array(device_id, readings, None)).values()
-                readings.clear()
-            else:
-                rejection = await self._post_one(device_id, readings[0], None)
-                rejections += [] if rejection is None else [rejection]
-                del readings[0]
-        return rejections
-
-    async def _one_by_one(
-        self, device_id: str, readings: Sequence[Reading], keys: Sequence[str | None]
-    ) -> dict[int, Rejection]:
-        refused: dict[int, Rejection] = {}
-        for index, (reading, key) in enumerate(zip(readings, keys, strict=True)):
-            if key is None:
-                rejection = await self._post_one(device_id, reading, None)
-            else:
-                rejection = await self.send_one(device_id, reading, key)
-            if rejection is not None:
-                refused[index] = rejection
-        return refused
-
-    async def _post_one(self, device_id: str, reading: Reading, key: str | None) -> Rejection | None:
+    async def _post(self, readings: list[Reading]) -> list[Reading]:
+        """Hand over readings in one request, or in halves of it where the service refuses the whole; the same ones."""
+        key = None if readings[0].key is None else _digest_of(readings).hex()
+        bodies = [self._body(each) for each in readings]
         try:
-            await self._post(self._body(device_id, reading), device_id, key)
+            refused = await self._request(bodies, key)
         except ErrorAnswer as error:
-            return self._rejection(error)
-        self.counts["readings_stored"] += 1
-        return None
+            rejection = self._rejection(error)
+            if len(readings) > 1 and error.error != extensions.KEY_REUSED:
+                # None of them is stored, and one may be what was refused.
+                middle = len(readings) // 2
+                return await self._post(readings[:middle]) + await self._post(readings[middle:])
+            refused = dict.fromkeys(range(len(readings)), rejection)
+        for index, each in enumerate(readings):
+            each.settle(refused.get(index))
+            if each.key is not None and index not in refused:
+                self._note_stored(_digest_of([each]))
+        self.counts["readings_stored"] += len(readings) - len(refused)
+        return readings
 
-    async def _post_array(self, device_id: str, readings: Sequence[Reading], key: str) -> dict[int, Rejection]:
-        if len(readings) == 1:
-            rejection = await self._post_one(device_id, readings[0], key)
-            return {} if rejection is None else {0: rejection}
+    async def _request(self, bodies: list[JsonObject], key: str | None) -> dict[int, Rejection]:
+        """One request; the place in the array -> why, for each that was refused."""
+        body = bodies[0] if len(bodies) == 1 else bodies
+        headers = self._service.key_header(key)
+        answer = await self._service.request("POST", paths.SENSOR_DATA, Kind.READINGS, body=body, headers=headers)
         try:
-            found = await self._post_bodies([self._body(device_id, each) for each in readings], device_id, key)
-        except ErrorAnswer as error:
-            if error.error == extensions.KEY_REUSED:
-                raise
-            self._rejection(error)
-            # None of them is stored, and one may be what was refused. The halves have keys that follow from the key.
-            middle = len(readings) // 2
-            found = await self._post_array(device_id, readings[:middle], f"{key}/0")
-            rest = await self._post_array(device_id, readings[middle:], f"{key}/1")
-            return found | {middle + index: each for index, each in rest.items()}
-        self.counts["readings_stored"] += len(readings) - len(found)
-        return found
-
-    async def _post_bodies(self, bodies: list[JsonObject], device_id: str, key: str | None) -> dict[int, Rejection]:
-        raw = await self._post(bodies, device_id, key)
-        try:
-            answer = BatchAnswer.model_validate(raw)
+            said = BatchAnswer.model_validate(answer.json_or_none() if len(bodies) > 1 else None)
         except ValueError:
             return {}  # a 2xx whose body says nothing: all are stored
-        if answer.accepted + len(answer.errors) != len(bodies):
+        if said.accepted + len(said.errors) != len(bodies):
             raise Unavailable("the service took an array and does not say which of its readings", GATHER_S)
-        refused = {each.index: Rejection(each.error or "refused", each.message) for each in answer.errors}
-        self.counts["readings_refused"] += len(refused)
-        return refused
+        self.counts["readings_refused"] += len(said.errors)
+        return {each.index: Rejection(each.error or "refused", each.message) for each in said.errors}
 
-    async def _post(self, body: Any, device_id: str, key: str | None) -> Any:
-        # All devices share the service's memory of keys: two of them may have thought of the same one.
-        name = None if key is None else _digest("post", device_id, key).hex()
-        headers = self._service.key_header(name)
-        answer = await self._service.request("POST", paths.SENSOR_DATA, Kind.READINGS, body=body, headers=headers)
-        return answer.json_or_none()
-
-    def _body(self, device_id: str, reading: Reading) -> JsonObject:
+    def _body(self, reading: Reading) -> JsonObject:
         """The request's body, with the time of reading where the service takes it."""
         values, at = dict(reading.values), reading.recorded_at
-        body: JsonObject = {"device_id": device_id, "sensor_data": values}
-        if at is None:
-            return body
+        body: JsonObject = {"device_id": reading.device_id, "sensor_data": values}
         name = self._service.dialect.recorded_at_reading
-        if self._service.offers(extensions.RECORDED_AT):
+        if at is not None and self._service.offers(extensions.RECORDED_AT):
             body["recorded_at"] = at
-        elif name is not None and name not in values:
+        elif at is not None and name is not None and name not in values:
             values[name] = round(parse_time(at), 3)
         return body
 
     # --- readings without a key ---------------------------------------------------------------------------------------
 
-    async def _gather(self, device_id: str, reading: Reading) -> Rejection | None:
-        if not self._service.offers(extensions.BATCH_SENSOR_DATA):
-            return await self._post_one(device_id, reading, None)
-        if self._count >= WAITING_MAX:
+    async def _gather(self, reading: Reading) -> None:
+        """Hand over a reading together with those of other devices."""
+        if self._queued >= WAITING_MAX:
             raise Unavailable("too many readings wait at the gateway", 5.0)
-        waiting = _Waiting(self._body(device_id, reading), asyncio.get_running_loop().create_future())
-        self._queues.setdefault(device_id, deque()).append(waiting)
-        self._count += 1
-        if self._count == 1:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(reading.device_id, deque()).append((reading, done))
+        self._queued += 1
+        if self._queued == 1:
             self._start(self._flush())
-        if self._count >= BATCH_MAX:
+        if self._queued >= BATCH_MAX:
             self._is_full.set()
-        return await waiting.done
+        await done
 
     async def _flush(self) -> None:
         """Send what is collected, again and again until nothing is."""
-        while self._count:
+        while self._queued:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_full.wait(), GATHER_S)
-            batch = self._take_batch()
-            if self._count < BATCH_MAX:
+            self._start(self._send_batch(self._take_batch()))
+            if self._queued < BATCH_MAX:
                 self._is_full.clear()
-            self._start(self._send_gathered(batch))
 
-    def _take_batch(self) -> list[_Waiting]:
+    def _take_batch(self) -> list[tuple[Reading, asyncio.Future[None]]]:
         """Up to 500 readings, of each device in turn: one that sends very many holds up no other."""
-        batch: list[_Waiting] = []
+        batch: list[tuple[Reading, asyncio.Future[None]]] = []
         while self._queues and len(batch) < BATCH_MAX:
-            for device_id in list(self._queues):
+            for device_id in list(self._queues)[: BATCH_MAX - len(batch)]:
                 batch.append(self._queues[device_id].popleft())
                 if not self._queues[device_id]:
                     del self._queues[device_id]
-                if len(batch) == BATCH_MAX:
-                    break
-        self._count -= len(batch)
+        self._queued -= len(batch)
         return batch
 
-    async def _send_gathered(self, batch: list[_Waiting]) -> None:
+    async def _send_batch(self, batch: list[tuple[Reading, asyncio.Future[None]]]) -> None:
+        trouble: Exception = Unavailable("the readings were not handed over", GATHER_S)
         try:
-            if len(batch) == 1:
-                await self._post(batch[0].body, "", None)
-                refused: dict[int, Rejection] = {}
-            else:
-                refused = await self._post_bodies([each.body for each in batch], "", None)
-            self.counts["readings_stored"] += len(batch) - len(refused)
-            for index, each in enumerate(batch):
-                _settle(each, refused.get(index))
+            await self._post([reading for reading, _ in batch])
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
-            try:
-                rejection = self._rejection(error)
-            except ServiceError as later:
-                for each in batch:
-                    if not each.done.done():
-                        each.done.set_exception(later)
-                return
-            if len(batch) == 1:
-                _settle(batch[0], rejection)
-                return
-            middle = len(batch) // 2  # none of them is stored, and one may be what was refused
-            await self._send_gathered(batch[:middle])
-            await self._send_gathered(batch[middle:])
+            trouble = error
+        for reading, done in batch:
+            if done.done():
+                continue
+            if reading.is_settled:
+                done.set_result(None)
+            else:
+                done.set_exception(trouble)
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -326,8 +244,14 @@ class Uplink:
         Raises:
             ServiceError: it is not known whether the service has it: the device comes again.
         """
-        digest = _digest("result", device_id, command_id, result.status)
-        return await self._once(digest, self._report(device_id, command_id, result, digest.hex()))
+        name = _digest("result", device_id, command_id, result.status)
+        if name in self._stored:
+            self.counts["repeats"] += 1
+            return None
+        rejection = await self._join(name, self._report(device_id, command_id, result, name.hex()))
+        if rejection is None:
+            self._note_stored(name)
+        return rejection
 
     async def _report(self, device_id: str, command_id: str, result: CommandResult, key: str) -> Rejection | None:
         try:
@@ -335,7 +259,7 @@ class Uplink:
         except NoPlaceForResults as error:
             return self._refused(error)
         except NotFound as error:
-            if error.error == _NO_COMMAND or error.error == _NO_DEVICE:
+            if error.error in {_NO_COMMAND, _NO_DEVICE}:
                 return self._refused(error)
             raise Unavailable(f"the service has no place for results: {error}", _NO_PLACE_S) from None
         except (Refused, Conflict) as error:
@@ -349,44 +273,33 @@ class Uplink:
 
     # --- once ---------------------------------------------------------------------------------------------------------
 
-    async def _once(self, digest: bytes, work: Coroutine[Any, Any, Value | None]) -> Value | None:
-        """Do something under a key; a repeat while it is under way waits for it, one after it does nothing.
-
-        The work goes on when whoever asked has gone: what was begun is finished, and its outcome is remembered.
-        """
-        task = self._under_way.get(digest)
-        if task is not None or digest in self._stored:
+    async def _join(self, name: bytes, work: Coroutine[Any, Any, Value]) -> Value:
+        """Do something, or wait for it where it is under way already; begun, it goes on when who asked has gone."""
+        task = self._under_way.get(name)
+        if task is None:
+            task = self._under_way[name] = asyncio.ensure_future(work)
+            task.add_done_callback(lambda _done: self._under_way.pop(name))
+        else:
             work.close()
             self.counts["repeats"] += 1
-            if task is None:
-                return None
-        else:
-            task = asyncio.ensure_future(work)
-            self._under_way[digest] = task
-            task.add_done_callback(lambda done: self._ended(digest, done))
-        return await asyncio.shield(task)
+        value: Value = await asyncio.shield(task)
+        return value
 
-    def _ended(self, digest: bytes, task: asyncio.Task[Any]) -> None:
-        del self._under_way[digest]
-        if not task.cancelled() and task.exception() is None and not task.result():
-            self._note_stored(digest)
-
-    def _note_stored(self, digest: bytes) -> None:
-        self._stored[digest] = None
+    def _note_stored(self, name: bytes) -> None:
+        self._stored[name] = None
         if len(self._stored) > _KNOWN_MAX:
             self._stored.popitem(last=False)
 
-    def _rejection(self, error: Exception) -> Rejection:
+    def _rejection(self, error: ErrorAnswer) -> Rejection:
         """Why the service will never take it.
 
         Raises:
             ServiceError: it may take it later, or nobody knows.
         """
-        if not isinstance(error, ErrorAnswer):
-            raise error if isinstance(error, ServiceError) else Unavailable(f"a fault of the gateway: {error!r}", 30.0)
-        if isinstance(error, NotFound) and error.error != _NO_DEVICE:
-            raise Unavailable(f"the service has no place for readings: {error}", _NO_PLACE_S)  # the address is wrong
-        if judge_readings(error) is not Disposition.SET_ASIDE and not isinstance(error, NotFound):
+        if isinstance(error, NotFound):
+            if error.error != _NO_DEVICE:  # the address is wrong
+                raise Unavailable(f"the service has no place for readings: {error}", _NO_PLACE_S)
+        elif judge_readings(error) is not Disposition.SET_ASIDE:
             raise error
         return self._refused(error)
 
@@ -402,9 +315,9 @@ class Uplink:
         task.add_done_callback(self._tasks.discard)
 
 
-def _settle(waiting: _Waiting, rejection: Rejection | None) -> None:
-    if not waiting.done.done():
-        waiting.done.set_result(rejection)
+def _digest_of(readings: Sequence[Reading]) -> bytes:
+    """Names readings of one device by their keys; the service's memory of keys is shared by all devices."""
+    return _digest("readings", readings[0].device_id, *(each.key or "" for each in readings))
 
 
 def _digest(*parts: str) -> bytes:

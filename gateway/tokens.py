@@ -18,13 +18,14 @@ import re
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from agent.errors import ConfigurationError, InvalidMessage
+from agent.process.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.secret import Secret
 
@@ -42,7 +43,7 @@ _SALT_BYTES: Final = 12
 _VERSION: Final = 2
 _BUSY_S: Final = 10.0
 _TABLES: Final = """
-CREATE TABLE token (
+CREATE TABLE IF NOT EXISTS token (
     digest BLOB PRIMARY KEY,
     device_id TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -53,7 +54,7 @@ CREATE TABLE token (
     last_used_at REAL,
     UNIQUE (device_id, number)
 ) WITHOUT ROWID, STRICT;
-CREATE TABLE code (
+CREATE TABLE IF NOT EXISTS code (
     digest BLOB PRIMARY KEY,
     created_at REAL NOT NULL,
     expires_at REAL NOT NULL,
@@ -61,7 +62,7 @@ CREATE TABLE code (
     revoked_at REAL,
     terms TEXT NOT NULL
 ) WITHOUT ROWID, STRICT;
-CREATE TABLE enrolled (
+CREATE TABLE IF NOT EXISTS enrolled (
     digest BLOB NOT NULL REFERENCES code (digest),
     identifier TEXT NOT NULL,
     device_id TEXT,
@@ -71,6 +72,7 @@ CREATE TABLE enrolled (
 """
 _VALID: Final = "revoked_at IS NULL AND (ends_at IS NULL OR ends_at > :now)"
 
+Value = TypeVar("Value")
 Randomness = Callable[[int], bytes]
 """As :func:`secrets.token_bytes`: so many random bytes."""
 
@@ -130,44 +132,41 @@ def open_db(path: Path) -> sqlite3.Connection:
         ConfigurationError: it cannot be opened, or is none of ours.
     """
     fix = "run it as the gateway's user or as root, or restore the file from a backup"
+    fault, connection = "", None
     try:
+        # Not a link that somebody has put there, and not a FIFO, which would hold us for ever.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ConfigurationError([f"{path} is no regular file: remove it, or {fix}"], "device tokens")
-        finally:
-            os.close(fd)
-        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        os.close(fd)
+        if is_file:
+            connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA trusted_schema=OFF")
+            connection.execute("PRAGMA synchronous=FULL")
+            # Readers are shut out only for the moment of the commit, also when thousands of tokens are issued at once.
+            connection.execute("PRAGMA cache_spill=OFF")
+            _make_tables(connection)
+            return connection
+        fault = f"{path} is no regular file: remove it, or {fix}"
     except FileNotFoundError:
-        text = f"{path}: its directory is missing; create it, or mend state_dir in the gateway's configuration"
-        raise ConfigurationError([text], "device tokens") from None
-    except (OSError, sqlite3.Error) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ConfigurationError([f"{path} cannot be opened: {reason}; {fix}"], "device tokens") from None
-    try:
-        connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute("PRAGMA synchronous=FULL")
-        # Readers are shut out only for the moment of the commit, also when thousands of tokens are issued at once.
-        connection.execute("PRAGMA cache_spill=OFF")
-        _make_tables(connection)
+        fault = f"{path}: its directory is missing; create it, or mend state_dir in the gateway's configuration"
+    except OSError as error:
+        fault = f"{path} cannot be opened: {error.strerror}; {fix}"
     except sqlite3.Error as error:
+        fault = f"{path} cannot be used: {error}; {fix}"
+    if connection is not None:
         connection.close()
-        raise ConfigurationError([f"{path} cannot be used: {error}; {fix}"], "device tokens") from None
-    return connection
+    raise ConfigurationError([fault], "device tokens")
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    def version() -> int:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-    if version() == 0:
-        with transaction(connection):
-            if version() == 0:  # another process may have been first
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={_VERSION}")
-    if version() != _VERSION:
-        raise sqlite3.DatabaseError(f"its version is {version()}, and this program knows {_VERSION}")
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version == 0:
+        with transaction(connection):  # another process may have been first
+            for statement in filter(str.strip, _TABLES.split(";")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={_VERSION}")
+    elif version != _VERSION:
+        raise sqlite3.DatabaseError(f"its version is {version}, and this program knows {_VERSION}")
     connection.execute("SELECT digest, device_id, number, password FROM token LIMIT 0")
 
 
@@ -190,40 +189,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredToken:
-    """A token as the file keeps it; all times are epoch seconds.
-
-    Attributes:
-        number: 1 for the device's first token; the highest one is the newest.
-        password: for mosquitto's password file.
-        ends_at: a newer token was issued, and this one is good until then; None without a newer one.
-        revoked_at: when it was taken back.
-        last_used_at: the gateway notes it within a minute; the broker notes nothing.
-    """
-
-    digest: bytes
-    device_id: str
-    number: int
-    password: str
-    created_at: float
-    ends_at: float | None
-    revoked_at: float | None
-    last_used_at: float | None
-
-    def is_valid(self, now_s: float) -> bool:
-        """Whether a device may still use it."""
-        return self.revoked_at is None and (self.ends_at is None or self.ends_at > now_s)
-
-    def state(self, now_s: float) -> str:
-        """One word: ``valid``, ``ending`` (a newer one was issued), ``ended`` or ``revoked``."""
-        if self.revoked_at is not None:
-            return "revoked"
-        if self.ends_at is None:
-            return "valid"
-        return "ending" if self.ends_at > now_s else "ended"
 
 
 class Tokens:
@@ -355,18 +320,35 @@ class Tokens:
         )
         return [row[0] for row in rows]
 
-    def tokens(self, device_id: str | None = None) -> list[StoredToken]:
-        """Every token, or those of one device; by device, oldest first."""
+    def passwords(self) -> dict[str, str]:
+        """Device id -> the newest valid token as an entry of mosquitto's password file."""
         rows = self.connection.execute(
-            "SELECT digest, device_id, number, password, created_at, ends_at, revoked_at, last_used_at FROM token "
-            "WHERE :device IS NULL OR device_id = :device ORDER BY device_id, number",
-            {"device": device_id},
+            f"SELECT device_id, password, MAX(number) FROM token WHERE {_VALID} GROUP BY device_id",  # noqa: S608 - constants
+            {"now": self._wall()},
         )
-        return [StoredToken(*row) for row in rows]
+        return {device_id: password for device_id, password, _ in rows}
 
-    def valid_among(self, device_ids: Iterable[str]) -> set[str]:
-        """Those of these devices that have a valid token."""
-        return {device_id for device_id in device_ids if self.serves(device_id)}
+    def listed(self) -> list[dict[str, str | None]]:
+        """Each device with a token now or before, and its times in UTC.
+
+        ``state`` is its newest token's: ``valid``, ``ended`` or ``revoked``. ``last_used_at`` is noted within a minute
+        over HTTP, and once over the broker. ``old_token_until`` is there while one from before is good too.
+        """
+        cursor = self.connection.execute(
+            """
+            SELECT device_id, CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN ends_at <= :now THEN 'ended'
+                ELSE 'valid' END AS state, strftime(:form, created_at, 'unixepoch') AS issued_at,
+                (SELECT strftime(:form, MAX(last_used_at), 'unixepoch') FROM token
+                    WHERE device_id = newest.device_id) AS last_used_at,
+                (SELECT strftime(:form, MAX(ends_at), 'unixepoch') FROM token WHERE device_id = newest.device_id
+                    AND number < newest.number AND revoked_at IS NULL AND ends_at > :now) AS old_token_until
+            FROM token AS newest WHERE number = (SELECT MAX(number) FROM token WHERE device_id = newest.device_id)
+            ORDER BY device_id
+            """,
+            {"now": self._wall(), "form": "%Y-%m-%dT%H:%M:%SZ"},
+        )
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def changed(self) -> int:
         """Another number as soon as another process has changed something (``PRAGMA data_version``)."""
@@ -388,3 +370,22 @@ class Tokens:
             "AND number < COALESCE((SELECT number FROM token WHERE digest = :but), number + 1)",
             {"at": at_s, "now": now_s, "device": device_id, "but": but},
         )
+
+
+def with_tokens(state_dir: Path, do: Callable[[Tokens], Value]) -> Value:
+    """Do something with the tokens of a gateway, with the identity of their file's owner where root runs this.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+    path = state_dir / FILE_NAME
+
+    def work() -> Value:
+        with Tokens(path) as tokens:
+            try:
+                return do(tokens)
+            except sqlite3.Error as error:
+                fault = f"{path} cannot be used: {error}; is its disk full, or another command at work?"
+                raise ConfigurationError([fault], "device tokens") from None
+
+    return as_owner_of(path, work)

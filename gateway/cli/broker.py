@@ -129,7 +129,7 @@ def broker_config(
     Run it again after devices add, rotate or revoke: only what changed is written, and it says how mosquitto takes it
     over.
     """
-    from gateway.broker import BrokerSettings, gateway_password, passwords_in, write_broker_config
+    from gateway.broker import BrokerSettings, device_passwords, gateway_password, write_broker_config
     from gateway.initial import OWNER
 
     with configuration_faults_end_it():
@@ -147,7 +147,7 @@ def broker_config(
             standalone=standalone,
             user=user,
         )
-        written = write_broker_config(settings, passwords_in(config.state_dir), name, password)
+        written = write_broker_config(settings, device_passwords(config.state_dir), name, password)
     for line in (*(files.lines if files else ()), *written.lines):
         click.echo(line)
     click.echo(f"the gateway's user name is {name}, its password is in {path}")
@@ -183,7 +183,7 @@ def broker_update(*, config_path: Path, directory: Path, user: str, reload: bool
 
     Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
     """
-    from gateway.broker import passwords_in, update_passwords
+    from gateway.broker import device_passwords, update_passwords
     from gateway.devices import BROKER_MARK
 
     with configuration_faults_end_it():
@@ -194,7 +194,7 @@ def broker_update(*, config_path: Path, directory: Path, user: str, reload: bool
         except OSError as error:
             fault = f"{error.filename} cannot be removed: {error.strerror}; run it as root"
             raise ConfigurationError([fault], "broker-update") from None
-        devices = passwords_in(config.state_dir)
+        devices = device_passwords(config.state_dir)
         changed = update_passwords(directory, devices, user)
     if not changed:
         click.echo(f"{len(devices)} device(s): nothing changed")

@@ -1,35 +1,54 @@
-"""Shared by the gateway's commands: their options, and ways to read the configuration."""
+"""Shared by the gateway's commands: their options, how they end, and ways to read the configuration."""
 
 from __future__ import annotations
 
 import os
 import re
-import struct
 import sys
-import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from agent.adapters.files import replace_file
-from agent.cli.options import config_option_of, file_to_load
+from agent.cli.options import (
+    config_option_of,
+    configuration_faults_end_it,
+    file_to_load,
+    print_json,
+    print_table,
+)
 from agent.config.load import load_model
-from agent.process.identity import as_owner_of
+from agent.error_text import bounded
+from agent.errors import Advice, ServiceError
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.terminal import unescaped
 
 if TYPE_CHECKING:
-    from qrcode import QRCode
-
     from gateway.config import GatewayConfig, LoadedGateway
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LONGEST_S: Final = 366 * 86_400.0
-
+_ENDS: Final = {Advice.RETRY: EXIT_UNREACHABLE, Advice.REAUTHENTICATE: EXIT_CONFIGURATION}
 
 gateway_config_option = config_option_of(DEFAULT_PATH, "DEVICE_GATEWAY_CONFIG", "The gateway's configuration file")
 """``--config FILE``."""
+
+
+def folder_option(name: str, default: Path | None, text: str) -> Callable[[Function], Function]:
+    """An option for a folder."""
+    kind = click.Path(path_type=Path, file_okay=False)
+    return click.option(name, type=kind, default=default, show_default=default is not None, help=text)
+
+
+def file_option(name: str, text: str, default: Path | None = None) -> Callable[[Function], Function]:
+    """An option for a file."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(name, type=kind, default=default, show_default=default is not None, help=text)
 
 
 def read_duration(text: str) -> float:
@@ -63,40 +82,37 @@ def load_without_keys(config_path: Path) -> GatewayConfig:
     return load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])[0]
 
 
+@contextmanager
+def errors_end_it() -> Iterator[None]:
+    """A wrong configuration and an error of the service end the program with one line for each fault."""
+    with configuration_faults_end_it():
+        try:
+            yield
+        except ServiceError as error:
+            complain(f"the service: {error}")
+            raise SystemExit(_ENDS.get(error.advice, EXIT_CHECK_FAILED)) from None
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    click.echo(bounded(text), err=True)
+
+
+def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Rows with the same members, as JSON or as a table."""
+    if as_json:
+        print_json(rows)
+    elif rows:
+        cells = [["-" if value is None else str(value) for value in row.values()] for row in rows]
+        print_table([name.replace("_", " ") for name in rows[0]], cells)
+
+
 def print_qr(text: str) -> None:
     """The QR symbol of a text, drawn for a terminal."""
-    symbol = _symbol(text)
-    out = unescaped(sys.stdout)
-    is_terminal = sys.stdout.isatty()
-    # Scanners dislike a light symbol on dark ground: on a terminal its own colours are set, elsewhere blocks are light.
-    symbol.print_ascii(out=out, tty=is_terminal, invert=not is_terminal)
-
-
-def write_qr(path: Path, text: str) -> None:
-    """The QR symbol of a text as a PNG file, mode 600.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    rows = _symbol(text).get_matrix()
-    # A 1-bit grey PNG: a module is 8 pixels wide, so that a line is whole bytes; each begins with filter type 0.
-    lines = (b"\0" + bytes(0 if module else 255 for module in row) for row in rows)
-    parts = {
-        b"IHDR": struct.pack(">IIBBBBB", 8 * len(rows[0]), 8 * len(rows), 1, 0, 0, 0, 0),
-        b"IDAT": zlib.compress(b"".join(line * 8 for line in lines)),
-        b"IEND": b"",
-    }
-    picture = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in parts.items()
-    )
-    as_owner_of(path, lambda: replace_file(path, picture, 0o600))
-
-
-def _symbol(text: str) -> QRCode[Any]:
     import qrcode
 
-    symbol: QRCode[Any] = qrcode.QRCode(error_correction=qrcode.constants.ERROR_CORRECT_M)
+    symbol: Any = qrcode.QRCode(error_correction=qrcode.constants.ERROR_CORRECT_M)
     symbol.add_data(text.encode())
-    symbol.make(fit=True)
-    return symbol
+    # Scanners dislike a light symbol on dark ground: on a terminal its own colours are set, elsewhere blocks are light.
+    is_terminal = sys.stdout.isatty()
+    symbol.print_ascii(out=unescaped(sys.stdout), tty=is_terminal, invert=not is_terminal)

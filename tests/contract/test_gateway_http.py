@@ -523,7 +523,7 @@ async def test_a_state_that_went_back_and_two_agents_of_one_device_are_told(gate
 
 def make_code(bench, terms=DOOR, count=1, expires_s=3600.0):
     randomness = random.SystemRandom().randbytes
-    return Codes(bench.tokens).make(terms, expires_s, count, None, time.time(), randomness)[0].secret
+    return Codes(bench.tokens).make(terms, expires_s, count, None, randomness)[0].secret
 
 
 async def enroll(http, secret, identifier="SN-1", **headers):

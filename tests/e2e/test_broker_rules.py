@@ -9,7 +9,6 @@ import signal
 import socket
 import ssl
 import threading
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,9 +54,7 @@ class Site:
         return {device_id: token.token.reveal() for device_id, token in new.items()}
 
     def write(self):
-        with Tokens(self.tokens) as file:
-            devices = device_passwords(file, time.time())
-        return write_broker_config(self.settings, devices, GATEWAY, GATEWAY_PASSWORD)
+        return write_broker_config(self.settings, device_passwords(self.tokens.parent), GATEWAY, GATEWAY_PASSWORD)
 
     def broker(self) -> Mosquitto:
         """The file as it was written; only its listener's line is the runner's."""

@@ -103,7 +103,7 @@ def test_a_code_takes_no_token_from_a_device_that_holds_one(journey):
     assert (journey.folder / "SN-1" / "token").read_text() == token
     # The same code soon is the device's own retry; taken back it is good for nothing, though it was used.
     enroll(journey, "SN-1", journey.url, used["code"])
-    journey.run("devices", "uninvite", used["invite_id"])
+    journey.run("devices", "invites", "--revoke", used["invite_id"])
     assert "was taken back" in enroll(journey, "SN-1", journey.url, used["code"], code=1)
     # The operator's word.
     (journey.folder / "code").write_text(invite(journey, "--replace")["code"] + "\n")
@@ -121,8 +121,8 @@ def test_a_fleet_code_takes_so_many_devices_and_says_how_many_came(journey):
     (listed,) = json.loads(journey.run("devices", "invites", "--all", "--json"))
     assert (listed["invite_id"], listed["enrolled"], listed["state"]) == (invited["invite_id"], 2, "used")
     assert {each.device_name for each in journey.client.devices()} == {"Doors"}
-    assert "no open code" not in journey.run("devices", "uninvite", invite(journey)["invite_id"])
-    journey.run("devices", "uninvite", "00000000", code=1)
+    assert json.loads(journey.run("devices", "invites", "--json", "--revoke", invite(journey)["invite_id"])) == []
+    journey.run("devices", "invites", "--revoke", "00000000", code=1)
 
 
 def test_what_goes_wrong_has_one_line_with_its_fix_and_leaves_the_machine_as_it_was(journey, tmp_path):
