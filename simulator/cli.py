@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import click
@@ -19,56 +18,35 @@ from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
 from agent.process.setup import restrict_umask
 from agent.terminal import protect_terminal
-from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.exit_codes import ExitCode, exit_code_of, text_of
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
 
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
-    """Where a command lives, and its one line for the overview; neither costs an import.
-
-    Attributes:
-        module: the module to import when the command is called.
-        attribute: the click command in it.
-        summary: what ``fleet-simulator --help`` shows.
-    """
-
-    module: str
-    attribute: str
-    summary: str
-
-
-COMMANDS: Final[dict[str, LazyCommand]] = {
-    "demo": LazyCommand(
-        "simulator.demo.cli", "demo_command", "The whole story in under a minute, proven, with a report."
+COMMANDS: Final = {
+    "demo": ("simulator.demo.cli:demo_command", "The whole story in under a minute, proven, with a report."),
+    "up": ("simulator.up_command:up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
+    "service": ("simulator.service.cli:service_command", "The local service alone."),
+    "accounts": (
+        "simulator.control.accounts:accounts_group",
+        "Accounts of a running local service, with keys of their own.",
     ),
-    "up": LazyCommand(
-        "simulator.up_command", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."
-    ),
-    "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
-    "accounts": LazyCommand(
-        "simulator.control.accounts", "accounts_group", "Accounts of a running local service, with keys of their own."
-    ),
-    "faults": LazyCommand("simulator.control.faults", "faults_group", "Make a running local service fail on purpose."),
-    "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
-    "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
-    "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
-    "login": LazyCommand("simulator.login.cli", "login_command", "Sign in with a browser; keep the tokens in a file."),
-    "onboard": LazyCommand("simulator.onboarding.cli", "onboard_group", "Onboarding in every order of events."),
-    "init": LazyCommand("simulator.fleet.cli.init", "init_command", "Write a commented scenario to start from."),
-    "plan": LazyCommand("simulator.fleet.cli.plan", "plan_command", "What a scenario would do, without doing it."),
-    "run": LazyCommand(
-        "simulator.fleet.cli.run", "run_command", "A fleet under load, measured, and proof that nothing was lost."
-    ),
-    "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
-    "compare": LazyCommand("simulator.fleet.cli.compare", "compare_command", "Hold two fleet runs against each other."),
-    "audit": LazyCommand("simulator.fleet.cli.audit", "audit_command", "Audit a finished fleet run again."),
-    "scenario-schema": LazyCommand("simulator.fleet.cli.plan", "schema_command", "JSON Schema of scenarios."),
-    "cleanup": LazyCommand(
-        "simulator.fleet.cli.cleanup", "cleanup_command", "Take away what fleet runs made on a target."
-    ),
+    "faults": ("simulator.control.faults:faults_group", "Make a running local service fail on purpose."),
+    "command": ("simulator.command:command_group", "Send commands to devices, signed or not."),
+    "probe": ("simulator.probe.cli:probe_command", "What a server does where it may choose."),
+    "labels": ("simulator.labels.cli:labels_command", "QR labels that are proven to read."),
+    "login": ("simulator.login.cli:login_command", "Sign in with a browser; keep the tokens in a file."),
+    "onboard": ("simulator.onboarding.cli:onboard_group", "Onboarding in every order of events."),
+    "init": ("simulator.fleet.cli.init:init_command", "Write a commented scenario to start from."),
+    "plan": ("simulator.fleet.cli.plan:plan_command", "What a scenario would do, without doing it."),
+    "run": ("simulator.fleet.cli.run:run_command", "A fleet under load, measured, and proof that nothing was lost."),
+    "report": ("simulator.fleet.cli.report:report_command", "Make the reports of a fleet run anew."),
+    "compare": ("simulator.fleet.cli.compare:compare_command", "Hold two fleet runs against each other."),
+    "audit": ("simulator.fleet.cli.audit:audit_command", "Audit a finished fleet run again."),
+    "scenario-schema": ("simulator.fleet.cli.plan:schema_command", "JSON Schema of scenarios."),
+    "cleanup": ("simulator.fleet.cli.cleanup:cleanup_command", "Take away what fleet runs made on a target."),
 }
+"""Name -> where the command is, and its line in the overview; neither costs an import."""
 
 
 class LazyGroup(click.Group):
@@ -82,26 +60,35 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command; None when there is no such name."""
         del ctx
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
+        if cmd_name not in COMMANDS:
             return None
+        place, _, attribute = COMMANDS[cmd_name][0].partition(":")
         try:
-            module = importlib.import_module(entry.module)
+            module = importlib.import_module(place)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".")[0] in {"simulator", "agent"}:
                 raise
             raise click.ClickException(
                 f"the package {error.name!r} is missing: pip install '.[simulator]' in a clone of device-agent"
             ) from None
-        command = cast("click.Command", getattr(module, entry.attribute))
+        command = cast("click.Command", getattr(module, attribute))
         name_variables(command, f"{_PREFIX}_{cmd_name}")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command and end with the code that it returns, or with one line for an error of ours."""
+        try:
+            code = super().invoke(ctx)
+        except AgentError as error:
+            click.echo(bounded(f"{ctx.command_path} {ctx.invoked_subcommand}: {text_of(error)}"), err=True)
+            code = exit_code_of(error)
+        ctx.exit(code or ExitCode.GOOD)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The overview, without importing anything."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 @click.group(
@@ -135,9 +122,6 @@ def main(arguments: list[str] | None = None) -> Any:
         error.message = bounded(error.message)  # type: ignore[misc]  # what it quotes has any length
         error.show()
         code = error.exit_code
-    except AgentError as error:
-        click.echo(bounded(f"fleet-simulator: {error}"), err=True)
-        code = exit_code_of(error)
     except OSError as error:
         refusal = disk_refusal(error)
         if refusal is None:

@@ -1,36 +1,25 @@
-"""Options of commands that talk to a server: key pair or bearer token, and the trusted authorities."""
+"""How a command reaches a service: its address, a key pair or a bearer token, and the trusted authorities."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import click
+import httpx
 
 from agent.errors import ConfigurationError
-from agent.wire.auth import BearerToken, KeyPair
+from agent.wire.auth import BearerToken, Credential, KeyPair
+from agent.wire.network import open_transport
 from agent.wire.secret import Secret, never_show
 from agent.wire.trust import trust_store
+from simulator.login.tokens import RefreshingBearer, TokenFile
+from simulator.wire.client import ServiceClient
 
-
-def read_credential(
-    command: str, api_key: str | None, secret_key_file: Path | None, token_file: Path | None
-) -> KeyPair | BearerToken:
-    """The key pair, or the token alone.
-
-    Args:
-        command: the command's name, for error texts.
-        api_key: the public key.
-        secret_key_file: holds the secret key.
-        token_file: holds a bearer token.
-
-    Raises:
-        ConfigurationError: neither or both are given, or a file cannot be used.
-    """
-    if token_file is not None and api_key is None and secret_key_file is None:
-        return BearerToken(read_secret_file(token_file, "--token-file"))
-    if token_file is None and api_key is not None and secret_key_file is not None:
-        return KeyPair(api_key, read_secret_file(secret_key_file, "--secret-key-file"))
-    raise ConfigurationError(["give --api-key and --secret-key-file, or --token-file alone"], command)
+_CONNECTIONS: Final = 64
 
 
 def _check_ca_file(_context: click.Context, _option: click.Parameter, ca_file: Path | None) -> Path | None:
@@ -52,6 +41,85 @@ takes_ca_file = click.option(
     help="PEM file with the authorities that alone are trusted over TLS.  [default: the system's]",
 )
 """Add the option that says whom to trust; no other environment variable adds to it."""
+
+_FILE: Final = click.Path(path_type=Path)
+_OPTIONS: Final = (
+    click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080; a login's file knows it."),
+    click.option("--api-key", help="The public key, mk_...; with --secret-key-file."),
+    click.option("--secret-key-file", type=_FILE, help="File with the secret key, msk_..."),
+    click.option(
+        "--token-file", type=_FILE, help="Instead of keys: the file of 'fleet-simulator login', or a bearer token."
+    ),
+    takes_ca_file,
+    click.option(
+        "--timeout-s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Patience with a request."
+    ),
+)
+
+
+def takes_access(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that lead to a service; the command gets them as ``access``."""
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> Any:
+        names = ("base_url", "api_key", "secret_key_file", "token_file", "ca_file", "timeout_s")
+        return command(access=ServiceAccess(**{name: given.pop(name) for name in names}), **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_OPTIONS), wrapper)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccess:
+    """Address and credentials of a service.
+
+    Attributes:
+        token_file: what ``fleet-simulator login`` wrote, which is renewed, or a bearer token alone.
+        ca_file: the authorities that alone are trusted; None trusts the system's.
+        timeout_s: for one request.
+        prefix: of the options of the keys, for error texts.
+    """
+
+    base_url: str | None
+    api_key: str | None = None
+    secret_key_file: Path | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    timeout_s: float = 10.0
+    prefix: str = "--"
+
+    def open(self) -> ServiceClient:
+        """The client; nothing is sent yet.
+
+        Raises:
+            ConfigurationError: address or credentials cannot be used; the text names the option.
+            ServiceError: the token file holds nothing that can be used.
+        """
+        base_url, credential = self.read()
+        limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+        transport = open_transport(trust_store(self.ca_file), limits)
+        return ServiceClient(base_url, credential, timeout_s=self.timeout_s, transport=transport)
+
+    def read(self) -> tuple[str, Credential]:
+        """Address and credential; raises as :meth:`open`."""
+        base_url = self.base_url
+        credential: Credential
+        keys = self.api_key, self.secret_key_file
+        if self.token_file is not None and not any(keys):
+            token = read_secret_file(self.token_file, "--token-file")
+            if token.reveal().startswith("{"):
+                bearer = RefreshingBearer(TokenFile(self.token_file), timeout_s=self.timeout_s, ca_file=self.ca_file)
+                credential, base_url = bearer, base_url or bearer.base_url
+            else:
+                credential = BearerToken(token)
+        elif self.token_file is None and self.api_key is not None and self.secret_key_file is not None:
+            option = f"{self.prefix}secret-key-file"
+            credential = KeyPair(self.api_key, read_secret_file(self.secret_key_file, option))
+        else:
+            fault = f"give {self.prefix}api-key and {self.prefix}secret-key-file, or --token-file alone"
+            raise ConfigurationError([fault], "credentials")
+        if base_url is None:
+            raise ConfigurationError(["--base-url is missing: give the address of the service"], "credentials")
+        return base_url, credential
 
 
 def read_secret_file(path: Path, option_name: str) -> Secret:

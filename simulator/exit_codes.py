@@ -1,10 +1,20 @@
-"""How a command of ``fleet-simulator`` ends its process."""
+"""How a command of ``fleet-simulator`` ends its process: its exit code, and what is said of an error."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from agent.errors import AgentError, ConfigurationError, StorageError, TransportError
+from agent.errors import (
+    Advice,
+    AgentError,
+    ConfigurationError,
+    Forbidden,
+    StorageError,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from simulator.login.errors import SignInEnded, TokensNotStored
 
 
 class ExitCode(IntEnum):
@@ -24,9 +34,18 @@ class ExitCode(IntEnum):
 
 
 def exit_code_of(error: AgentError) -> ExitCode:
-    """The exit code that an error of ours ends a command with, when the command did not handle it."""
-    if isinstance(error, ConfigurationError):
+    """The exit code of a command, or of a run, that this error ended."""
+    if error.advice is Advice.EXIT or isinstance(error, (Unauthorized, Forbidden, TokensNotStored)):
         return ExitCode.USAGE
-    if isinstance(error, TransportError | StorageError):
+    if isinstance(error, (TransportError, UnexpectedAnswer, StorageError)):
         return ExitCode.UNREACHABLE
     return ExitCode.CHECK_FAILED
+
+
+def text_of(error: AgentError) -> str:
+    """What to show of an error in one line, with what to look at."""
+    if isinstance(error, ConfigurationError):
+        return error.in_one_line
+    if isinstance(error, Unauthorized) and not isinstance(error, SignInEnded):
+        return f"{error}; check --api-key and --secret-key-file, or --token-file"
+    return str(error)

@@ -14,10 +14,9 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from agent.errors import Advice, AgentError, ConfigurationError, ErrorAnswer, Forbidden, Unauthorized
+from agent.errors import AgentError
 from agent.terminal import escape, unescaped
-from simulator.exit_codes import ExitCode
-from simulator.login.errors import SignInEnded, TokensNotStored
+from simulator.exit_codes import ExitCode, exit_code_of, text_of
 
 option = partial(click.option, show_default=True, show_envvar=True)
 """An option whose help shows its default and its environment variable."""
@@ -94,29 +93,9 @@ def errors_in_one_line() -> Iterator[None]:
     """Show an error of ours as one line on standard error, and end with the exit code that fits."""
     try:
         yield
-    except ConfigurationError as problem:
-        raise CommandLineError(problem.in_one_line) from None
     except AgentError as problem:
-        code = ExitCode.USAGE if problem.advice is Advice.EXIT else stop_code(problem)
-        raise {ExitCode.USAGE: CommandLineError, ExitCode.UNREACHABLE: Unreachable}.get(code, CheckFailed)(
-            f"{problem}{advice(problem)}"
-        ) from None
-
-
-def stop_code(error: AgentError) -> ExitCode:
-    """The exit code of a run that this error stopped."""
-    if isinstance(error, (Unauthorized, Forbidden, ConfigurationError, TokensNotStored)):
-        return ExitCode.USAGE
-    return ExitCode.CHECK_FAILED if isinstance(error, ErrorAnswer) else ExitCode.UNREACHABLE
-
-
-def advice(error: AgentError) -> str:
-    """What to look at; without an answer the client's own text names the fix already."""
-    if isinstance(error, Unauthorized) and not isinstance(error, SignInEnded):
-        return "; check --api-key and --secret-key-file, or --token-file"
-    if isinstance(error, Forbidden):
-        return "; the token lacks a scope: sign in again with --scope 'manufacturer:onboarding manufacturer:products'"
-    return ""
+        classes = {ExitCode.USAGE: CommandLineError, ExitCode.UNREACHABLE: Unreachable}
+        raise classes.get(exit_code_of(problem), CheckFailed)(text_of(problem)) from None
 
 
 def end(code: ExitCode) -> None:

@@ -9,9 +9,8 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from agent.errors import Forbidden
 from agent.wire.secret import Secret
-from simulator.terminal import CommandLineError, Console, errors_in_one_line, option
+from simulator.terminal import Console, option
 from simulator.wire.control import ControlClient
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -35,11 +34,8 @@ def takes_control(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(*, base_url: str, control_token: str | None, timeout_s: float, **given: Any) -> None:
         token = Secret(control_token) if control_token else None
-        with errors_in_one_line(), ControlClient(base_url, token, timeout_s=timeout_s) as client:
-            try:
-                command(client=client, **given)
-            except Forbidden as error:
-                raise CommandLineError(str(error)) from None  # it says itself what is missing
+        with ControlClient(base_url, token, timeout_s=timeout_s) as client:
+            command(client=client, **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_OPTIONS), wrapper)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -12,14 +13,15 @@ from typing import Final
 import click
 
 from agent.adapters.files import replace_file
-from agent.errors import Advice, ConfigurationError, ServiceError
+from agent.errors import Advice, ConfigurationError, ErrorAnswer, ServiceError, UnexpectedAnswer
+from agent.wire import paths
 from agent.wire.connection import Connection
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
 from simulator.credentials import read_secret_file, takes_ca_file
 from simulator.login.errors import SignInEnded, TokensNotStored
-from simulator.login.flow import HOST, PATH, Listener, SignIn, find_endpoints, query_of
+from simulator.login.flow import HOST, PATH, Listener, SignIn, query_of
 from simulator.login.tokens import MODE, RefreshingBearer, TokenFile, TokenSet
-from simulator.terminal import CommandLineError, option
+from simulator.terminal import option
 
 DEFAULT_PORT: Final = 8976
 DEFAULT_SCOPE: Final = "manufacturer:devices manufacturer:commands manufacturer:data"
@@ -30,7 +32,7 @@ _TRY_AGAIN_S: Final = 10.0
 
 @click.command("login", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_LOGIN"})
 @option("--base-url", required=True, help="Address of the service, such as http://127.0.0.1:8080.")
-@option("--auth-url", help="Authorization address, where the service does not say it and it is not --base-url.")
+@option("--auth-url", help="Authorization address, where it is not --base-url.")
 @option("--client-id", required=True, help="The partner application's client identifier.")
 @option(
     "--client-secret-file",
@@ -80,25 +82,26 @@ def login_command(
     Exit code 0: the file holds the tokens. 1: denied, no answer in time, or refused; the file is as it was. 2: usage,
     a port in use, or a file that cannot be written. 5: the service cannot be reached.
     """
-    try:
-        secret = None if client_secret_file is None else read_secret_file(client_secret_file, "--client-secret-file")
-        file = TokenFile(out)
-        held = _find_held(file)
-        if not (keep and held is not None and (held.base_url, held.client_id) == (base_url.rstrip("/"), client_id)):
-            with Connection(base_url, max_answer_bytes=MAX_TOKEN_FILE_BYTES, ca_file=ca_file) as connection:
-                redirect_uri = f"http://{HOST}:{redirect_port}{PATH}"
-                endpoints = find_endpoints(connection, auth_url)
-                sign_in = SignIn(connection, endpoints, client_id, secret, scope, redirect_uri)
-                if paste:
-                    tokens = _by_hand(sign_in, file)
-                else:
-                    tokens = _by_browser(sign_in, file, redirect_port, timeout_s, open_it=browser)
-            _write_token(token_file, tokens)
-            click.echo(f"signed in: {out} holds the tokens of {client_id} for {tokens.scope}")
-        if keep:
-            _keep(RefreshingBearer(file, client_secret=secret, ca_file=ca_file), token_file)
-    except ConfigurationError as error:
-        raise CommandLineError(error.in_one_line) from None
+    secret = None if client_secret_file is None else read_secret_file(client_secret_file, "--client-secret-file")
+    file = TokenFile(out)
+    held = _find_held(file)
+    if not (keep and held is not None and (held.base_url, held.client_id) == (base_url.rstrip("/"), client_id)):
+        with Connection(base_url, max_answer_bytes=MAX_TOKEN_FILE_BYTES, ca_file=ca_file) as connection:
+            with contextlib.suppress(ErrorAnswer, UnexpectedAnswer):  # nobody is to sign in at what is not there
+                connection.request("GET", paths.PRODUCTS)
+            redirect_uri = f"http://{HOST}:{redirect_port}{PATH}"
+            sign_in = SignIn(connection, client_id, secret, scope, redirect_uri, auth_url)
+            if paste:
+                query = _by_hand(sign_in.url)
+            else:
+                query = _by_browser(sign_in.url, redirect_port, timeout_s, open_it=browser)
+            tokens = sign_in.finish(query)
+        with file.locked():
+            file.write(tokens)
+        _write_token(token_file, tokens)
+        click.echo(f"signed in: {out} holds the tokens of {client_id} for {tokens.scope}")
+    if keep:
+        _keep(RefreshingBearer(file, client_secret=secret, ca_file=ca_file), token_file)
 
 
 def _find_held(file: TokenFile) -> TokenSet | None:
@@ -109,45 +112,35 @@ def _find_held(file: TokenFile) -> TokenSet | None:
     """
     try:
         with file.locked():
-            if not file.exists():
-                Path(file.name).touch(MODE)
-                Path(file.name).unlink()
-                return None
-            held = file.read()
-            file.write(held)
+            held = file.read() if file.exists() else None
+            if held is not None:
+                file.write(held)
             return held
     except SignInEnded:
-        raise ConfigurationError(
-            [f"--out {file.name} is there and is no token file: choose another"], "login"
-        ) from None
-    except (TokensNotStored, OSError) as error:
-        raise ConfigurationError([f"--out {file.name}: {error}"], "login") from None
+        fault = f"--out {file.name} is there and is no token file: choose another"
+    except TokensNotStored as error:
+        fault = f"--out {file.name}: {error}"
+    raise ConfigurationError([fault], "login")
 
 
-def _by_browser(sign_in: SignIn, file: TokenFile, port: int, timeout_s: float, *, open_it: bool) -> TokenSet:
+def _by_browser(url: str, port: int, timeout_s: float, *, open_it: bool) -> str:
+    """What the browser came back with."""
     with Listener(port) as listener:
         # Without a screen the standard library would start a text browser in this very terminal.
         has_screen = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-        if open_it and has_screen and webbrowser.open(sign_in.url):
+        if open_it and has_screen and webbrowser.open(url):
             click.echo("sign in, in the browser that has just opened, or in another one at this address:\n", err=True)
         else:
             click.echo("open this address in a browser on this machine and sign in:\n", err=True)
-        click.echo(sign_in.url)
-        return _finish(sign_in, listener.wait(timeout_s), file)
+        click.echo(url)
+        return listener.wait(timeout_s)
 
 
-def _by_hand(sign_in: SignIn, file: TokenFile) -> TokenSet:
+def _by_hand(url: str) -> str:
     click.echo("open this address in a browser on any machine and sign in:\n", err=True)
-    click.echo(sign_in.url)
+    click.echo(url)
     click.echo("\nthe browser ends at a page that it cannot show; paste the address of that page here", err=True)
-    return _finish(sign_in, query_of(click.prompt("address", err=True)), file)
-
-
-def _finish(sign_in: SignIn, query: str, file: TokenFile) -> TokenSet:
-    tokens = sign_in.finish(query)
-    with file.locked():
-        file.write(tokens)
-    return tokens
+    return query_of(click.prompt("address", err=True))
 
 
 def _write_token(path: Path | None, tokens: TokenSet) -> None:

@@ -1,12 +1,4 @@
-"""The tokens of one sign-in, their file, and the credential that renews them (specification, "Refresh").
-
-The file is JSON (``docs/oauth.md`` describes each member) and is replaced, never changed: whoever reads it at any
-moment, or after a power cut, finds one whole set. A client's secret is never in it.
-
-The service rotates both tokens and takes a refresh token that comes a second time for a theft, which ends the whole
-sign-in. So whoever renews takes a lock that threads and processes share, looks first whether another one has renewed
-meanwhile, and stores the new pair before the first request goes out with it.
-"""
+"""The token file of ``fleet-simulator login``, and the credential that renews what is in it."""
 
 from __future__ import annotations
 
@@ -39,6 +31,7 @@ from simulator.login.errors import SignInEnded, TokensNotStored
 MODE: Final = 0o600
 _MARGIN_S: Final = 60.0
 _TOKEN: Final = re.compile(r"[!-~]+")
+_UNAUTHORIZED: Final = 401
 
 
 def _check_token(token: Secret) -> Secret:
@@ -87,7 +80,6 @@ class TokenSet(Received):
         client_id: the client that they were issued to.
         refresh_token: None when the service gave none; then nothing can be renewed.
         scope: what they may do, with spaces between.
-        token_endpoint: where they are renewed; empty for the specification's path.
         issued_at, expires_at: of the access token, by the clock of the machine that received it.
     """
 
@@ -98,7 +90,6 @@ class TokenSet(Received):
     access_token: Token
     refresh_token: Token | None = None
     scope: str = ""
-    token_endpoint: str = ""
     issued_at: LooseTime = None
     expires_at: LooseTime = None
 
@@ -145,7 +136,6 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = Path(os.path.realpath(path))
-        self._read: tuple[object, TokenSet] | None = None
 
     def exists(self) -> bool:
         """Whether there is a file by now."""
@@ -160,19 +150,13 @@ class TokenFile:
         """
         sign_in = f"sign in: fleet-simulator login --out {self.name}"
         try:
-            found = self._path.stat()
-            version = found.st_ino, found.st_mtime_ns, found.st_size
-            if self._read is not None and self._read[0] == version:
-                return self._read[1]
-            tokens = TokenSet.receive(parse_json(read_plain_file(self._path, MAX_TOKEN_FILE_BYTES)))
+            return TokenSet.receive(parse_json(read_plain_file(self._path, MAX_TOKEN_FILE_BYTES)))
         except FileNotFoundError:
             raise SignInEnded(f"there is no token file {self.name}: {sign_in}") from None
         except OSError as error:
-            raise TokensNotStored(f"the token file {self.name} cannot be read: {_reason(error)}") from None
+            raise TokensNotStored(f"the token file {self.name} cannot be read: {error.strerror}") from None
         except InvalidMessage as error:
             raise SignInEnded(f"{self.name} is no token file ({error}); {sign_in}") from None
-        self._read = version, tokens
-        return tokens
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -185,7 +169,7 @@ class TokenFile:
         try:
             fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
         except OSError as error:
-            raise TokensNotStored(f"{lock} cannot be locked: {_reason(error)}") from None
+            raise TokensNotStored(f"{lock} cannot be locked: {error.strerror}") from None
         try:
             lock_file(fd, wait=True)
             yield
@@ -201,16 +185,15 @@ class TokenFile:
         try:
             replace_file(self._path, tokens.to_text(), MODE, durable=True)
         except OSError as error:
-            text = f"the tokens cannot be written to {self.name} ({_reason(error)})"
+            text = f"the tokens cannot be written to {self.name} ({error.strerror})"
             raise TokensNotStored(f"{text}: make room there, or make the folder writable for this user") from None
 
 
-def ask_for_tokens(connection: Connection, endpoint: str, form: dict[str, str | None]) -> TokenAnswer:
+def ask_for_tokens(connection: Connection, form: dict[str, str | None]) -> TokenAnswer:
     """``POST {base_url}/functions/v1/partner-oauth-token``: tokens for a code or a refresh token.
 
     Args:
         connection: to the service.
-        endpoint: the path, or an address of the same origin.
         form: the members of the body; those that are None are left out. No text of an error shows them.
 
     Raises:
@@ -219,18 +202,11 @@ def ask_for_tokens(connection: Connection, endpoint: str, form: dict[str, str | 
     body = {name: value for name, value in form.items() if value is not None}
     for name in body.keys() & {"code", "code_verifier", "client_secret", "refresh_token"}:
         never_show(body[name])
-    answer = connection.request("POST", endpoint, body=to_json(body))
+    answer = connection.request("POST", paths.OAUTH_TOKEN, body=to_json(body))
     tokens = read_record(TokenAnswer, answer, "token")
     if tokens.token_type.lower() != "bearer":
         raise UnexpectedAnswer(f"{answer.source} gave tokens of a type that is not Bearer", answer.status)
     return tokens
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or "the system refuses"
-
-
-_UNAUTHORIZED: Final = 401
 
 
 class RefreshingBearer(Credential):
@@ -296,11 +272,11 @@ class RefreshingBearer(Credential):
             if stored.access_token != used.access_token:
                 return stored
             self._file.write(stored)  # a disk that takes nothing is found before the old pair is given up
-            renewed = self._ask(stored)
+            renewed = stored.renewed(self._ask(stored), time.time())
             self._file.write(renewed)
         return renewed
 
-    def _ask(self, tokens: TokenSet) -> TokenSet:
+    def _ask(self, tokens: TokenSet) -> TokenAnswer:
         advice = f"sign in again: fleet-simulator login --out {self._file.name}"
         if tokens.refresh_token is None:
             raise SignInEnded(f"the access token has ended and there is no refresh token; {advice}")
@@ -312,20 +288,15 @@ class RefreshingBearer(Credential):
         }
         # Not over the connection that waits for it: interrupting a held poll would cut off the only copy of the pair.
         connection = Connection(
-            tokens.base_url,
-            timeout_s=self._timeout_s,
-            max_answer_bytes=MAX_TOKEN_FILE_BYTES,
-            ca_file=self._ca_file,
+            tokens.base_url, timeout_s=self._timeout_s, max_answer_bytes=MAX_TOKEN_FILE_BYTES, ca_file=self._ca_file
         )
         try:
             with connection:
-                answer = ask_for_tokens(connection, tokens.token_endpoint or paths.OAUTH_TOKEN, form)
+                return ask_for_tokens(connection, form)
         except (ServiceError, InvalidMessage) as error:
             if error.advice is Advice.RETRY:
                 raise
             word, reason = error.error if isinstance(error, ErrorAnswer) else "", str(error)
-        else:
-            return tokens.renewed(answer, time.time())
         if word == "invalid_grant":
             raise SignInEnded(f"the service has ended this sign-in ({reason}); {advice}")
         # The client or the address, not the person (RFC 6749, section 5.2).
@@ -354,7 +325,7 @@ class RefreshingBearer(Credential):
             tokens = self._file.read()  # it may do for a while
         self._put(tokens, request)
         response = yield request
-        if not is_refusal(response):
+        if response.status_code != _UNAUTHORIZED:
             return
         tokens = self.renew(tokens)
         if not response.is_closed and isinstance(response.stream, httpx.SyncByteStream):
@@ -377,17 +348,3 @@ class RefreshingBearer(Credential):
 
     def _secrets(self) -> tuple[Secret, ...]:
         return (self._client_secret,) if self._client_secret else ()  # tokens are kept out of all texts as it is
-
-
-def is_refusal(response: httpx.Response) -> bool:
-    """Whether this answer says that the access token is no good.
-
-    RFC 6750, section 3: ``WWW-Authenticate: Bearer error="invalid_token"``. A service that sends no such header means
-    the same by its 401 (specification, "Errors"); one that asks for something else, such as the key pair, does not.
-    """
-    if response.status_code != _UNAUTHORIZED:
-        return False
-    challenges = response.headers.get("www-authenticate", "").lower()
-    if not challenges:
-        return True
-    return "bearer" in challenges and ("error=" not in challenges or "invalid_token" in challenges)

@@ -18,49 +18,42 @@ import pytest
 from agent.error_text import bounded
 from agent.errors import NotFound
 from agent.wire.limits import IDENTIFIER_CHARACTERS
-from simulator.credentials import takes_ca_file
-from simulator.exit_codes import ExitCode
+from simulator.credentials import ServiceAccess, takes_access
+from simulator.exit_codes import ExitCode, exit_code_of, text_of
 from simulator.interrupts import terminations_as_interrupts
 from simulator.labels.manifest import MANIFEST_JSON, read_manifest
 from simulator.labels.reading import read_labels
 from simulator.onboarding.campaign import Campaign
 from simulator.onboarding.cleanup import clean_up
-from simulator.onboarding.connecting import ServiceAccess
 from simulator.onboarding.listing import SharedList
 from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import MARK, DeviceRow, RunFile
 from simulator.onboarding.session import Accounts, Subject
 from simulator.onboarding.suite.settings import Settings, SettingsPlugin
 from simulator.onboarding.walk import drive_labels
-from simulator.terminal import CommandLineError, advice, end, errors_in_one_line, option, show_progress, stop_code
+from simulator.terminal import CommandLineError, end, errors_in_one_line, option, show_progress
 from simulator.wire.client import ServiceClient
 
 _FILE: Final = click.Path(path_type=Path)
 _SUITE: Final = Path(__file__).parent / "suite"
 _FAULTS_SHOWN: Final = 20
-_ACCESS: Final = (
-    option("--base-url", help="Address of the service, such as http://127.0.0.1:8080; a token file knows its own."),
-    option("--api-key", help="The public key, mk_..."),
-    option("--secret-key-file", type=_FILE, help="File with the secret key, msk_..."),
-    option("--token-file", type=_FILE, help="Instead of keys: the file that 'fleet-simulator login' wrote."),
-    takes_ca_file,
-    option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
-    option("--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait for the quota."),
-)
 _OTHER: Final = (
     option("--other-api-key", help="Public key of a second account, which must not see anything of the first."),
     option("--other-secret-key-file", type=_FILE, help="File with its secret key."),
 )
 
 
+_takes_patience = option(
+    "--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait for the quota."
+)
+
+
 def _takes_access(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        names = ("base_url", "api_key", "secret_key_file", "token_file", "ca_file", "timeout_s")
-        access = ServiceAccess(**{name: given.pop(name) for name in names})
-        command(access=access, patience=Patience(given.pop("max_wait_s")), **given)
+    def wrapper(*, max_wait_s: float, **given: Any) -> None:
+        command(patience=Patience(max_wait_s), **given)
 
-    return functools.reduce(lambda made, add: add(made), reversed(_ACCESS), wrapper)
+    return takes_access(_takes_patience(wrapper))
 
 
 def _takes_other(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,7 +62,8 @@ def _takes_other(command: Callable[..., None]) -> Callable[..., None]:
         other = replace(
             access, api_key=other_api_key, secret_key_file=other_secret_key_file, token_file=None, prefix="--other-"
         )
-        command(access=access, other=other if other.is_given else None, **given)
+        is_given = other_api_key or other_secret_key_file
+        command(access=access, other=other if is_given else None, **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)
 
@@ -164,8 +158,8 @@ def labels_command(
         click.echo(f"{good} of {len(subjects)} labels went the whole way for user {user_id}")
     _print_faults(faults)
     if report.stopped_by is not None:
-        click.echo(bounded(f"stopped: {report.stopped_by}{advice(report.stopped_by)}"), err=True)
-        return end(stop_code(report.stopped_by))
+        click.echo(bounded(f"stopped: {text_of(report.stopped_by)}"), err=True)
+        return end(exit_code_of(report.stopped_by))
     return end(ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED)
 
 
@@ -225,8 +219,8 @@ def campaign_command(
         click.echo("interrupted; the same command goes on", err=True)
         return end(ExitCode.INTERRUPTED)
     if report.stopped_by is not None:
-        click.echo(bounded(f"stopped: {report.stopped_by}{advice(report.stopped_by)}; the same goes on"), err=True)
-        return end(stop_code(report.stopped_by))
+        click.echo(bounded(f"stopped: {text_of(report.stopped_by)}; the same goes on"), err=True)
+        return end(exit_code_of(report.stopped_by))
     return end(ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED)
 
 

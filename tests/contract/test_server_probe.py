@@ -34,7 +34,17 @@ def probe(bench: Bench, tmp_path, wanted: ServerVariant, *options: str, api_key:
     secret = tmp_path / "secret"
     secret.write_text(bench.service.secret_key.reveal())
     keys = ("--api-key", api_key or bench.service.api_key, "--secret-key-file", str(secret))
-    arguments = [bench.service.base_url, *keys, "--device-id", device_id, "--timeout-s", "60", "--json", *options]
+    arguments = [
+        "--base-url",
+        bench.service.base_url,
+        *keys,
+        "--device-id",
+        device_id,
+        "--timeout-s",
+        "60",
+        "--json",
+        *options,
+    ]
     done = CliRunner().invoke(program, ["probe", *arguments])
     assert bench.service.secret_key.reveal() not in done.output
     return done.exit_code, json.loads(done.stdout)
@@ -83,5 +93,7 @@ def test_keys_that_are_refused_judge_nothing(bench, tmp_path):
 def test_usage_and_a_server_that_is_not_there(tmp_path):
     (tmp_path / "secret").write_text("msk_probe")
     keys = ("--api-key", "mk_x", "--secret-key-file", str(tmp_path / "secret"))
-    assert CliRunner().invoke(program, ["probe", "http://127.0.0.1:1", *keys, "--may-write"]).exit_code == 2
-    assert CliRunner().invoke(program, ["probe", "http://127.0.0.1:1", *keys]).exit_code == 5
+    assert (
+        CliRunner().invoke(program, ["probe", "--base-url", "http://127.0.0.1:1", *keys, "--may-write"]).exit_code == 2
+    )
+    assert CliRunner().invoke(program, ["probe", "--base-url", "http://127.0.0.1:1", *keys]).exit_code == 5

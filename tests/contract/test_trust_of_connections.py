@@ -226,7 +226,7 @@ def refreshing_bearer(one: Try) -> None:
 
 
 def probe(one: Try) -> None:
-    one.cli("probe", one.url, *one.keys)
+    one.cli("probe", "--base-url", one.url, *one.keys)
 
 
 def command_send(one: Try) -> None:
@@ -423,7 +423,6 @@ PLACES = {
     "simulator/fleet/engine/http/origin.py": {fleet_devices},
     "simulator/fleet/workload/mqtt_devices.py": {fleet_sessions},
     "simulator/fleet/target/target.py": {fleet_discovery},
-    "simulator/onboarding/connecting.py": {onboard},
     "simulator/probe/cli.py": {probe},
     "simulator/probe/questions.py": {probe},
 }

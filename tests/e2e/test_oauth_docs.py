@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.wire.connection import Connection
-from simulator.login.flow import SignIn, find_endpoints
+from simulator.login.flow import SignIn
 from simulator.login.tokens import TokenFile, TokenSet
 from simulator.service.scopes import SCOPES
 from tests.conftest import require_program
@@ -87,8 +87,7 @@ def test_the_public_client_in_javascript_runs(bench, browser, tmp_path):
 def test_the_typed_client_runs_on_what_a_sign_in_wrote(bench, browser, tmp_path):
     redirect_uri = "http://127.0.0.1:8976/callback"
     with Connection(bench.service.base_url) as connection:
-        endpoints = find_endpoints(connection, None)
-        sign_in = SignIn(connection, endpoints, "my-desktop-app", None, "manufacturer:devices", redirect_uri)
+        sign_in = SignIn(connection, "my-desktop-app", None, "manufacturer:devices", redirect_uri)
         answer = browser.send(browser.open(sign_in.url), "approve")
         tokens = sign_in.finish(answer.headers["location"].partition("?")[2])
     TokenFile(tmp_path / "token.json").write(tokens)

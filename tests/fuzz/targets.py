@@ -48,10 +48,10 @@ from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time
-from simulator.command.counter import CounterFile
+from simulator.command import CounterFile
 from simulator.labels.pictures import PictureError, load_picture
 from simulator.login.errors import SignInFailed
-from simulator.login.flow import Endpoints, code_of, query_of
+from simulator.login.flow import code_of, query_of
 from simulator.login.tokens import TokenSet
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
@@ -428,8 +428,7 @@ def _mqtt_command(raw: bytes) -> None:
     raises=(SignInFailed,),
 )
 def _redirect(raw: bytes) -> None:
-    endpoints = Endpoints("https://a.example/authorize", issuer="https://a.example")
-    code_of(query_of(raw.decode("utf-8", "replace")), "AAAA", endpoints)
+    code_of(query_of(raw.decode("utf-8", "replace")), "AAAA")
 
 
 # --- configuration, files, the environment ----------------------------------------------------------------------------

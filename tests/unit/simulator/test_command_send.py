@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from agent.errors import ConfigurationError
 from agent.wire.signed_keys import SigningKey, TrustedKeys
 from simulator.cli import program
-from simulator.command.counter import CounterFile
-from simulator.command.sending import KeySigner, read_payload
+from simulator.command import CounterFile, KeySigner, read_payload
 from tests.service_running import running
 
 NOW_NS = 1_767_225_600_000_000_000
@@ -155,7 +154,7 @@ def test_without_the_extra_the_fix_is_named(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from simulator.command.sending import KeySigner\n"
+        "from simulator.command import KeySigner\n"
         "try:\n    KeySigner(Path('k'), None, 1).sign('d', {})\n"
         "except Exception as error:\n    print(error)"
     )
