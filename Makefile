@@ -8,7 +8,7 @@ VENV ?= .venv
 VENV_CLUSTER ?= .venv-cluster
 # Where `make demo` leaves its report, data and logs.
 DEMO_OUT ?= demo-output
-# Further options of `fleet-simulator demo`, such as DEMO_FLAGS=--keep
+# Further options of `fleet-simulator demo`, such as DEMO_FLAGS=--devices=50
 DEMO_FLAGS ?=
 # Where `make soak` writes its rounds down; called again it goes on there.
 SOAK_OUT ?= soak-output

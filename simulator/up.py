@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -44,7 +43,6 @@ from simulator.service.config import (
 )
 from simulator.service.temporary import TemporaryFolder
 from simulator.wire.client import ServiceClient
-from simulator.wire.models import NewProduct
 
 DEVICES_MAX: Final = 500
 _USER_ID: Final = "up-user"
@@ -58,17 +56,12 @@ class UpSettings(Settings):
     port: Port = 8080
     data_dir: DataDir = None
     devices: Annotated[int, Field(ge=0, le=DEVICES_MAX), Option("--devices", "How many virtual devices.")] = 0
-    product: Annotated[
-        Path | None,
-        Option("--product", "YAML file with the product of the virtual devices, as in configs/products.", is_file=True),
-    ] = None
     interval_s: Annotated[
         float,
         Field(ge=0.1, le=86_400),
         Option("--interval", "Seconds between two readings of a virtual device."),
     ] = 10.0
     rate_limit: RateLimit = QUOTA_PER_MINUTE
-    seed: Annotated[int, Option("--seed", "Of what virtual devices measure.")] = 1
     gateway: Annotated[
         bool, Option("--no-gateway", "Leave out the broker, the gateway, and the two devices that wait for an agent.")
     ] = True
@@ -94,11 +87,6 @@ class UpSettings(Settings):
         ),
     ] = None
     variant: Variant = None
-    accounts: Annotated[
-        int,
-        Field(ge=1, le=9),
-        Option("--accounts", "Accounts with keys of their own; those of the second are in DATA/keys-2."),
-    ] = 1
     console: WithConsole = True
     runs_dir: RunsDir = None
     scenarios_dir: ScenariosDir = None
@@ -106,21 +94,12 @@ class UpSettings(Settings):
     def faults(self) -> list[str]:
         """What cannot be used together; taken ports are among it."""
         found = []
-        if self.product and not self.devices:
-            found.append("--product is the product of the virtual devices: give --devices too")
         if (self.runs_dir or self.scenarios_dir) and not self.console:
             found.append("--runs and --scenarios are the console's, which --no-console leaves out")
-        given = self.model_fields_set
         if not self.gateway:
-            options = {
-                "gateway_host": "--gateway-host",
-                "gateway_port": HTTP_PORT_OPTION,
-                "mqtt_port": MQTT_PORT_OPTION,
-            }
-            for name, option in options.items():
-                if name in given and getattr(self, name) is not None:
-                    found.append(f"{option} is the gateway's, which --no-gateway leaves out")
-            return found
+            names = ("gateway_host", "gateway_port", "mqtt_port")
+            wrong = [f"--{name.replace('_', '-')}" for name in names if name in self.model_fields_set]
+            return [*found, *(f"{option} is the gateway's, which --no-gateway leaves out" for option in wrong)]
         if self.gateway_host in {"0.0.0.0", "::"}:  # noqa: S104 - what is refused
             found.append("--gateway-host must be the one address at which devices reach this machine, not all of them")
         wanted = {"--port": self.port, HTTP_PORT_OPTION: self.gateway_port, MQTT_PORT_OPTION: self.mqtt_port or 0}
@@ -135,10 +114,9 @@ class Up:
     """What runs, and how to reach it.
 
     Attributes:
-        keys: of the first account.
+        keys: of the service's account.
         devices: the virtual ones.
         trial: broker and gateway; None without them.
-        others: the keys of the accounts beside the first one.
         console_url: opens the console; None without it.
         enroll: what a board elsewhere in the network enters to join; None where the gateway serves this machine alone.
     """
@@ -147,7 +125,6 @@ class Up:
     keys: Keys
     devices: tuple[DeviceIdentity, ...] = ()
     trial: Trial | None = None
-    others: tuple[Keys, ...] = ()
     console_url: str | None = None
     enroll: str | None = None
     _parts: list[Callable[[], object]] = field(default_factory=list)
@@ -172,72 +149,51 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
         AgentError: the devices could not be registered.
         ChildFailed: broker or gateway could not be started.
     """
-    from simulator.service.control.accounts import Keys as ServiceKeys
     from simulator.service.server import RunningService  # half a second: not for --help or a wrong option
 
     if settings.gateway:
         check_port(settings.gateway_host, settings.gateway_port, HTTP_PORT_OPTION)
         check_port(LOOPBACK, settings.mqtt_port or 0, MQTT_PORT_OPTION)
     raise_descriptor_limit()  # also of broker and gateway, its children: a fleet may come with ten thousand sockets
-    product = load_product(settings.product)
     with ExitStack() as ends:
         folder = settings.data_dir or ends.enter_context(TemporaryFolder()).path
         keys = keep_keys(folder / "keys")
-        config = ServiceConfig(
-            **settings.model_dump(include={"host", "port", "data_dir", "rate_limit", "console", "runs_dir"}),
-            scenarios_dir=settings.scenarios_dir,
-            api_key=keys.api_key,
-            secret_key=keys.secret_key,
-        )
+        shared = {"host", "port", "data_dir", "rate_limit", "console", "runs_dir", "scenarios_dir"}
+        config = ServiceConfig(**settings.model_dump(include=shared), api_key=keys.api_key, secret_key=keys.secret_key)
         service = ends.enter_context(RunningService(config, folder))
         up = Up(service.base_url, keys, console_url=service.console_url, _parts=[service.look])
-        up.others = tuple(keep_keys(folder / f"keys-{number}") for number in range(2, settings.accounts + 1))
-        for number, other in enumerate(up.others, 2):
-            service.add_account(f"account-{number}", ServiceKeys(other.api_key, other.secret_key))
         if settings.devices:
             labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
-            up.devices = _register(up, product, labels)
+            up.devices = _register(up, labels)
             fleet = ends.enter_context(_make_fleet(up, settings))
             fleet.switch_on()
             up._parts.append(fleet.look)
+        standing = LocalService(up.base_url, folder / "keys")
         if settings.gateway:
-            labels = [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()]
-            yours = _register(up, product, labels)
-            ids = [device.device_id for device in yours]
-            up.trial = ends.enter_context(
-                running_trial(
-                    folder / "gateway",
-                    up.base_url,
-                    keys,
-                    dict(zip(IDENTIFIERS, ids, strict=True)),
-                    settings.gateway_host,
-                    settings.gateway_port,
-                    mqtt_port=settings.mqtt_port,
-                )
+            yours = _register(up, [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()])
+            ids = {transport: device.device_id for transport, device in zip(IDENTIFIERS, yours, strict=True)}
+            where = settings.gateway_host, settings.gateway_port
+            trial = ends.enter_context(
+                running_trial(folder / "gateway", up.base_url, keys, ids, *where, mqtt_port=settings.mqtt_port)
             )
-            up._parts.append(up.trial.look)
+            up.trial = trial
+            up._parts.append(trial.look)
             if not is_this_machine(settings.gateway_host):
-                code = up.trial.gateway.invite(yours[0].product_id, _USER_ID)
-                up.enroll = f"sudo device-agent enroll {up.trial.url} {code}"
+                code = trial.gateway.invite(yours[0].product_id, _USER_ID)
+                up.enroll = f"sudo device-agent enroll {trial.gateway.url} {code}"
+            own = folder / "gateway" / "gateway"
+            broker = trial.broker
+            standing = LocalService(up.base_url, folder / "keys", trial.gateway.url, own, broker.port, broker.name)
         ends.callback(remove_local, folder)
-        write_local(folder, _standing(folder, up))
+        write_local(folder, standing)
         if settings.variant is not None:
             service.set_variant(settings.variant)
         yield up
 
 
-def _standing(folder: Path, up: Up) -> LocalService:
-    """What other programs find in the folder."""
-    standing = LocalService(up.base_url, folder / "keys")
-    if up.trial is None:
-        return standing
-    broker = up.trial.broker
-    gateway_folder = folder / "gateway" / "gateway"
-    return LocalService(up.base_url, folder / "keys", up.trial.url, gateway_folder, broker.port, broker.name)
-
-
-def _register(up: Up, wanted: NewProduct, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity, ...]:
+def _register(up: Up, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity, ...]:
     """The devices (name, identifier) and their product: made, or found in a data folder that has them already."""
+    wanted = load_product()
     with ServiceClient(up.base_url, KeyPair(up.keys.api_key, up.keys.secret_key)) as client:
         known = next((product for product in client.products() if product.name == wanted.name), None)
         product_id = (known or client.create_product(wanted)).product_id
@@ -255,4 +211,4 @@ def _make_fleet(up: Up, settings: UpSettings) -> FleetThread:
         offers = client.discover()
     headers = {"x-api-key": up.keys.api_key, "x-secret-key": up.keys.secret_key.reveal()}
     model = DeviceModel(interval_s=settings.interval_s)
-    return FleetThread(FleetTarget(up.base_url, headers, offers), up.devices, model, seed=settings.seed)
+    return FleetThread(FleetTarget(up.base_url, headers, offers), up.devices, model, seed=1)

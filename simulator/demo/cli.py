@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from pathlib import Path
-from typing import Final
 
 import click
 
-from agent.error_text import bounded
-from agent.errors import AgentError, ConfigurationError
 from simulator.demo.folder import open_folder
-from simulator.demo.story import Demo, NotStarted, Verdict
-from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.demo.story import Demo, Verdict
+from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
-from simulator.keys import curl_line
 from simulator.terminal import Console, option
 from simulator.whole_files import write_whole
-
-_LOOK_S: Final = 1.0
 
 
 @click.command("demo", short_help="The whole story in under a minute, proven, with a report.")
@@ -32,9 +25,7 @@ _LOOK_S: Final = 1.0
 )
 @option("--devices", type=click.IntRange(1, 200), default=20, help="How many virtual devices, beside the real agent.")
 @option("--seed", type=int, default=1, help="Of what the virtual devices measure.")
-@option("--keep", is_flag=True, help="Leave everything running, print addresses and keys; Ctrl-C ends it.")
-@option("--json", "as_json", is_flag=True, help="Print the verdict as JSON; the story goes to standard error.")
-def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: bool) -> int:
+def demo_command(*, out: Path, devices: int, seed: int) -> int:
     """Play the whole story on this machine and prove that nothing was lost and nothing happened twice.
 
     A service, a broker, a gateway, one real device-agent and a fleet of virtual devices. The agent is killed with
@@ -44,7 +35,7 @@ def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: boo
     Exit codes: 0 everything held, 1 something did not, 2 usage, 3 it could not be judged, 4 data was lost or changed,
     5 the service did not start.
     """
-    console = Console(stderr=as_json, highlight=False, soft_wrap=True, markup=False)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     began_s = time.monotonic()
 
     def say(actor: str, text: str) -> None:
@@ -53,31 +44,21 @@ def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: boo
     try:
         with terminations_as_interrupts(), open_folder(out) as root, Demo(root, say) as demo:
             verdict = demo.play(devices, seed)
-            text = json.dumps(verdict.to_json(), indent=2)
-            write_whole(root / "verdict.json", text + "\n")
+            write_whole(root / "verdict.json", json.dumps(verdict.to_json(), indent=2) + "\n")
             _print(verdict, root, console)
-            if as_json:
-                click.echo(text)
-            if keep:
-                _keep(demo, console)
     except KeyboardInterrupt:
         console.print("\ninterrupted: every process of the demo is ended")
         return ExitCode.INTERRUPTED
-    except AgentError as error:
-        faults = error.faults if isinstance(error, ConfigurationError) else [str(error)]
-        for fault in faults:
-            click.echo(bounded(f"fleet-simulator demo: {fault}"), err=True)
-        return ExitCode.UNREACHABLE if isinstance(error, NotStarted) else exit_code_of(error)
     return verdict.code
 
 
 def _print(verdict: Verdict, root: Path, console: Console) -> None:
     console.print()
-    for text in verdict.checked if not verdict.failures else verdict.failures:
+    for text in verdict.failures or verdict.checked:
         console.print(f" {'✕' if verdict.failures else '✓'} real agent: {text}")
     run = (root / "logs" / "run.log").read_text(errors="replace").rstrip().rpartition("\n\n")[2]
     console.print("\n".join(f"     {line}" for line in run.splitlines()))
-    sign = "✓" if verdict.fleet == ExitCode.GOOD else "?" if verdict.fleet == ExitCode.INCONCLUSIVE else "✕"
+    sign = {ExitCode.GOOD: "✓", ExitCode.INCONCLUSIVE: "?"}.get(ExitCode(verdict.fleet), "✕")
     console.print(f" {sign} fleet: fleet-simulator run ended with exit code {verdict.fleet}")
     sentences = {
         ExitCode.GOOD: "Everything held. Nothing was lost, nothing happened twice.",
@@ -86,22 +67,3 @@ def _print(verdict: Verdict, root: Path, console: Console) -> None:
     }
     console.print(f"\n {sentences.get(verdict.code, 'Not everything held.')}")
     console.print(f" report  {verdict.report}\n data    {root}\n")
-
-
-def _keep(demo: Demo, console: Console) -> None:
-    """Print how to reach what runs, and wait for Ctrl-C."""
-    base_url, keys = demo.base_url, demo.keys
-    command = json.dumps({"device_id": demo.device_id, "command_payload": {"command": "ping", "echo": "hello"}})
-    for name, text in (
-        ("service", base_url),
-        ("api key", keys.api_key),
-        ("secret key", keys.secret_key.reveal()),
-        ("send", curl_line(base_url, keys, "/commands/send", command)),
-        ("look", curl_line(base_url, keys, f"/devices/{demo.device_id}/commands")),
-    ):
-        console.print(f" {name:<11} {text}")
-    console.print("\n Everything keeps running. Ctrl-C ends it.")
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            time.sleep(_LOOK_S)
-            demo.look()

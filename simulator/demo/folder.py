@@ -26,36 +26,21 @@ def open_folder(path: Path) -> Iterator[Path]:
     marker = root / _MARKER
     with contextlib.ExitStack() as held:
         try:
-            _claim(root, marker)
-            lock = held.enter_context(marker.open("rb"))
-            _lock(lock.fileno(), root)
-            _empty(root, marker)
+            if root.is_symlink() or (root.is_dir() and any(root.iterdir()) and not marker.is_file()):
+                fault = f"{root} has files in it that the demo did not make: give an empty or new folder with --out"
+                raise ConfigurationError([fault], "--out")
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)  # keys go into it
+            lock = held.enter_context(marker.open("w"))
+            try:
+                lock_file(lock.fileno())
+            except OSError:
+                fault = f"another demo is working in {root}: end it, or give another folder with --out"
+                raise ConfigurationError([fault], "--out") from None
+            for entry in root.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                elif entry != marker:
+                    entry.unlink()
         except OSError as error:
             raise ConfigurationError([cannot_write(root, error, "another --out")], "--out") from None
         yield root
-
-
-def _claim(root: Path, marker: Path) -> None:
-    if root.is_symlink() or (root.exists() and not root.is_dir()):
-        raise ConfigurationError([f"{root} is not a folder: give another one with --out"], "--out")
-    if root.is_dir() and any(root.iterdir()) and not marker.is_file():
-        fix = f"{root} has files in it that the demo did not make: give an empty or new folder with --out"
-        raise ConfigurationError([fix], "--out")
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)  # keys go into it
-    marker.write_text("Made by 'fleet-simulator demo', which deletes and rewrites this folder at each run.\n")
-
-
-def _lock(descriptor: int, root: Path) -> None:
-    try:
-        lock_file(descriptor)
-    except OSError:
-        fix = f"another demo is working in {root}: end it, or give another folder with --out"
-        raise ConfigurationError([fix], "--out") from None
-
-
-def _empty(root: Path, marker: Path) -> None:
-    for entry in root.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry != marker:
-            entry.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from agent.errors import AgentError
+from agent.errors import AgentError, TransportError
 from agent.wire.auth import KeyPair
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
@@ -20,8 +21,8 @@ from agent.wire.sending import SendCommand
 from simulator.children import ChildFailed, ChildProcess, Children, program_path
 from simulator.demo.agent import WITNESS, RealAgent
 from simulator.exit_codes import ExitCode
-from simulator.fleet.target.local import is_local, read_local
-from simulator.keys import Keys, keep_keys
+from simulator.fleet.target.local import running_local
+from simulator.keys import keep_keys
 from simulator.wire.client import ServiceClient
 
 _READY_S: Final = 90.0
@@ -34,7 +35,7 @@ Say = Callable[[str, str], None]
 """Prints one step: who, and what happened."""
 
 
-class NotStarted(ChildFailed):
+class NotStarted(TransportError):
     """Service, broker or gateway could not be started."""
 
 
@@ -60,14 +61,14 @@ class Verdict:
 
     Attributes:
         code: exit code.
-        fleet: exit code of the fleet's run.
+        fleet: exit code of the fleet's run; what is none of ours is a failed check.
         report: the fleet's report.
         failures: what was wrong with the real agent, a sentence each.
         checked: what was checked of it.
     """
 
     code: ExitCode = ExitCode.GOOD
-    fleet: int = 0
+    fleet: ExitCode = ExitCode.GOOD
     report: str = ""
     failures: list[str] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
@@ -105,13 +106,9 @@ class Demo:
         self._ends = ExitStack()
         self._children = Children()
         self._sent: dict[str, Order] = {}
-        self.base_url = ""
-        """Of the service."""
-        self.device_id = ""
-        """Of the real agent."""
+        self._device_id = ""
 
     def __enter__(self) -> Demo:
-        self._ends.enter_context(self._children)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,16 +125,16 @@ class Demo:
             NotStarted: service or gateway could not be started.
             AgentError: it cannot go on.
         """
-        self._start_service()
-        self._client = self._ends.enter_context(
-            ServiceClient(self.base_url, KeyPair(self.keys.api_key, self.keys.secret_key))
-        )
+        base_url = self._start_service()
+        self._ends.enter_context(self._children)
+        keys = keep_keys(self._root / "up" / "keys")
+        self._client = self._ends.enter_context(ServiceClient(base_url, KeyPair(keys.api_key, keys.secret_key)))
         self._agent = RealAgent(
             self._root / "agent",
             self._child("device-agent"),
             self._root / "up" / "gateway" / "mqtt-device" / "config.yaml",
         )
-        self.device_id = self._agent.device_id
+        self._device_id = self._agent.device_id
         self._agent.start()
         self._wait(self._stored, self._agent.look, "the real agent's first reading came", _READY_S)
         self._say("agent", "a real device-agent sends readings over MQTT, by its token, without the keys")
@@ -146,39 +143,26 @@ class Demo:
         self._cut_down()
         verdict = Verdict(report=str(self._root / "run" / "report.html"))
         self._wait(lambda: not run.running, lambda: None, "the fleet's run ended", _RUN_S)
-        verdict.fleet = run.exit_code or 0
+        known = run.exit_code in set(ExitCode)
+        verdict.fleet = ExitCode(run.exit_code or 0) if known else ExitCode.CHECK_FAILED
         self._say("fleet", f"the run's own audit: exit code {verdict.fleet}")
         self._judge(verdict)
         return verdict
-
-    def look(self) -> None:
-        """Raise :class:`~simulator.children.ChildFailed` when service, gateway or agent has ended."""
-        self._up.look()
-        self._agent.look()
-
-    @property
-    def keys(self) -> Keys:
-        """Of the service's account."""
-        return keep_keys(self._root / "up" / "keys")
 
     def _child(self, name: str) -> ChildProcess:
         logs = self._root / "logs"
         logs.mkdir(exist_ok=True)
         return self._children.add(ChildProcess(name, logs / f"{name.split()[-1]}.log"))
 
-    def _start_service(self) -> None:
-        data = self._root / "up"
-        self._up = self._child("fleet-simulator up")
-        options = ["--port=0", "--gateway-port=0", "--mqtt-port=0", "--rate-limit=0", "--no-console"]
+    def _start_service(self) -> str:
+        """The service's address."""
         try:
-            self._up.start([str(program_path("fleet-simulator")), "up", *options, f"--data={data}"])
-            self._up.wait_until(lambda: is_local(data), "service and gateway were ready", _READY_S)
+            standing = self._ends.enter_context(running_local(self._root / "up", rate_limit=0, gateway=True))
         except ChildFailed as error:
             raise NotStarted(str(error)) from None
-        standing = read_local(data)
-        self.base_url = standing.base_url
-        self._say("service", f"listens on {self.base_url}, its data on the disk")
+        self._say("service", f"listens on {standing.base_url}, its data on the disk")
         self._say("gateway", f"listens on {standing.gateway_url}; broker: {standing.broker}")
+        return standing.base_url
 
     def _start_run(self, devices: int, seed: int) -> ChildProcess:
         scenario = yaml.safe_load((files("simulator.demo") / "scenario.yaml").read_text())
@@ -212,7 +196,7 @@ class Demo:
         """Compare what the agent's programs wrote down with what the service has."""
         self._send(_LAST)
         self._wait_ended()
-        listed = [record for record in self._client.device_commands(self.device_id).records if record.id in self._sent]
+        listed = [record for record in self._client.device_commands(self._device_id).records if record.id in self._sent]
         wrong_commands = self._wrong_commands(listed)
         verdict.failures += wrong_commands
         if not wrong_commands:
@@ -222,25 +206,37 @@ class Demo:
         deadline_s = time.monotonic() + _ENDED_S
         while (missing := self._missing(made)) and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
-        wrong = _wrong_readings(self._client, self.device_id, made)
-        verdict.failures += wrong
+        stored = self._stored()
+        numbers = Counter(number for number, _ in stored)
+        wrong = [f"reading {number} is stored {count} times" for number, count in numbers.items() if count > 1]
+        wrong += [
+            f"reading {number} was altered: {value}, not {made.get(number)}"
+            for number, value in stored
+            if made.get(number) != value
+        ]
         if missing:
-            verdict.failures.append(f"{len(missing)} of {len(made)} readings never came: {sorted(missing)[:10]}")
-        stored = len(self._stored())
+            wrong.append(f"{len(missing)} of {len(made)} readings never came: {sorted(missing)[:10]}")
+        verdict.failures += wrong
         if not stored:
             verdict.failures.append("none of its numbered readings is stored, so nothing can be said of them")
-        elif not missing and not wrong:
-            verdict.checked.append(f"{stored} numbered readings are stored, each once and unaltered")
-        if missing or wrong:
+        elif not wrong:
+            verdict.checked.append(f"{len(stored)} numbered readings are stored, each once and unaltered")
+        if wrong:
             verdict.code = ExitCode.DATA_LOST
         elif verdict.failures:
             verdict.code = ExitCode.CHECK_FAILED
-        elif verdict.fleet:
-            verdict.code = ExitCode(verdict.fleet) if verdict.fleet in set(ExitCode) else ExitCode.CHECK_FAILED
+        else:
+            verdict.code = verdict.fleet
 
     def _missing(self, made: Mapping[int, float]) -> set[int]:
-        stored = self._stored()
-        return made.keys() - stored.keys() - self._agent.taken_by_kill(stored)
+        stored = {number for number, _ in self._stored()}
+        return made.keys() - stored - self._agent.taken_by_kill(stored)
+
+    def _stored(self) -> list[tuple[int, Any]]:
+        """The numbered readings that the service has: number and value."""
+        keys = ["witness_sequence", "witness_check"]
+        records = [record.sensor_data for record in self._client.sensor_data(self._device_id, keys=keys)]
+        return [(one["witness_sequence"], one.get("witness_check")) for one in records if "witness_sequence" in one]
 
     def _wrong_commands(self, listed: list[CommandRecord]) -> list[str]:
         found = []
@@ -260,14 +256,14 @@ class Demo:
         return found
 
     def _send(self, order: Order) -> str:
-        record = self._client.send_command(SendCommand(device_id=self.device_id, command_payload=order.payload))
+        record = self._client.send_command(SendCommand(device_id=self._device_id, command_payload=order.payload))
         command_id = record.stable_id()
         self._sent[command_id] = order
         return command_id
 
     def _wait_ended(self) -> None:
         def ended() -> bool:
-            records = self._client.device_commands(self.device_id).records
+            records = self._client.device_commands(self._device_id).records
             return self._sent.keys() <= {record.id for record in records if record.status in FINAL_STATES}
 
         self._wait(ended, self._agent.look, "all commands ended", _ENDED_S)
@@ -276,34 +272,10 @@ class Demo:
         """How many devices beside the real one have asked for something."""
         return sum(one.last_seen_at is not None for one in self._client.devices()) - 1
 
-    def _stored(self) -> dict[int, Any]:
-        return dict(_numbered(self._client, self.device_id))
-
     def _wait(self, met: Callable[[], object], look: Callable[[], None], what: str, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not met():
             look()
-            self._up.look()
             if time.monotonic() > deadline_s:
                 raise AgentError(f"not within {timeout_s:g} s: {what}; look into {self._root / 'logs'}")
             time.sleep(_LOOK_S)
-
-
-def _numbered(client: ServiceClient, device_id: str) -> list[tuple[int, Any]]:
-    """The numbered readings that the service has: number and value."""
-    stored = (
-        record.sensor_data for record in client.sensor_data(device_id, keys=["witness_sequence", "witness_check"])
-    )
-    return [(one["witness_sequence"], one.get("witness_check")) for one in stored if "witness_sequence" in one]
-
-
-def _wrong_readings(client: ServiceClient, device_id: str, made: dict[int, float]) -> list[str]:
-    found = []
-    seen: set[int] = set()
-    for number, value in _numbered(client, device_id):
-        if number in seen:
-            found.append(f"reading {number} is stored twice")
-        elif number not in made or made[number] != value:
-            found.append(f"reading {number} was altered: {value}, not {made.get(number)}")
-        seen.add(number)
-    return found

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from agent.wire import topics
-from simulator.children import ChildFailed, ChildProcess
+import yaml
+
+from agent.config.section import is_this_machine
+from agent.errors import UnexpectedAnswer
+from simulator.children import ChildFailed, ChildProcess, program_path
 from simulator.gateway.broker import Broker, running_broker
-from simulator.gateway.process import GatewayProcess
-from simulator.keys import Keys, curl_line
+from simulator.keys import Keys, write_secret
 from simulator.listening import check_port
 
 HTTP_PORT_OPTION: Final = "--gateway-port"
@@ -22,6 +26,9 @@ MQTT: Final = "MQTT"
 HTTP: Final = "HTTP"
 IDENTIFIERS: Final = {MQTT: "UP-YOURS", HTTP: "UP-YOURS-TOO"}
 """How a device that stands ready talks, and its label."""
+_ADDRESS: Final = re.compile(r"http=listening at (https?://\S+)")
+_READY_S: Final = 60.0
+_ANSWER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +46,144 @@ class TrialDevice:
     token: str
     agent_config: Path
 
-    def lines(self, service_url: str, keys: Keys) -> list[tuple[str, str]]:
-        """Name and text of what a person may paste: the agent, a command to it, what came of it, its readings."""
-        state = shlex.quote(str(self.agent_config.parent / "state"))
-        ping = json.dumps({"device_id": self.device_id, "command_payload": {"command": "ping"}})
-        agent = f"device-agent run --config {shlex.quote(str(self.agent_config))}"
-        return [
-            (f"{self.transport} agent", f"DEVICE_AGENT_STATE_DIR={state} {agent}"),
-            ("  send", curl_line(service_url, keys, "/commands/send", ping)),
-            ("  look", curl_line(service_url, keys, f"/devices/{self.device_id}/commands")),
-            ("  readings", curl_line(service_url, keys, f"/sensor-data?device_id={self.device_id}")),
+    @property
+    def agent(self) -> str:
+        """The command line that runs its agent."""
+        return f"device-agent run --config {shlex.quote(str(self.agent_config))}"
+
+
+class Gateway:
+    """``device-gateway run`` beside a local service and a local broker.
+
+    Args:
+        folder: where its configuration, keys and state go.
+        log: of its process.
+
+    Attributes:
+        url: where it serves devices over HTTP, once it does.
+    """
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.url = ""
+        self._folder = folder
+        self._log = log
+        self._tls = folder / "tls"
+        self._config = folder / "gateway.yaml"
+        self._child = ChildProcess("gateway", log)
+
+    def start(self, service_url: str, keys: Keys, broker: Broker, host: str, port: int) -> None:
+        """Start it, and wait until devices are served both ways; a state from before stays.
+
+        Args:
+            service_url: of the service.
+            keys: the key pair, which goes into this folder and to no device.
+            broker: where its MQTT devices come from.
+            host: for devices that speak HTTP; anything but loopback is served with TLS, by a certificate made here.
+            port: for them; 0 takes any free one.
+
+        Raises:
+            UnexpectedAnswer: the certificate could not be made.
+            ConfigurationError: the port is taken.
+            ChildFailed: it did not start; the text ends with its log.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        http: dict[str, Any] = {"host": host, "port": port}
+        if not is_this_machine(host):
+            self._run("certificates", "--host", host, "--dir", str(self._tls))
+            http |= {"certificate": str(self._tls / "server.pem"), "private_key": str(self._tls / "server.key")}
+        configuration = {
+            # The service is this machine's own, at whatever address it listens.
+            "service": {"base_url": service_url, "allow_plain_http": True},
+            "auth": {
+                "api_key_file": str(write_secret(self._folder / "api_key", keys.api_key)),
+                "secret_key_file": str(write_secret(self._folder / "secret_key", keys.secret_key.reveal())),
+            },
+            "state_dir": str(self._folder / "state"),
+            "http": http,
+            "mqtt": {"enabled": True, "port": broker.port, **({} if broker.speaks_v5 else {"version": "3.1.1"})},
+            "commands": {"poll_s": 0.5, "reconcile_s": 60},
+            "metrics": {"enabled": False},
+        }
+        self._config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        log_begins = self._log.stat().st_size if self._log.exists() else 0
+
+        def serves() -> bool:
+            with self._log.open("rb") as file:
+                file.seek(log_begins)
+                text = file.read().decode(errors="replace")
+            found = _ADDRESS.search(text)
+            self.url = found.group(1) if found else ""
+            return found is not None and "mqtt=connected" in text
+
+        self._child.start([str(program_path("device-gateway")), "run", "--config", str(self._config)])
+        try:
+            self._child.wait_until(serves, "it served devices", _READY_S)
+        except ChildFailed:
+            self.end()  # so that the port is not its own
+            check_port(host, port, HTTP_PORT_OPTION)
+            raise
+
+    def look(self) -> None:
+        """Raise :class:`~simulator.children.ChildFailed` when it has ended."""
+        self._child.look()
+
+    def end(self) -> None:
+        """End it; harmless when it has ended."""
+        self._child.end()
+
+    def add_device(self, transport: str, device_id: str, broker: Broker, folder: Path) -> TrialDevice:
+        """A device with a new token, and a ready configuration of the agent in ``folder``.
+
+        Raises:
+            UnexpectedAnswer: the program failed.
+        """
+        options = [
+            *("--config-out", str(folder), "--device-dir", str(folder), "--plain"),
+            *("--url", self.url),
+            *(("--broker", f"127.0.0.1:{broker.port}") if transport == MQTT else ()),
+            *(("--ca", str(self._tls / "ca.pem")) if self.url.startswith("https") else ()),
         ]
+        answer = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
+        if device_id in (answer.get("kept") or []):  # from an earlier start: nobody can read that one again
+            answer = self._ask("devices", "rotate", device_id, "--overlap-s", "0", *options, good=(0, 1))
+        issued = answer.get("issued") or []
+        if not issued:
+            raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {answer.get('failed')}")
+        config = folder / "config.yaml"
+        state = folder / "state"
+        state.mkdir(exist_ok=True, mode=0o700)
+        config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | {"state_dir": str(state)}))
+        return TrialDevice(transport, device_id, str(issued[0]["token"]), config)
+
+    def invite(self, product_id: str, user_id: str) -> str:
+        """A code with which one more device of a product enrolls, within an hour.
+
+        Raises:
+            UnexpectedAnswer: the program failed.
+        """
+        words = ("--product-id", product_id, "--user-id", user_id, "--url", self.url)
+        plain = () if self.url.startswith("https") else ("--plain",)
+        return str(self._ask("devices", "invite", *words, *plain)["code"])
+
+    def _ask(self, *words: str, good: tuple[int, ...] = (0,)) -> dict[str, Any]:
+        return dict(json.loads(self._run(*words, "--json", "--config", str(self._config), good=good)))
+
+    def _run(self, *words: str, good: tuple[int, ...] = (0,)) -> str:
+        """What the program prints when it ends well."""
+        program = [str(program_path("device-gateway")), *words]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+        if done.returncode not in good:
+            raise UnexpectedAnswer(f"'device-gateway {' '.join(words[:2])}' failed: {done.stderr.strip()}")
+        return done.stdout
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What was started: broker, gateway and devices.
+    """What was started: broker, gateway, and one device of each transport."""
 
-    Attributes:
-        url: where the gateway serves devices over HTTP.
-        devices: one of each transport.
-        gateway: its process.
-    """
-
-    url: str
     broker: Broker
+    gateway: Gateway
     devices: tuple[TrialDevice, ...]
-    gateway: GatewayProcess
 
     def look(self) -> None:
         """Raise when broker or gateway has ended.
@@ -75,27 +193,6 @@ class Trial:
         """
         self.broker.look()
         self.gateway.look()
-
-    def lines(self, service_url: str, keys: Keys) -> list[tuple[str, str]]:
-        """Name and text of what a person may paste; the keys are for the service, a device's token for the gateway."""
-        lines = [
-            ("gateway", f"{self.url}; it alone has the keys"),
-            ("broker", f"mqtt://127.0.0.1:{self.broker.port} ({self.broker.name})"),
-        ]
-        for device in self.devices:
-            lines += [*device.lines(service_url, keys), ("  by hand", self._by_hand(device))]
-        return lines
-
-    def _by_hand(self, device: TrialDevice) -> str:
-        """What a device without the agent would send."""
-        if device.transport == HTTP:
-            authority = shlex.quote(str(device.agent_config.with_name("ca.pem")))
-            trust = f"--cacert {authority} " if self.url.startswith("https") else ""
-            bearer = f"-H 'authorization: Bearer {device.token}'"
-            return f"curl {trust}{bearer} {self.url}/devices/{device.device_id}/commands"
-        # Without a client id: the device's own is its agent's, which the broker would put out.
-        reading = shlex.quote('{"sensor_data":{"t":21.5}}')
-        return f"mosquitto_pub -p {self.broker.port} -q 1 -t {topics.sensor_data(device.device_id)} -m {reading}"
 
 
 @contextmanager
@@ -127,22 +224,13 @@ def running_trial(
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with running_broker(folder / "broker", folder / "broker.log", mqtt_port) as broker:
-        child = ChildProcess("gateway", folder / "gateway.log")
+        gateway = Gateway(folder / "gateway", folder / "gateway.log")
         try:
-            gateway = GatewayProcess(folder / "gateway", child, folder / "gateway.log")
-            gateway.configure(service_url, keys, broker, host, port)
-            gateway.begin()
-            try:
-                gateway.wait_until_ready()
-            except ChildFailed:
-                child.end()  # so that the port is not its own
-                check_port(host, port, HTTP_PORT_OPTION)
-                raise
-            devices = []
-            for transport, device_id in device_ids.items():
-                own = folder / f"{transport.lower()}-device"
-                token = gateway.hand_out(device_id, broker if transport == MQTT else None, own)
-                devices.append(TrialDevice(transport, device_id, token, own / "config.yaml"))
-            yield Trial(gateway.base_url, broker, tuple(devices), gateway)
+            gateway.start(service_url, keys, broker, host, port)
+            made = (
+                gateway.add_device(transport, device_id, broker, folder / f"{transport.lower()}-device")
+                for transport, device_id in device_ids.items()
+            )
+            yield Trial(broker, gateway, tuple(made))
         finally:
-            child.end()
+            gateway.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 import httpx
 import paho.mqtt.client as paho
 import pytest
+import yaml
 
 from agent.errors import ConfigurationError
 from agent.wire import topics
@@ -82,26 +84,23 @@ def test_up_brings_a_service_and_devices_and_ctrl_c_ends_both():
 
 def test_a_data_folder_keeps_keys_devices_and_the_brokers_port_over_two_starts(tmp_path):
     wanted = free_port()
-    process, first = start("--devices=2", "--accounts=2", f"--data={tmp_path / 'data'}", f"--mqtt-port={wanted}")
+    process, first = start("--devices=2", f"--data={tmp_path / 'data'}", f"--mqtt-port={wanted}")
     try:
         assert first["mqtt_port"] == wanted
         socket.create_connection(("127.0.0.1", wanted), 10).close()
     finally:
         assert end(process) == 0
-    process, second = start("--devices=2", "--accounts=2", f"--data={tmp_path / 'data'}")
+    process, second = start("--devices=2", f"--data={tmp_path / 'data'}")
     try:
         assert second["device_ids"] == first["device_ids"]
         assert second["secret_key"] == first["secret_key"]
         assert second["mqtt_port"] == wanted, "the next start keeps it without the option"
         owns = [[own["device_id"] for own in told["own_devices"]] for told in (first, second)]
         assert owns[0] == owns[1]
-        assert second["other_accounts"] == first["other_accounts"]
-        assert devices_of(second | second["other_accounts"][0]) == [], "a second account has devices of its own"
         assert len(devices_of(second)) == 4, "two virtual ones and one's own two"
     finally:
         end(process)
-    for folder in ("keys", "keys-2"):
-        assert (tmp_path / "data" / folder / "secret_key").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "data" / "keys" / "secret_key").stat().st_mode & 0o077 == 0
 
 
 @pytest.fixture
@@ -118,9 +117,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 def test_settings_that_cannot_be_used_are_refused_with_2_and_the_fix(refused, tmp_path):
-    assert "give --devices too" in refused("--product=x.yaml")
-    (tmp_path / "p.yaml").write_text("category: x")
-    assert "name: Field required" in refused("--devices=1", f"--product={tmp_path / 'p.yaml'}")
+    assert "which --no-console leaves out" in refused("--no-console", f"--runs={tmp_path}")
     (tmp_path / "file").write_text("")
     assert "file" in refused(f"--data={tmp_path / 'file' / 'data'}")
 
@@ -202,36 +199,30 @@ def test_the_gateway_needs_one_address_of_this_machine(refused):
     assert "cannot listen on 192.0.2.77" in refused("--gateway-host=192.0.2.77")
 
 
-def test_the_lines_that_up_prints_bring_a_command_to_an_agent_over_mqtt_and_to_one_over_http():
-    up = [*(word for word in UP if word != "--json"), "--verbose"]
+def test_the_lines_that_up_prints_bring_a_command_to_an_agent_over_mqtt_and_another_runs_over_http():
+    up = [word for word in UP if word != "--json"]
     with subprocess.Popen(up, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert process.stdout is not None
-            told: list[tuple[str, str]] = []
-            for line in iter(process.stdout.readline, "Ctrl-C ends it.\n"):
-                assert line, "it ended before it stood"
-                told.append((line[:11].strip(), line[12:].strip()))
-            for transport in ("MQTT", "HTTP"):
-                at = next(at for at, (name, _) in enumerate(told) if name == f"{transport} agent")
-                follow(dict(told[at : at + 4]), f"{transport} agent")
+            lines = list(iter(process.stdout.readline, "Ctrl-C ends it.\n"))
+            mqtt, http, send, look = [line.strip() for line in lines if line.startswith("  ")]
+            texts = [Path(shlex.split(agent)[-1]).read_text() for agent in (mqtt, http)]
+            assert ["\nmqtt:" in text for text in texts] == [True, False]
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            agents = [subprocess.Popen(shlex.split(agent), env={**os.environ, "PATH": path}) for agent in (mqtt, http)]
+            try:
+                assert pasted(send)["status"] == "queued"
+                wait_until(lambda: pasted(look)["data"][0]["status"] == "succeeded", "the ping never succeeded")
+                device_id = yaml.safe_load(texts[1])["device"]["device_id"]
+                other = re.sub(r"/devices/[^/]+/commands", f"/sensor-data?device_id={device_id}", look)
+                wait_until(lambda: pasted(other)["data"], "no reading ever came over HTTP")
+            finally:
+                for agent in agents:
+                    agent.send_signal(signal.SIGTERM)
+                assert [agent.wait(60) for agent in agents] == [0, 0]
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
-
-
-def follow(lines: dict[str, str], agent: str) -> None:
-    """Paste what is printed, the agent's own line in a terminal of its own."""
-    text = Path(shlex.split(lines[agent])[-1]).read_text()
-    assert ("\nmqtt:" in text) == (agent == "MQTT agent")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    with subprocess.Popen(f"exec env {lines[agent]}", shell=True, env={**os.environ, "PATH": path}) as running_agent:
-        try:
-            assert pasted(lines["send"])["status"] == "queued"
-            wait_until(lambda: pasted(lines["look"])["data"][0]["status"] == "succeeded", "the ping never succeeded")
-            wait_until(lambda: pasted(lines["readings"])["data"], "no reading ever came")
-        finally:
-            running_agent.send_signal(signal.SIGTERM)
-            assert running_agent.wait(60) == 0
 
 
 def pasted(line: str) -> dict:
