@@ -36,14 +36,13 @@ from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.signals.base import Shaped, SignalSet
-from simulator.fleet.signals.kinds import Diurnal
+from simulator.fleet.signals import signals_of_json
 
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
-SIGNALS = SignalSet(
+SIGNALS = signals_of_json(
     {
-        "temperature_celsius": Shaped(Diurnal("temperature", 21.0, 4.0)),
-        "humidity_percent": Shaped(Diurnal("humidity", 45.0, 9.0, peak_hour=5.0)),
+        "temperature_celsius": {"kind": "diurnal", "mean": 21.0, "amplitude": 4.0},
+        "humidity_percent": {"kind": "diurnal", "mean": 45.0, "amplitude": 9.0, "peak_hour": 5.0},
     }
 )
 _SOURCE_SHARE = 20_000

@@ -9,18 +9,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
-from simulator.fleet.faults.registry import DeviceFaultSettings
+from simulator.fleet.faults import AnyFault
 
-_READER: Final[TypeAdapter[Any]] = TypeAdapter(DeviceFaultSettings)
+_READER: Final[TypeAdapter[Any]] = TypeAdapter(AnyFault)
 
 
 def read_fault(document: Mapping[str, Any]) -> Any:
-    """The settings of one fault.
+    """One fault, as it is played when it is the only one.
 
     Raises:
         ConfigurationError: the kind is unknown, or a key is.
     """
     try:
-        return _READER.validate_python(dict(document))
+        return _READER.validate_python(dict(document)).placed(0, document["at_s"])
     except ValidationError as error:
         raise ConfigurationError([describe_faults(error)], "faults") from None

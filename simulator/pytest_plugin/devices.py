@@ -15,8 +15,7 @@ from simulator.children import ChildProcess, program_path
 from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
-from simulator.fleet.signals.base import SignalSet
-from simulator.fleet.signals.scripted import make_signal_set
+from simulator.fleet.signals import signals_of_json
 from simulator.keys import write_secret
 from simulator.pytest_plugin.account import WAIT_S, Account
 
@@ -91,7 +90,7 @@ class VirtualDevices:
         account = self._account
         model = DeviceModel(interval_s=interval_s)
         if signals is not None:
-            found: SignalSet = make_signal_set({name: dict(one) for name, one in signals.items()})
+            found = signals_of_json({name: dict(one) for name, one in signals.items()})
             model = DeviceModel(interval_s=interval_s, signals=found)
         device_id = account.device(identifier)
         identity = DeviceIdentity(device_id, account.product_id, device_id)

@@ -18,11 +18,8 @@ from simulator.fleet.device.model import DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
-from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.registry import build_faults
+from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals.base import Individual
-from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.mqtt_links import MqttLinks
 from tests.fleet_faults import read_fault
 from tests.gateway_stand_in import GatewayStandIn
@@ -79,9 +76,7 @@ class Bench:
 
     def begin(self, **fault: Any) -> None:
         """From now on, for as long as the fault lasts."""
-        built = build_faults([read_fault({"at_s": 0, **fault})], origin_s=self.clock.time())
-        links = [each for each in built if isinstance(each, LinkFault)]
-        self.links.apply_link_faults(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
+        self.links.apply_link_faults(ActiveFaults(self.clock.time(), 0.0, [read_fault({"at_s": 0, **fault})]))
 
     async def until(self, is_so: Callable[[], Any]) -> None:
         async with asyncio.timeout(SOON_S):

@@ -20,7 +20,7 @@ from simulator.fleet.audit.audit_text import lines_of
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
 from simulator.fleet.cli.options import takes_target
-from simulator.fleet.faults.registry import causes_rejections
+from simulator.fleet.faults import causes_rejections
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.writing import RUN_FILE, read_record

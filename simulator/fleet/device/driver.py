@@ -20,7 +20,7 @@ from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.signals import DeviceRandom
 
 
 class Engine(Protocol):
@@ -130,10 +130,8 @@ class DeviceSlot(Timer, ABC, Generic[Life]):
 
     def seen(self, now: Moment) -> Moment:
         """An instant by the device's own wall clock."""
-        around = self.driver.fleet.environment
-        if around is None or around.clocks_are_right:
-            return now
-        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model.clock, now)
+        faults = self.driver.fleet.faults
+        return now if faults is None else faults.moment(DeviceRandom.at(self.driver.fleet.seed, self.index), now)
 
     def give_up(self, now_s: float) -> None:
         """The run is over: what waits on the disk was never accepted."""

@@ -17,11 +17,39 @@ from agent.core.triage import CommandRules
 from agent.core.values import Contract, JsonObject, Moment, Outcome, OutcomeStatus
 from agent.wire.base import describe_faults
 from agent.wire.times import to_rfc3339
-from simulator.fleet.models.firmware import Firmware
+from simulator.fleet.signals import DeviceRandom, salt_of
 
 HANDLER_KEY: Final = "command"
 SENSOR: Final = "climate"
 """The one sensor of a climate node, as commands call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firmware:
+    """A model's firmware.
+
+    Attributes:
+        versions: to their weights.
+        update_s: how long an update takes.
+        failure_share: which part of them fails.
+    """
+
+    versions: Mapping[str, float]
+    update_s: float = 60.0
+    failure_share: float = 0.0
+
+    def factory_version(self, device: DeviceRandom) -> str:
+        """What the device left the factory with."""
+        place = device.fraction(salt_of("firmware")) * sum(self.versions.values())
+        for version, weight in self.versions.items():
+            place -= weight
+            if place < 0:
+                return version
+        return list(self.versions)[-1]
+
+    def fails(self, device_id: str, version: str) -> bool:
+        """Whether an update to this version fails on this device; it fails there each time."""
+        return DeviceRandom(0, device_id).uniform(salt_of("firmware", "update", version), 0) < self.failure_share
 
 
 class Payload(BaseModel):
@@ -156,12 +184,12 @@ def _self_test(payload: SlowPayload, around: HandlerContext) -> Work:
 def _update_firmware(payload: UpdatePayload, around: HandlerContext) -> Work:
     if around.firmware is None:
         return _rejected("no_firmware", "this device has no firmware that could be updated")
-    update = around.firmware.update(around.device_id, payload.version)
-    if not update.succeeded:
+    takes_s = around.firmware.update_s
+    if around.firmware.fails(around.device_id, payload.version):
         sentence = f"version {payload.version} could not be written; it has {around.version} still"
-        return Work(Outcome(OutcomeStatus.FAILED, error=f"update_failed: {sentence}"), update.takes_s)
+        return Work(Outcome(OutcomeStatus.FAILED, error=f"update_failed: {sentence}"), takes_s)
     result = {"version": payload.version, "previous": around.version}
-    return Work(Outcome(OutcomeStatus.SUCCEEDED, result), update.takes_s, version=payload.version)
+    return Work(Outcome(OutcomeStatus.SUCCEEDED, result), takes_s, version=payload.version)
 
 
 VOCABULARY: Final[Mapping[str, VirtualHandler]] = MappingProxyType(

@@ -44,7 +44,7 @@ from agent.wire.sensor_data import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, judge
 from simulator.fleet.engine.ports import HttpAnswer
-from simulator.fleet.models.fault_hooks import Body as SentBody
+from simulator.fleet.faults import Body as SentBody
 from simulator.fleet.outcomes import Attempt
 
 IN_PROGRESS: Final = "in_progress"

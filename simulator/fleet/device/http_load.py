@@ -31,8 +31,7 @@ from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
-from simulator.fleet.signals.base import Individual, SignalSet
-from simulator.fleet.signals.climate import CLIMATE
+from simulator.fleet.signals import CLIMATE, DeviceRandom, SignalSet
 
 CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
 """Outcomes after which it is known whether the service has what was sent."""
@@ -75,7 +74,7 @@ class ReadingMaker:
         self._first = first_index
         self._is_dated = is_dated
         self._signals = [subject.signals for subject in subjects]
-        self._individuals = [Individual.at(fleet.seed, first_index + place) for place in range(len(subjects))]
+        self._individuals = [DeviceRandom.at(fleet.seed, first_index + place) for place in range(len(subjects))]
         self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
         self._taken_s: dict[tuple[int, int], float] = {}  # of those under way, by device and number
 

@@ -13,13 +13,11 @@ from agent.core.poll_interval import PollIntervals
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.fleet_ledger import FleetLedger
-from simulator.fleet.device.environment import Environment
+from simulator.fleet.device.handlers import Firmware
+from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import Ages
-from simulator.fleet.models.clock import Clock
-from simulator.fleet.models.firmware import Firmware
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.signals.base import SignalSet
-from simulator.fleet.signals.climate import CLIMATE
+from simulator.fleet.signals import CLIMATE, SignalSet
 
 _AUTO: Final = Dialect()
 TIMEOUT_S: Final = 10.0
@@ -41,7 +39,6 @@ class DeviceModel:
         backoff: the pace of retries.
         defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
         firmware: None where nobody asks for it.
-        clock: None where it is right; a wrong one needs the fleet's environment.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
@@ -53,7 +50,6 @@ class DeviceModel:
     backoff: Backoff = field(default_factory=Backoff)
     defies_limit: bool = False
     firmware: Firmware | None = None
-    clock: Clock | None = None
 
 
 @dataclass(slots=True)
@@ -87,7 +83,7 @@ class SharedSettings:
         gauges: counted here.
         ages: where it goes how old readings became.
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
-        environment: clocks and faults; None for a run without them.
+        faults: None for a run without them.
         dialect: what the scenario says of the service beside its extensions.
         base_url: of the service: links to further pages lead below it.
     """
@@ -100,7 +96,7 @@ class SharedSettings:
     ledger: FleetLedger = field(default_factory=FleetLedger)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
-    environment: Environment | None = None
+    faults: ActiveFaults | None = None
     dialect: Dialect = _AUTO
     base_url: str = "http://service.invalid"
     ages: Ages = field(default_factory=Ages)

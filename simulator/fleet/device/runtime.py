@@ -13,7 +13,7 @@ from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import IN_PROGRESS
 from simulator.fleet.device.service_clock import ServiceClock
 from simulator.fleet.engine.wheel import NEVER
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.signals import DeviceRandom
 
 if TYPE_CHECKING:
     from simulator.fleet.device.fast_path import KnownAnswers
@@ -80,7 +80,7 @@ class DeviceRuntime:
         self.chance = chance
         self.known_answers = known_answers
         self.time = ServiceClock()
-        self.individual = Individual.at(fleet.seed, index)
+        self.individual = DeviceRandom.at(fleet.seed, index)
         self.lanes: Lanes | None = None
         self.began_s = now.monotonic_s
 
@@ -96,9 +96,9 @@ class DeviceRuntime:
 
     def values(self, now: Moment) -> dict[str, float]:
         """The values of its sensors now, by reading name."""
-        around = self.fleet.environment
-        if around is not None:
-            return around.values(self.individual, self.model.signals, now)
+        faults = self.fleet.faults
+        if faults is not None:
+            return faults.read(self.individual, self.model.signals, now)
         return self.model.signals.read(self.individual, now.wall_s)
 
     def around(self, now: Moment) -> HandlerContext:

@@ -346,7 +346,6 @@ class DeviceUplink:
             self._write_resent(again, attempt, now)
         intended_s = max(intended_s, self._backed_off_s)
         free_s = self._free_s
-        around = runtime.fleet.environment
         request = runtime.codec.readings(
             batch,
             f"{runtime.fleet.run}-{runtime.index}",
@@ -354,8 +353,10 @@ class DeviceUplink:
             max(intended_s, free_s),
             attempt=attempt,
         )
-        if around is not None:
-            request = around.sent(runtime.individual, request, now)
+        faults = runtime.fleet.faults
+        if faults is not None and request.body is not None:
+            first, *copies = faults.bodies(runtime.individual, now, request.body)
+            request = request._replace(body=first.content, copies=tuple(copies))
         # What is sent again is sent once.
         runtime.disk.in_flight = request._replace(copies=()) if request.copies else request
         return request

@@ -28,7 +28,7 @@ from simulator.fleet.device.uplink import DeviceUplink
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.signals.base import READING, device_key
+from simulator.fleet.signals import READING, device_key
 
 _INTERVAL: Final = "interval_s"
 _AT_ONCE_S: Final = float("-inf")
@@ -164,8 +164,8 @@ class VirtualDevice:
         if dropped:
             fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
         fleet.ledger.reading_made(runtime.index)
-        if fleet.environment is not None:
-            self.uplink.hold(fleet.environment.held_until_s(runtime.individual, now))
+        if fleet.faults is not None:
+            self.uplink.hold(fleet.faults.held_until_s(runtime.individual, now))
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
 
     def _scheduled(self) -> Schedule:

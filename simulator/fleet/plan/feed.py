@@ -19,7 +19,6 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.power import (
     Causes,
     add_up,
-    own_losses,
     phase_power,
     phase_storms,
     ramp_places,
@@ -109,9 +108,7 @@ class EventFeed:
         self._devices = devices
         self._longest_s = plan.longest_s
         places = ramp_places(scenario, devices)
-        own = own_losses(scenario, plan.longest_s, devices)
         power = [_Track.of(span.index, phase_power(scenario, span, devices, places)) for span in spans]
-        power.append(_Track.of(None, (change for each in own for change in each.changes())))
         storms = [
             _Track.of(
                 span.index,

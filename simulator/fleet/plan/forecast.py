@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
+from simulator.fleet.faults import count_concerned
 from simulator.fleet.plan.plan import Plan, poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
-from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.kinds import BackfillSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
@@ -331,9 +331,9 @@ def _faults(plan: Plan) -> Iterator[FaultForecast]:
     scenario = plan.scenario
     counts = count_concerned(scenario.faults, scenario.seed, scenario.fleet.devices)
     for fault, devices in zip(scenario.faults, counts, strict=True):
-        title = fault_title(fault)
+        title = fault.title
         kind = fault.kind if title == fault.kind else f"{fault.kind} ({title})"
-        yield FaultForecast(kind, fault.at_s, fault_end_s(fault), devices)
+        yield FaultForecast(kind, fault.at_s, fault.at_s + fault.duration_s, devices)
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:

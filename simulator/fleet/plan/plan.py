@@ -12,7 +12,7 @@ from simulator.fleet.plan.power import model_of
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.base import READING, device_key
+from simulator.fleet.signals import READING, device_key
 
 _BARRIER_SLACK_S: Final = 60.0
 """A barrier that does not open in time is given up when somebody looks: a little after its time."""

@@ -1,4 +1,4 @@
-"""When each device has power and a connection: ramps, storms and reboots, added up for each device."""
+"""When each device has power and a connection: ramps and storms, added up for each device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from simulator.fleet.plan.hashed_random import Floats, Indices, mix, shuffled, stream, unit
+from simulator.fleet.plan.hashed_random import Floats, Indices, shuffled, stream
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
@@ -77,17 +77,6 @@ def add_up(causes: Sequence[Causes], held: Indices) -> tuple[Indices, Floats, np
     return device[turns], time_s[turns], ~is_off[turns]
 
 
-def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Losses, ...]:
-    """When the devices of a range reboot by themselves.
-
-    Args:
-        scenario: that is planned.
-        until_s: those that begin before.
-        devices: the range.
-    """
-    return tuple(_reboots(scenario, until_s, devices))
-
-
 def chosen(seed: int, name: str, share: float, count: int) -> npt.NDArray[np.bool_]:
     """Exactly this share of ``count`` devices, by chance.
 
@@ -153,21 +142,6 @@ def _storm(scenario: Scenario, span: PhaseSpan, phase: StormPhase, devices: rang
         begin_s.append(np.full(len(local), wave * phase.duration_s / phase.waves))
     since_s = np.concatenate(begin_s)
     return Losses(np.concatenate(device), since_s, since_s + phase.away_s)
-
-
-def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Losses]:
-    kinds = model_of(scenario)[devices.start : devices.stop]
-    word = stream(scenario.seed, "reboot")
-    for index, model in enumerate(scenario.fleet.models):
-        if model.reboots is None:
-            continue
-        local = np.flatnonzero(kinds == index).astype(np.int64)
-        turns = np.arange(int(until_s / model.reboots.every_s) + 1, dtype=np.int64)
-        device, turn = np.repeat(local, len(turns)), np.tile(turns, len(local))
-        begin_s = (turn + unit(mix(word, device + devices.start, turn))) * model.reboots.every_s
-        inside = begin_s < until_s
-        since_s = begin_s[inside]
-        yield Losses(device[inside], since_s, since_s + model.reboots.away_s)
 
 
 def _changes(device: Indices, time_s: Floats, sign: int) -> Causes:

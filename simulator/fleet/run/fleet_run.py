@@ -15,7 +15,7 @@ from agent.errors import AgentError, ConfigurationError, StorageError
 from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
-from simulator.fleet.faults.registry import causes_rejections
+from simulator.fleet.faults import causes_rejections
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import busiest_rate
 from simulator.fleet.plan.plan import Plan

@@ -16,7 +16,7 @@ from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader
-from simulator.fleet.faults.registry import skews_clocks
+from simulator.fleet.faults import skews_clocks
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.shares import connections_of, deal, keys_of
 from simulator.fleet.products import load_product
@@ -264,8 +264,7 @@ def _server_settings(scenario: Scenario) -> tuple[str | None, str | None, str, s
 
 def _dates_when_made(scenario: Scenario) -> bool:
     """Whether the times of readings are meant to be right: those of devices, by clocks that nothing makes wrong."""
-    has_wrong_clocks = any(model.clock is not None for model in scenario.fleet.models)
-    is_planned = has_wrong_clocks or skews_clocks(fault.kind for fault in scenario.faults)
+    is_planned = skews_clocks(fault.kind for fault in scenario.faults)
     return scenario.level == "core" and not is_planned
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from agent.wire.times import to_rfc3339
+from simulator.fleet.faults import count_concerned
 from simulator.fleet.metrics.ages import ages_of
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.stages import stages_of, without_stages
@@ -31,7 +32,6 @@ from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
 from simulator.fleet.run.coordinator import PhaseSchedule, RunOutcome
 from simulator.fleet.run.reporter import RunReporter
-from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.verdict import RunFindings, judge_run
@@ -76,7 +76,7 @@ def schedule_of(scenario: Scenario) -> PhaseSchedule:
     """What the coordinator conducts."""
     devices = scenario.fleet.devices
     faults = tuple(
-        Span(fault_title(fault), fault.kind, fault.at_s, fault_end_s(fault), count)
+        Span(fault.title, fault.kind, fault.at_s, fault.at_s + fault.duration_s, count)
         for fault, count in zip(scenario.faults, count_concerned(scenario.faults, scenario.seed, devices), strict=True)
     )
     return PhaseSchedule(scenario.phases, devices, faults, scenario.drain_s)

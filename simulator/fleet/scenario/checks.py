@@ -24,9 +24,7 @@ _ONLY_OVER_HTTP: Final = {
     "backfill": "history goes as arrays straight to the service, which speaks no MQTT",
 }
 _NOT_OF_WIRE: Final = {
-    "reboots": "to reboot",
     "firmware": "with firmware",
-    "clock": "with a clock of their own",
     "telemetry": "that read their sensors by a schedule: 'arrivals:' say how often",
     "poll": "that ask for commands by a schedule: 'arrivals:' say how often",
 }

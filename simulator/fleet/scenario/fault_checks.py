@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from simulator.fleet.faults.registry import LINK_KINDS
+from simulator.fleet.faults import LINK_KINDS
 from simulator.fleet.metrics.subjects import nearest
-from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
 
@@ -28,7 +27,7 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
         here = ("faults", index)
         if scenario.level == "wire" and fault.kind not in LINK_KINDS:
             yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
-        end_s = fault_end_s(fault)
+        end_s = fault.at_s + fault.duration_s
         if end_s > scenario.duration_s:
             yield Finding.at(
                 (*here, "duration_s" if end_s > fault.at_s else "at_s"),

@@ -17,7 +17,7 @@ from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.build import build_signals
+from simulator.fleet.signals import build_signals
 from simulator.wire.models import NewProduct
 from simulator.yaml_document import KeyPath
 

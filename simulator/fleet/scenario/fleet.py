@@ -7,12 +7,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from simulator.fleet.models.settings import ClockSettings, FirmwareSettings, RebootSettings
 from simulator.fleet.settings import Name, Seconds, Section, Share
-from simulator.fleet.signals.climate import CLIMATE_SETTINGS
-from simulator.fleet.signals.registry import SignalMap
+from simulator.fleet.signals import CLIMATE_SETTINGS, SignalMap
 
 DEVICES_MAX: Final = 1_000_000
+Version = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
 
 
 class IdentitySettings(Section):
@@ -49,6 +48,16 @@ class PollSettings(Section):
     )
 
 
+class FirmwareSettings(Section):
+    """Which firmware devices have, and how an update goes (command ``update_firmware`` with ``version``)."""
+
+    versions: dict[Version, Annotated[float, Field(gt=0)]] = Field(
+        min_length=1, max_length=50, description="Versions that devices leave the factory with, and their weights."
+    )
+    update_s: Seconds = Field(default=60.0, description="How long an update takes, with the restart at its end.")
+    failure_share: Share = Field(default=0.0, description="Which part of the updates fails and leaves the old version.")
+
+
 class ModelSettings(Section):
     """One kind of device."""
 
@@ -63,8 +72,6 @@ class ModelSettings(Section):
     firmware: FirmwareSettings | None = Field(
         default=None, description="Which firmware it has, and how updates go; left out: it reports none."
     )
-    reboots: RebootSettings | None = Field(default=None, description="Power losses; left out: none.")
-    clock: ClockSettings | None = Field(default=None, description="How wrong its clock is; left out: it is right.")
 
 
 class FleetSettings(Section):

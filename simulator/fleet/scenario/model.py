@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from simulator.fleet.scenario.faults import FaultSettings
+from simulator.fleet.faults import AnyFault
 from simulator.fleet.scenario.fleet import FleetSettings
 from simulator.fleet.scenario.kinds import AuditedSettings, BackfillSettings, OnboardingSettings
 from simulator.fleet.scenario.load import Arrivals, CommandSettings
@@ -53,7 +53,7 @@ class Scenario(Section):
     drain_s: Delay = Field(
         default=30.0, description="How long devices may take at the end to hand over what they still hold."
     )
-    faults: tuple[FaultSettings, ...] = Field(
+    faults: tuple[AnyFault, ...] = Field(
         default=(), max_length=1000, description="What is broken on purpose, and when."
     )
     thresholds: tuple[str, ...] = Field(

@@ -102,7 +102,7 @@ UNUSED: Final = (
     ),
     Unused(
         _kind("backfill"),
-        ("fleet.models.*.poll", "fleet.models.*.firmware", "fleet.models.*.reboots", "fleet.models.*.clock"),
+        ("fleet.models.*.poll", "fleet.models.*.firmware"),
         "history has readings at their true times alone",
     ),
     Unused(_kind("backfill"), ("phases.*.rate_factor", "phases.*.to"), "history goes as fast as the target takes it"),

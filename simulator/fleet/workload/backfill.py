@@ -11,6 +11,7 @@ written into the ledger without being sent again, so the audit reads back all of
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,12 +49,11 @@ from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.models.history import PastReading, history_of
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.signals import DeviceRandom, SignalSet
 from simulator.fleet.target.client import Keyring
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
@@ -97,6 +97,32 @@ class _Sums:
     refused: int = 0
     requests: int = 0
     resent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PastReading:
+    """A reading of the time before the run: ``sequence`` counts from 1 without gaps; whole milliseconds."""
+
+    sequence: int
+    time_s: float
+    values: Mapping[str, float]
+
+
+def history_of(
+    signals: SignalSet, device: DeviceRandom, schedule: Schedule, *, from_s: float, to_s: float
+) -> Iterator[PastReading]:
+    """Every reading that a device would have made from one instant until before another, in the order of time."""
+    sequence = 0
+    number = math.ceil((from_s - schedule.phase_s) / schedule.period_s)
+    while (time_s := schedule.phase_s + number * schedule.period_s) < to_s:
+        number += 1
+        if time_s < from_s:
+            continue
+        # The wire has milliseconds: what is read there must be what is sent there.
+        time_s = round(time_s * 1000) / 1000
+        if values := signals.read(device, time_s):
+            sequence += 1
+            yield PastReading(sequence, time_s, values)
 
 
 class _Refused(Exception):
@@ -387,7 +413,7 @@ class BackfillWorkload:
         own = self._plan.reading_schedule(index)
         return history_of(
             self._model(number).signals,
-            Individual.at(job.scenario.seed, index),
+            DeviceRandom.at(job.scenario.seed, index),
             # The plan counts from the run's begin, which is the history's end.
             Schedule(own.period_s, (job.to_s + own.phase_s) % own.period_s),
             from_s=job.from_s,

@@ -17,10 +17,10 @@ from simulator.fleet.device.model import Observer, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
+from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.scenario.target import TargetSettings
-from simulator.fleet.signals.base import SignalSet
+from simulator.fleet.signals import SignalSet
 from simulator.fleet.target.target import KeyPairFile
-from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.links import Links
 from simulator.fleet.workload.mqtt_links import MqttLinks
 
@@ -105,8 +105,8 @@ class Devices(Power, Protocol):
         """Let the device connect again."""
         ...
 
-    def apply_link_faults(self, faults: LinkFaults) -> None:
-        """Apply these faults of the network to everything that is sent from now on."""
+    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
+        """Apply these faults of the network to everything that is sent from now on; None ends it."""
         ...
 
     def has_link_fault(self, device: int) -> bool:

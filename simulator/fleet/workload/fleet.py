@@ -13,17 +13,16 @@ from typing import Final
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.model import SharedSettings
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, LoopClock, Wheel
+from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker
-from simulator.fleet.models.fault_hooks import NO_FAULTS
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.feed import EventFeed
 from simulator.fleet.plan.plan import Plan
@@ -38,7 +37,7 @@ from simulator.fleet.workload.devices import (
     Power,
     WorkerContext,
 )
-from simulator.fleet.workload.faults import FaultContext, FaultSchedule, read_device_faults
+from simulator.fleet.workload.faults import FaultSchedule
 from simulator.fleet.workload.make_devices import make_devices
 from simulator.fleet.workload.measurement import Measurement, StagedLedger
 from simulator.fleet.workload.models import build_models
@@ -98,7 +97,6 @@ class FleetWorkload:
         self._recorder = recorder
         self._origin_s = job.origin_s
         self._build_models()
-        self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
@@ -139,9 +137,7 @@ class FleetWorkload:
         self._began_s = self._staged.began_s = at_s
         self._agenda = Agenda(self._wheel, at_s, self.happen)
         self._origin_s = time.time() + at_s - time.monotonic()
-        if any(model.clock for model in self._models):
-            self._build_models()
-        around = self._environment(at_s)
+        faults = ActiveFaults(at_s, self._origin_s) if job.scenario.faults else None
         fleet = SharedSettings(
             job.device_offers,
             job.scenario.seed,
@@ -150,7 +146,7 @@ class FleetWorkload:
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             ledger=self._ledger,
             began_s=at_s,
-            environment=None if job.scenario.level == "wire" else around,
+            faults=None if job.scenario.level == "wire" else faults,
             dialect=job.scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
             ages=ReadingAges(self._recorder),
@@ -164,15 +160,9 @@ class FleetWorkload:
         context = WorkerContext(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
         self._devices = self._power = make_devices(job.scenario, job.address, specs, context)
         self._measurement.is_excused = self._devices.has_link_fault
-        if around is not None:
-            self._faults = FaultSchedule(
-                self._fault_settings,
-                FaultContext(
-                    self._devices, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
-                ),
-                self._origin_s,
-            )
-            self._power = self._faults.power
+        if faults is not None:
+            self._faults = FaultSchedule(job.scenario, faults, self._devices, self._wheel, self._clock, job.devices)
+            self._power = self._faults
             self._faults.begin(self._feed.moved)
         self._operator = self._make_operator(at_s)
         self._filing = start_task(self._file_events(), "plan")
@@ -275,9 +265,8 @@ class FleetWorkload:
         failures = [f"{count} commands were refused: {why}" for why, count in refused.items()]
         if self._held:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
-        scenario = self._job.scenario
         # Each worker knows this of the whole fleet: the first one reports it.
-        faults = () if self._job.worker or self._faults is None else self._faults.truths(scenario.fleet.devices)
+        faults = () if self._job.worker or self._faults is None else self._faults.truths()
         return WorkloadSummary(
             faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
@@ -304,14 +293,6 @@ class FleetWorkload:
         """The models, for a run that begins at ``self._origin_s``."""
         job = self._job
         self._models = build_models(job.scenario, job.folder, self._origin_s)
-
-    def _environment(self, at_s: float) -> Environment | None:
-        """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""
-        # Without devices nothing has a clock; faults of the network go by the requests.
-        has_clocks = self._job.scenario.level != "wire" and any(model.clock for model in self._models)
-        if not has_clocks and not self._fault_settings:
-            return None
-        return Environment(at_s, self._origin_s, NO_FAULTS, has_clocks=has_clocks)
 
     async def _file_events(self) -> None:
         """Keep the wheel filled."""

@@ -52,7 +52,7 @@ class HttpDevices(CoreDevices):
 
     def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
         self._engine = http_engine(scenario.target, address, context)
-        self._links = Links(self._engine, context.clock, context.wheel)
+        self._links = Links(self._engine, context.clock, context.wheel, scenario.seed)
         self._driver = HttpDriver(
             self._links,
             context.wheel,

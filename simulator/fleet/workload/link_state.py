@@ -1,35 +1,15 @@
-"""Which devices have a link, and what faults do to their messages: the same over every transport.
-
-What a fault does is decided by the fault (:mod:`simulator.fleet.faults.link`); what that means for a request is HTTP's
-business (:mod:`simulator.fleet.workload.links`), for a session MQTT's (:mod:`simulator.fleet.workload.mqtt_links`).
-"""
+"""Which devices have a link, and what faults do to their messages: the same over every transport."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from simulator.fleet.engine.wheel import Clock
-from simulator.fleet.faults.link import FREE, LinkFault, LinkPassage
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.faults import FREE, ActiveFaults, Passage
+from simulator.fleet.signals import DeviceRandom
 
 DOWN: Final = "the link is down"
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFaults:
-    """Faults of the network, and what they go by.
-
-    Attributes:
-        individual: a device as faults see it.
-        true_s: the worker's clock as seconds since the epoch.
-    """
-
-    faults: Sequence[LinkFault[Any]]
-    individual: Callable[[int], Individual]
-    true_s: Callable[[float], float]
 
 
 class LinkState:
@@ -37,13 +17,14 @@ class LinkState:
 
     Args:
         clock: the engine's.
+        seed: of the run.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seed: int) -> None:
         self._clock = clock
+        self._seed = seed
         self._down: Counter[int] = Counter()
-        self._faults: Sequence[LinkFault[Any]] = ()
-        self._seen: LinkFaults | None = None
+        self._faults: ActiveFaults | None = None
         self._numbers: Counter[int] = Counter()
 
     @property
@@ -54,7 +35,7 @@ class LinkState:
     @property
     def is_plain(self) -> bool:
         """Nothing is done to what gets through."""
-        return not self._faults
+        return self._faults is None
 
     def is_down(self, device: int) -> bool:
         """Whether this device has no link."""
@@ -71,35 +52,21 @@ class LinkState:
         if self._down[device] <= 0:
             del self._down[device]
 
-    def apply_link_faults(self, faults: LinkFaults) -> None:
-        """Apply these faults to everything that is sent from now on."""
-        # Those that take links away altogether leave alone what gets through.
-        self._faults = [fault for fault in faults.faults if type(fault).passage is not LinkFault.passage]
-        self._seen = faults
+    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
+        """These do something to everything that is sent from now on; None ends it."""
+        self._faults = faults
 
-    def passage(self, device: int, size_bytes: int) -> LinkPassage:
-        """How the device's next message gets through.
-
-        Args:
-            device: whose, its index in the fleet.
-            size_bytes: of the message.
-        """
+    def passage(self, device: int, size_bytes: int) -> Passage:
+        """How the device's next message of this size gets through."""
+        if self._faults is None:
+            return FREE
         self._numbers[device] += 1
-        found = FREE
-        for fault, individual, now_s in self._acting(device):
-            found = found.then(fault.passage(individual, self._numbers[device], now_s, size_bytes))
-        return found
+        who = DeviceRandom.at(self._seed, device)
+        return self._faults.passage(who, self._numbers[device], self._clock.time(), size_bytes)
 
     def has_link_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, and not the generator's."""
-        return device in self._down or any(fault.chooses(each) for fault, each, _ in self._acting(device))
-
-    def _acting(self, device: int) -> Iterator[tuple[LinkFault[Any], Individual, float]]:
-        seen = self._seen
-        if not self._faults or seen is None:
-            return
-        now_s = seen.true_s(self._clock.time())
-        individual = seen.individual(device)
-        for fault in self._faults:
-            if fault.begin_s <= now_s < fault.end_s:
-                yield fault, individual, now_s
+        if device in self._down:
+            return True
+        faults = self._faults
+        return faults is not None and faults.has_link_fault(DeviceRandom.at(self._seed, device), self._clock.time())

@@ -14,7 +14,7 @@ from typing import Final
 
 from simulator.fleet.engine.ports import Caller, Headers, HttpEngine
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import FREE, LinkPassage
+from simulator.fleet.faults import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.workload.link_state import DOWN, LinkState
 
@@ -22,6 +22,11 @@ _CLOSED: Final = "the engine was closed"
 _TIMED_OUT: Final = "no answer within {:g} s"
 _SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
 _WRONG: Final = rb"\1: msk_not_the_one"
+_PORTAL: Final = (
+    (b"location", b"http://portal.example/sign-in"),
+    (b"content-type", b"text/html"),
+    (b"content-length", b"0"),
+)
 
 
 class Links:
@@ -31,14 +36,15 @@ class Links:
         engine: carries what gets through.
         clock: the engine's.
         wheel: for what is late.
+        seed: of the run, for faults.
     """
 
-    def __init__(self, engine: HttpEngine, clock: Clock, wheel: Wheel) -> None:
+    def __init__(self, engine: HttpEngine, clock: Clock, wheel: Wheel, seed: int = 0) -> None:
         self._engine = engine
         self._clock = clock
         self._wheel = wheel
         self._under_way: dict[int, set[_Relay]] = {}
-        self.state = LinkState(clock)
+        self.state = LinkState(clock, seed)
         """Which devices have a link, and what faults do to it."""
         self.apply_link_faults = self.state.apply_link_faults
         self.has_link_fault = self.state.has_link_fault
@@ -90,15 +96,14 @@ class Links:
         """Call it after a while."""
         self._wheel.at(self._clock.time() + delay_s, call)
 
-    def _pass(self, device: int, message: bytes, relay: _Relay, timeout_s: float, passage: LinkPassage) -> None:
+    def _pass(self, device: int, message: bytes, relay: _Relay, timeout_s: float, passage: Passage) -> None:
         now_s = self._clock.time()
         relay.slow_down(now_s, passage)
-        if passage.request_lost:
+        if passage.is_lost:
             self.later(timeout_s, partial(relay.give_up, _TIMED_OUT.format(timeout_s)))
             return
-        if passage.foreign is not None:
-            foreign = passage.foreign
-            answer = partial(relay.answered, foreign.status, list(foreign.headers), foreign.body, now_s)
+        if passage.portal:
+            answer = partial(relay.answered, 302, _PORTAL, b"", now_s)
             self.later(passage.out_s, lambda: answer(self._clock.time()))
             return
         if passage.wrong_key:
@@ -122,13 +127,13 @@ class _Relay:
     def __init__(self, links: Links, place: set[_Relay], caller: Caller) -> None:
         self._links = links
         self._place = place
-        self._passage: LinkPassage = FREE
+        self._passage: Passage = FREE
         self._sent_s: float | None = None
         self.caller = caller
         self.is_wanted = True
         place.add(self)
 
-    def slow_down(self, now_s: float, passage: LinkPassage) -> None:
+    def slow_down(self, now_s: float, passage: Passage) -> None:
         """Note when the request goes out, and what the link does to it."""
         self._sent_s = now_s
         self._passage = passage

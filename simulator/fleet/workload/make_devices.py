@@ -29,7 +29,7 @@ class WireDevices:
 
     def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
         self._engine = http_engine(scenario.target, address, context)
-        self._links = Links(self._engine, context.clock, context.wheel)
+        self._links = Links(self._engine, context.clock, context.wheel, scenario.seed)
         self._load = HttpLoad(
             self._links if scenario.faults else self._engine,
             context.wheel,

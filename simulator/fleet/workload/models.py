@@ -6,13 +6,12 @@ from pathlib import Path
 
 from agent.core.poll_interval import PollIntervals
 from agent.errors import ConfigurationError
+from simulator.fleet.device.handlers import Firmware
 from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.models.clock import Clock
-from simulator.fleet.models.firmware import Firmware
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
-from simulator.fleet.signals.build import build_signals
+from simulator.fleet.signals import build_signals
 
 
 def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[DeviceModel, ...]:
@@ -31,7 +30,6 @@ def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[Dev
 
 
 def _build(settings: ModelSettings, target: TargetSettings, folder: Path, origin_s: float) -> DeviceModel:
-    # Not the reboots: the plan has those, and its events switch the devices.
     try:
         signals = build_signals(settings.signals, folder=folder, origin_s=origin_s)
     except ConfigurationError as error:
@@ -42,7 +40,6 @@ def _build(settings: ModelSettings, target: TargetSettings, folder: Path, origin
     return DeviceModel(
         signals=signals,
         firmware=Firmware(firmware.versions, firmware.update_s, firmware.failure_share) if firmware else None,
-        clock=Clock.of(settings.clock, origin_s) if settings.clock else None,
         interval_s=settings.telemetry.every_s,
         in_step=settings.telemetry.phase == "in_step",
         polling=PollIntervals() if is_held else PollIntervals(every_s, every_s, every_s),

@@ -53,7 +53,13 @@ class MqttDevices(CoreDevices):
 
     def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
         self._engine = _sessions(scenario, address, context)
-        self._links = MqttLinks(self._engine, context.clock, context.wheel, connect_timeout_s=scenario.target.timeout_s)
+        self._links = MqttLinks(
+            self._engine,
+            context.clock,
+            context.wheel,
+            connect_timeout_s=scenario.target.timeout_s,
+            seed=scenario.seed,
+        )
         self._driver = MqttDriver(
             self._links,
             context.wheel,

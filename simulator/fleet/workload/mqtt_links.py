@@ -26,9 +26,9 @@ from simulator.fleet.engine.mqtt.ports import (
     SessionListener,
 )
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import FREE, LinkPassage
+from simulator.fleet.faults import FREE, ActiveFaults, Passage
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.workload.link_state import DOWN, LinkFaults, LinkState
+from simulator.fleet.workload.link_state import DOWN, LinkState
 
 _WRONG: Final = Secret("dat_not_the_one")
 _CONNECT_BYTES: Final = 400
@@ -39,6 +39,7 @@ _ACKNOWLEDGEMENT_BYTES: Final = 4
 _TIMED_OUT: Final = "no answer within {:g} s"
 _NOT_TAKEN: Final = "the broker does not accept this device's token: Not authorized (0x87)"
 _DEAD: Final = "the connection died of what the link lost"
+_OTHER: Final = "somebody else answers in the broker's place: HTTP/1.1 302"
 
 
 class MqttLinks:
@@ -49,12 +50,15 @@ class MqttLinks:
         clock: the engine's.
         wheel: for what is late.
         connect_timeout_s: how long a device waits for a connection.
+        seed: of the run, for faults.
     """
 
-    def __init__(self, engine: MqttEngine, clock: Clock, wheel: Wheel, *, connect_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, engine: MqttEngine, clock: Clock, wheel: Wheel, *, connect_timeout_s: float = 10.0, seed: int = 0
+    ) -> None:
         self.engine = engine
         self.connect_timeout_s = connect_timeout_s
-        self.state = LinkState(clock)
+        self.state = LinkState(clock, seed)
         """Which devices have a link, and what faults do to it."""
         self._clock = clock
         self._wheel = wheel
@@ -75,7 +79,7 @@ class MqttLinks:
             self.engine.cut(device)
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
-    def apply_link_faults(self, faults: LinkFaults) -> None:
+    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
         """Apply these faults to everything that is sent from now on."""
         self.state.apply_link_faults(faults)
 
@@ -166,15 +170,15 @@ class _Line:
 
     # --- the device's words -------------------------------------------------------------------------------------------
 
-    def connect(self, opening: Opening, passage: LinkPassage) -> None:
+    def connect(self, opening: Opening, passage: Passage) -> None:
         """Connect through a link that has something wrong with it."""
         links = self._links
-        if passage.request_lost:
+        if passage.is_lost:
             timeout_s = links.connect_timeout_s
             self._end_later(timeout_s, Offline("unreachable", _TIMED_OUT.format(timeout_s)), OutcomeClass.TIMEOUT)
-        elif passage.foreign is not None:
+        elif passage.portal:
             delay_s = passage.out_s + passage.back_s
-            self._end_later(delay_s, Offline("closed", _is_other_client(passage)), OutcomeClass.UNEXPECTED)
+            self._end_later(delay_s, Offline("closed", _OTHER), OutcomeClass.UNEXPECTED)
         elif passage.wrong_key:
             listener = _WrongTokenListener(self)
             links.engine.open(self.device, replace(opening, password=_WRONG), listener)
@@ -195,7 +199,7 @@ class _Line:
         if message is not None:
             self._messages[message] = None
         passage = self._passage(size_bytes)
-        if passage.ends_session:
+        if passage.is_lost or passage.portal or passage.wrong_key:
             self._break_off(passage, message)
             return
         if message is not None and passage != FREE:
@@ -231,7 +235,7 @@ class _Line:
         at_s = sent_s if message.sent_s is None else message.sent_s
         self._receive(_ACKNOWLEDGEMENT_BYTES, lambda: message.succeed(code, at_s))
 
-    def _passage(self, size_bytes: int) -> LinkPassage:
+    def _passage(self, size_bytes: int) -> Passage:
         state = self._links.state
         return FREE if state.is_plain else state.passage(self.device, size_bytes)
 
@@ -239,7 +243,7 @@ class _Line:
         passage = self._passage(size_bytes)
         if self._is_over:
             return
-        if passage.request_lost:
+        if passage.is_lost:
             self._break_off(passage, None)
             return
         if self._in is None and passage.back_s > 0:
@@ -276,15 +280,15 @@ class _Line:
         self._links.engine.cut(self.device)
         self.end(LockedOut("unauthorized", _NOT_TAKEN), OutcomeClass.REFUSED)
 
-    def _break_off(self, passage: LinkPassage, message: _Message | None) -> None:
+    def _break_off(self, passage: Passage, message: _Message | None) -> None:
         """End the connection at this message; messages under way end with it."""
-        if message is not None and not passage.request_lost:
+        if message is not None and not passage.is_lost:
             message.begun_s = None  # it is not sent
         self._links.engine.cut(self.device)
         if passage.wrong_key:
             error: Offline = LockedOut("unauthorized", _NOT_TAKEN)
-        elif passage.foreign is not None:
-            error = Offline("closed", _is_other_client(passage))
+        elif passage.portal:
+            error = Offline("closed", _OTHER)
         else:
             error = Offline("closed", _DEAD)
         self._end_later(0.0, error, OutcomeClass.TRANSPORT)
@@ -387,8 +391,3 @@ class _Delays:
             self._waiting.popleft()[1]()
         if self._waiting:
             self._links.later(self._waiting[0][0] - now_s, self._come)
-
-
-def _is_other_client(passage: LinkPassage) -> str:
-    status = passage.foreign.status if passage.foreign is not None else 0
-    return f"somebody else answers in the broker's place: HTTP/1.1 {status}"

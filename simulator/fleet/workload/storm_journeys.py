@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
-from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.signals import DeviceRandom, salt_of
 
 _FINDINGS_KEPT: Final = 100
 _RACE: Final = salt_of("storm", "race")
@@ -42,7 +42,7 @@ def plan_course(seed: int, number: int, identifier: str, *, races: float, remove
         races: share of the labels that two people want, 0 to 1.
         remove: share of the devices that are removed again, 0 to 1.
     """
-    chance = Individual(seed, identifier).uniform
+    chance = DeviceRandom(seed, identifier).uniform
     return JourneyPlan(number, identifier, chance(_RACE, number) < races, chance(_REMOVE, number) < remove)
 
 

@@ -21,7 +21,7 @@ from agent.wire.base import Items, JsonObject, Sent, Text
 from agent.wire.commands import CommandResult
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
 from agent.wire.sensor_data import PostSensorData
-from simulator.fleet.signals.scripted import DeviceSignals, SignalFaultsError, make_signals
+from simulator.fleet.signals import DeviceRandom, SignalFaultsError, SignalSet, signals_of_json
 from simulator.service.api.commands import IS_OPEN, end_overdue, take_result
 from simulator.service.api.readings import store_reading
 from simulator.service.db import one
@@ -151,7 +151,7 @@ class ScriptedDevice:
 
     row: int
     script: DeviceScript
-    signals: DeviceSignals | None
+    signals: tuple[SignalSet, DeviceRandom] | None
     next_poll_ms: int | None
     next_reading_ms: int | None
     left: list[int | None]
@@ -211,7 +211,7 @@ class ScriptedDevices:
         service.on_reset(lambda _account: self.drop_missing())
         service.changes.listeners.append(self._wake)
 
-    def put(self, row: sqlite3.Row, script: DeviceScript, signals: DeviceSignals | None) -> None:
+    def put(self, row: sqlite3.Row, script: DeviceScript, signals: tuple[SignalSet, DeviceRandom] | None) -> None:
         """Have a device act by a script from now on, instead of the one that it had.
 
         Raises:
@@ -357,7 +357,8 @@ class ScriptedDevices:
         if device.signals is None or readings is None:
             return
         device.next_reading_ms = _after(at_ms, readings.every_s, now_ms)
-        values = device.signals.read(at_ms / 1000)
+        signals, chance = device.signals
+        values = signals.read(chance, at_ms / 1000)
         if values:
             reading = PostSensorData(device_id=row["id"], sensor_data=dict(values), recorded_at=at_ms)
             store_reading(self._service, sql, row, reading, now_ms)
@@ -420,7 +421,8 @@ async def script_device(call: CallDep, body: DeviceScript) -> Response:
     signals = None
     if body.readings is not None:
         try:
-            signals = make_signals(body.readings.signals, row["device_identifier"], body.readings.seed)
+            chance = DeviceRandom(body.readings.seed, row["device_identifier"])
+            signals = signals_of_json(body.readings.signals), chance
         except SignalFaultsError as error:
             raise invalid_all([(f"readings.signals.{name}", issue) for name, issue in error.faults]) from None
     is_new = body.device_id not in scripted.by_id

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.faults.registry import KINDS
+from simulator.fleet.faults import KINDS
 from simulator.fleet.record import VerdictStatus
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
 from tests.virtual_fleet.service import Sent
@@ -102,12 +102,6 @@ def test_phases_switch_devices_on_step_by_step_and_take_their_power(looker):
     assert online[:6] == sorted(online[:6])
     assert online[0] < DEVICES == online[5]
     assert min(online[6:10]) < DEVICES == online[11]
-
-
-def test_devices_reboot_by_themselves(looker):
-    run = looker(merged(CONTEXTS["core-poll"], {"fleet": {"models": [{"reboots": {"every_s": 4, "away_s": 1}}]}})).run
-    assert len(set(run.online)) > 1
-    assert run.record.audit.readings.lost == 0
 
 
 def test_an_update_changes_the_version_that_a_device_tells(looker):

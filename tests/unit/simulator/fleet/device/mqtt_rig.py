@@ -13,18 +13,13 @@ from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.environment import Environment
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.registry import build_faults
-from simulator.fleet.models.fault_hooks import ActiveFaults
+from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.signals.base import Individual
-from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.mqtt_links import MqttLinks
 from tests.fleet_faults import read_fault
 from tests.virtual_clock import VirtualClock
@@ -124,15 +119,11 @@ class Rig:
         self.engine = Engine(self.clock)
         self.ledger = DeviceLedger(ID, "one")
         self.observed = Observed([self.ledger])
-        built = build_faults([read_fault(fault) for fault in faults], origin_s=EPOCH_S + began_s)
-        around = Environment(began_s, EPOCH_S + began_s, ActiveFaults(built), has_clocks=False) if faults else None
-        fleet = SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, environment=around)
+        active = ActiveFaults(began_s, EPOCH_S + began_s, map(read_fault, faults)) if faults else None
+        fleet = SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, faults=active)
         wheel = Wheel(self.clock)
-        self.links = MqttLinks(self.engine, self.clock, wheel)
-        links = [fault for fault in built if isinstance(fault, LinkFault)]
-        self.links.apply_link_faults(
-            LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: EPOCH_S + now_s)
-        )
+        self.links = MqttLinks(self.engine, self.clock, wheel, seed=1)
+        self.links.apply_link_faults(active)
         self.driver = MqttDriver(
             self.links,
             wheel,

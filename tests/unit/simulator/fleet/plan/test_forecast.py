@@ -9,14 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from simulator.cli import program
-from simulator.fleet.faults.registry import build_faults
 from simulator.fleet.plan.forecast import Forecast, busiest_rate, forecast
 from simulator.fleet.plan.forecast_text import clock, describe
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.run.recording import schedule_of
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.signals import DeviceRandom
 
 SCENARIO = """\
 scenario: s
@@ -135,8 +134,8 @@ def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
     )
     plan, told = made(SCENARIO + faults)
     assert [fault.kind for fault in told.faults] == ["link_profile (captive_portal)", "blackout"]
-    fleet = [Individual.at(plan.scenario.seed, index) for index in range(600)]
-    met = [len(fault.truth(fleet).truth["devices"]) for fault in build_faults(plan.scenario.faults, origin_s=0.0)]
+    fleet = [DeviceRandom.at(plan.scenario.seed, index) for index in range(600)]
+    met = [fault.placed(n, 0).truth(fleet).devices for n, fault in enumerate(plan.scenario.faults)]
     assert [fault.devices for fault in told.faults] == met
     assert [span.devices for span in schedule_of(plan.scenario).faults] == met
     assert all(140 < count < 220 for count in met)

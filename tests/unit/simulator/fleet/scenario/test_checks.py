@@ -109,14 +109,6 @@ SECTIONS = {
         HEAD + FLEET + WIRE + "phases: [{name: s, kind: storm, duration_s: 9}]",
         "phases[0].kind: level wire has no devices for a storm",
     ),
-    "wire with reboots": (
-        HEAD + PHASES + WIRE + "fleet: {devices: 9, models: [{reboots: {every_s: 1h}}]}",
-        "fleet.models[0].reboots: level wire has no devices to reboot",
-    ),
-    "wire with clocks": (
-        HEAD + PHASES + WIRE + "fleet: {devices: 9, models: [{clock: {offset_s: 60}}]}",
-        "fleet.models[0].clock: level wire has no devices with a clock of their own",
-    ),
     "wire with telemetry": (
         HEAD + PHASES + WIRE + "fleet: {devices: 9, models: [{telemetry: {every_s: 1m}}]}",
         "fleet.models[0].telemetry: level wire has no devices that read their sensors by a schedule",
@@ -305,7 +297,6 @@ USELESS = [
     ("history", {"target": {"through": "gateway"}}, "history goes to the service itself"),
     ("history", {"target": {"pool": 33}}, "history takes 32 connections at most"),
     ("history", {"target": {"dialect": {"command_id": "_id"}}}, "history has no commands"),
-    ("history", {"fleet": {"models": [{"clock": {"offset_s": 1}}]}}, "readings at their true times alone"),
     ("history", {"phases": [{"rate_factor": 2}]}, "history goes as fast as the target takes it"),
     ("history", {"audit": {"late_after_s": 9}}, "history is late by its nature"),
     ("core-poll", {"phases": [{"rate_factor": 2}]}, "there is no rate to multiply"),

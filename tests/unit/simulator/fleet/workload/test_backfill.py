@@ -20,17 +20,15 @@ from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.models.history import history_of
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.base import Individual, Shaped, SignalSet
-from simulator.fleet.signals.kinds import Constant
+from simulator.fleet.signals import DeviceRandom, signals_of_json
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import ProvisioningRequest, provision
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload import backfill
-from simulator.fleet.workload.backfill import BackfillJob, BackfillWorkload, history_name, window_of
+from simulator.fleet.workload.backfill import BackfillJob, BackfillWorkload, history_name, history_of, window_of
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
@@ -46,8 +44,8 @@ DAY_S = 86_400.0
 
 
 def a_history(device=0, from_s=END_S - DAY_S, to_s=END_S):
-    signals = SignalSet({"one": Shaped(Constant(1.0))})
-    return list(history_of(signals, Individual.at(1, device), Schedule(60.0, 7.5), from_s=from_s, to_s=to_s))
+    signals = signals_of_json({"one": {"kind": "constant", "value": 1.0}})
+    return list(history_of(signals, DeviceRandom.at(1, device), Schedule(60.0, 7.5), from_s=from_s, to_s=to_s))
 
 
 def test_history_has_every_reading_between_its_ends_at_its_time_and_two_halves_are_the_whole():

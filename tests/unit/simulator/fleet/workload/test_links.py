@@ -2,15 +2,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pytest
-
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.faults.registry import build_faults
+from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals.base import Individual
-from simulator.fleet.workload.link_state import LinkFaults
 from simulator.fleet.workload.links import Links
 from tests.fleet_faults import read_fault
 from tests.virtual_clock import VirtualClock
@@ -68,10 +63,8 @@ class World:
     def __init__(self, *faults: dict[str, object]) -> None:
         self.clock = VirtualClock()
         self.engine = FakeEngine(self.clock)
-        self.links = Links(self.engine, self.clock, Wheel(self.clock))
-        built = build_faults([read_fault(fault) for fault in faults], origin_s=0.0)
-        links = [fault for fault in built if isinstance(fault, LinkFault)]
-        self.links.apply_link_faults(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
+        self.links = Links(self.engine, self.clock, Wheel(self.clock), seed=1)
+        self.links.apply_link_faults(ActiveFaults(0.0, 0.0, map(read_fault, faults)))
 
     def send(self, device: int = 0, timeout_s: float = 5.0) -> Witness:
         witness = Witness(self.clock)
@@ -151,28 +144,3 @@ def test_a_fault_that_is_over_does_nothing():
     world = World({"kind": "link_profile", "profile": "captive_portal", "at_s": 0, "duration_s": 1})
     world.clock.run_until(2.0)
     assert world.ends()[0][0] == 201
-
-
-@pytest.mark.parametrize(
-    ("fault", "windows"),
-    [
-        ({"kind": "disconnect_storm", "at_s": 10, "duration_s": 30, "waves": 3, "away_s": 2},
-         [(10, 12), (20, 22), (30, 32)]),
-        ({"kind": "blackout", "at_s": 10, "duration_s": 30}, [(10, 40)]),
-    ],
-)  # fmt: skip
-def test_links_are_away_when_the_scenario_says(fault, windows):
-    (built,) = build_faults([read_fault(fault)], origin_s=100.0)
-    assert isinstance(built, LinkFault)
-    assert list(built.away(Individual.at(1, 7))) == [(100.0 + begin, 100.0 + end) for begin, end in windows]
-
-
-def test_a_recovery_spreads_over_its_time():
-    (built,) = build_faults(
-        [read_fault({"kind": "blackout", "at_s": 0, "duration_s": 10, "recovery_s": 20, "share": 0.5})], origin_s=0.0
-    )
-    assert isinstance(built, LinkFault)
-    ends = [window[1] for device in range(400) for window in built.away(Individual.at(1, device))]
-    assert 150 < len(ends) < 250
-    assert 10 <= min(ends) < 12
-    assert 28 < max(ends) <= 30

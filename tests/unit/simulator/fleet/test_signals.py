@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import pickle
+import math
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.signals.base import Individual
-from simulator.fleet.signals.build import build_signals
-from simulator.fleet.signals.registry import SignalMap
+from simulator.fleet.signals import DeviceRandom, SignalMap, build_signals, salt_of, signals_of_json
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 
 NOW = 1_767_225_600.0
-A = Individual(1, "a")
+A = DeviceRandom(1, "a")
 READER = TypeAdapter(SignalMap)
 SEVERAL = (("x", 0), ("y", 1000), ("z", 5000))
 REPLAY = {"kind": "csv", "file": "values.csv", "column": "value"}
@@ -29,10 +29,10 @@ EVERYTHING = {
     "walk": {"kind": "random_walk", "start": 21, "step": 0.09, "spread": 2},
     "door": {
         "kind": "markov",
-        "states": {"shut": {"value": 0, "stay_s": 600}, "open": {"value": 1, "stay_s": 60, "stay": "fixed"}},
+        "states": {"shut": {"value": 0, "stay_s": 600}, "open": {"value": 1, "stay_s": 60}},
     },
     "replay": {**REPLAY, "time_column": "time"},
-    "battery": {"kind": "battery", "spread": 0.3, "curve": "lithium", "charge_s": 7200},
+    "battery": {"kind": "battery", "charge_s": 7200},
     "own": {"kind": "python", "file": "readings.py"},
 }
 PYTHON = "def value(device, time):\n    return device.seed + 10 * device.index + time % 10\n"
@@ -60,25 +60,110 @@ GOLDEN: dict[str, float] = {
     "walk": 19.86,
     "door": 0.0,
     "replay": 1.9,
-    "battery": 64.616,
+    "battery": 39.328,
     "own": 1.0,
 }
 
 
 def test_every_kind_is_the_same_in_any_order_and_in_another_process(folder):
-    document = {name: each for name, each in EVERYTHING.items() if name != "own"}
+    document = {name: each for name, each in EVERYTHING.items() if EVERYTHING[name]["kind"] not in {"python", "csv"}}
     program = (
-        "import json, pickle, sys; from simulator.fleet.signals.base import Individual;"
-        "signals = pickle.loads(sys.stdin.buffer.read());"
-        f"print(json.dumps([signals.read(Individual(7, 'b', 3), {NOW} + n * 61) for n in range(40)]))"
+        "import json, sys; from simulator.fleet.signals import DeviceRandom, signals_of_json;"
+        "signals = signals_of_json(json.load(sys.stdin));"
+        f"print(json.dumps([signals.read(DeviceRandom(7, 'b', 3), {NOW} + n * 61) for n in range(40)]))"
     )
-    here = signals(folder, document)
     done = subprocess.run(
-        [sys.executable, "-c", program], input=pickle.dumps(here), capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        input=json.dumps(document).encode(),
+        capture_output=True,
+        check=True,
+        timeout=60,
     )
-    device = Individual(7, "b", 3)
+    here, device = signals(folder, document), DeviceRandom(7, "b", 3)
     backwards = [here.read(device, NOW + n * 61) for n in reversed(range(40))]
     assert json.loads(done.stdout) == backwards[::-1]
+    assert here.read(DeviceRandom(7, "c", 4), NOW) != here.read(device, NOW) != here.read(DeviceRandom(8, "b", 3), NOW)
+
+
+def one(kind, **keys):
+    return signals_of_json({"x": {"kind": kind, **keys}})["x"]
+
+
+def test_values_are_kept_within_bounds_and_rounded():
+    bounds = {
+        "high": {"value": 99, "max": 50},
+        "low": {"value": -9, "min": 0.5},
+        "third": {"value": 1 / 3, "digits": 3},
+    }
+    made = signals_of_json({name: {"kind": "constant", **keys} for name, keys in bounds.items()})
+    assert made.read(A, NOW) == {"high": 50.0, "low": 0.5, "third": 0.333}
+
+
+def test_a_walk_has_no_jumps_also_where_one_span_ends_and_the_next_begins():
+    walk = one("random_walk", start=20, step=0.1, span_s=60)
+    values = [walk(A, NOW + t / 10) for t in range(3000)]
+    assert max(abs(b - a) for a, b in itertools.pairwise(values)) < 0.1 * 5
+    assert len(set(values)) > 2000
+
+
+@pytest.mark.parametrize("lag_s", [4, 16, 64, 400])
+def test_a_walk_spreads_with_the_root_of_time_and_comes_back(lag_s):
+    walk = one("random_walk", start=0, step=1.0, span_s=40_960)
+    steps = [
+        walk(device, NOW + 400 + lag_s) - walk(device, NOW + 400)
+        for device in (DeviceRandom(seed, "a") for seed in range(1500))
+    ]
+    assert statistics.stdev(steps) == pytest.approx(math.sqrt(lag_s), rel=0.12)
+    assert statistics.fmean(steps) == pytest.approx(0.0, abs=4 * math.sqrt(lag_s / 1500))
+    phase_s = 40_960 * A.fraction(salt_of("random_walk", "x"))
+    assert walk(A, 40_960 * 5 - phase_s + 1e-6) == pytest.approx(0.0, abs=0.05)
+
+
+def test_the_day_is_warmest_at_its_peak_hour():
+    day = one("diurnal", mean=10, amplitude=5, peak_hour=15)
+    midnight = NOW - NOW % 86_400
+    values = [day(A, midnight + hour * 3600) for hour in range(24)]
+    assert (values.index(max(values)), values.index(min(values))) == (15, 3)
+
+
+DOOR = {
+    "shut": {"value": 0, "stay_s": 900},
+    "open": {"value": 1, "stay_s": 60, "next": {"shut": 9, "stuck": 1}},
+    "stuck": {"value": 2, "stay_s": 600, "next": {"open": 1}},
+}
+
+
+def test_a_chain_goes_only_the_ways_that_it_has_and_stays_as_long_as_it_should():
+    door, seconds = one("markov", states=DOOR), 30 * 86_400
+    seen = [door(A, NOW + second) for second in range(0, seconds, 2)]
+    stays = [(state, 2 * len(list(group))) for state, group in itertools.groupby(seen)]
+    odd = [pair for pair in itertools.pairwise(state for state, _ in stays) if pair == (2.0, 0.0)]
+    assert len(odd) <= seconds / 90_000 + 1 + len(stays) / 30  # a block begins, or the stay was too short to be seen
+    lengths = [length for state, length in stays if state == 0.0]
+    assert statistics.fmean(lengths) == pytest.approx(900, rel=0.15)
+    again = [door(A, NOW + second) for second in reversed(range(0, 86_400, 60))]
+    assert again[::-1] == seen[: 86_400 // 2 : 30], "in whatever order it is asked"
+
+
+def test_a_battery_only_falls_until_it_is_changed():
+    battery = one("battery", life_s=1000.0)
+    values = [battery(A, NOW + t) for t in range(1000)]
+    assert sum(later > earlier for earlier, later in itertools.pairwise(values)) <= 1
+    assert min(values) >= 5
+    assert max(values) <= 100
+
+
+def test_hashed_numbers_look_uniform_and_normal():
+    salt = salt_of("test")
+    flat = [A.uniform(salt, n) for n in range(4000)]
+    assert 0 < min(flat) < 0.01
+    assert 0.99 < max(flat) < 1
+    bell = [A.normal(salt, n) for n in range(4000)]
+    assert statistics.fmean(bell) == pytest.approx(0, abs=0.06)
+    assert statistics.stdev(bell) == pytest.approx(1, abs=0.05)
+    phases = [DeviceRandom(1, str(n)).fraction(salt) for n in range(4000)]
+    assert statistics.fmean(phases) == pytest.approx(0.5, abs=0.02)
+    assert 0 <= min(phases) < max(phases) < 1
 
 
 # --- recordings -------------------------------------------------------------------------------------------------------
@@ -87,12 +172,12 @@ def test_every_kind_is_the_same_in_any_order_and_in_another_process(folder):
 def test_a_recording_is_played_with_straight_lines_and_begins_again(folder):
     document = {"v": {**REPLAY, "time_column": "time", "begin": "in_step"}}
     played = signals(folder, document, origin_s=NOW)["v"]
-    assert [played.value_at(A, NOW + t) for t in (0, 5, 10, 15, 20, 30, 40)] == [1, 1.5, 2, 3, 4, 2, 0]
-    assert played.value_at(A, NOW + 50) == played.value_at(A, NOW)  # ten seconds, the usual distance, after the last
+    assert [played(A, NOW + t) for t in (0, 5, 10, 15, 20, 30, 40)] == [1, 1.5, 2, 3, 4, 2, 0]
+    assert played(A, NOW + 50) == played(A, NOW)  # ten seconds, the usual distance, after the last
     held = signals(folder, {"v": {**document["v"], "between": "hold", "loop": False}}, origin_s=NOW)["v"]
-    assert [held.value_at(A, NOW + t) for t in (-5, 0, 9, 10, 39, 40, 9999)] == [1, 1, 1, 2, 4, 0, 0]
+    assert [held(A, NOW + t) for t in (-5, 0, 9, 10, 39, 40, 9999)] == [1, 1, 1, 2, 4, 0, 0]
     hashed = signals(folder, {"v": {**REPLAY, "every_s": 10}})["v"]
-    assert len({hashed.value_at(Individual(1, str(n)), NOW) for n in range(40)}) > 20
+    assert len({hashed(DeviceRandom(1, str(n)), NOW) for n in range(40)}) > 20
 
 
 @pytest.mark.parametrize("begin", ["hashed", "in_step"])
@@ -102,7 +187,7 @@ def test_columns_of_one_recording_stay_lines_on_every_device_also_where_one_has_
     column = {"kind": "csv", "file": "two.csv", "every_s": 10, "between": "hold", "begin": begin}
     played = signals(folder, {name: {**column, "column": name} for name in ("a", "b")}, origin_s=NOW)
     for number in range(60):
-        readings = played.read(Individual(1, str(number)), NOW + number * 10)
+        readings = played.read(DeviceRandom(1, str(number)), NOW + number * 10)
         if 3 <= readings["a"] < 90:
             assert readings["b"] == (readings["a"] if readings["a"] % 7 else readings["a"] - 1)
 
@@ -117,7 +202,7 @@ def test_lines_of_several_devices_in_one_recording_are_never_between_each_other(
     for index in range(30):
         base = SEVERAL[index % 3][1]
         for turn in range(20):
-            readings = played.read(Individual.at(1, index), NOW + 4 * turn)
+            readings = played.read(DeviceRandom.at(1, index), NOW + 4 * turn)
             assert base <= readings["a"] <= base + 29
             assert readings["b"] == pytest.approx(2 * readings["a"], abs=0.011)
 
@@ -197,7 +282,7 @@ def test_semicolons_decimal_commas_and_words_for_none_are_read(folder):
     with pytest.raises(ConfigurationError, match="line 4: value 'NA' is no number; if it means none, name it"):
         signals(folder, {"v": document})
     played = signals(folder, {"v": {**document, "none": [-200, "NA"]}}, origin_s=NOW)["v"]
-    assert [played.value_at(A, NOW + t) for t in (0, 15, 30)] == [1.5, 3.0, 4.5]
+    assert [played(A, NOW + t) for t in (0, 15, 30)] == [1.5, 3.0, 4.5]
 
 
 # --- functions of a file ----------------------------------------------------------------------------------------------
@@ -210,7 +295,7 @@ def test_a_function_of_a_file_gives_the_readings_of_a_run_that_allows_it(folder,
     (path,) = folder.glob("scenario-*.yaml")
     scenario = read_scenario_file(path, allow_python=True).scenario
     made = build_signals(scenario.fleet.models[0].signals, folder=folder)
-    assert made.read(Individual.at(1, 4), NOW + 3) == {"own": 44.0}
+    assert made.read(DeviceRandom.at(1, 4), NOW + 3) == {"own": 44.0}
 
 
 @pytest.mark.parametrize(

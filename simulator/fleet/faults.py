@@ -1,0 +1,562 @@
+"""What is broken on purpose: twelve kinds of faults, each a small class whose fields are the keys of a scenario.
+
+A fault takes power or link away for some time (``away``), does something to what goes over the link (``passage``,
+``bodies``, ``held_until_s``), changes what sensors read (``values``), or sets the wall clock wrong (``clock_ahead_s``).
+All of it is a function of device and time, so that every worker and every later reader of the record comes to the same.
+Times are seconds since the run's begin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from zlib import crc32
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from agent.core.values import Moment
+from simulator.fleet.record import Span
+from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share, key
+from simulator.fleet.signals import DeviceRandom, SignalSet, salt_of
+
+NAMES_KEPT: Final = 1_000
+"""So many concerned devices are named in the record."""
+_CENTURY_S: Final = 100 * 366 * 86_400.0
+_MILLION: Final = 1e6
+_RETRANSMIT_S: Final = 0.3
+
+Values = Mapping[str, float]
+Away = tuple[float, float] | None
+"""Begin and end of a time without power or link."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One request body that goes out.
+
+    Attributes:
+        content: the bytes, JSON or not.
+        delay_s: how much later it goes out than it would.
+        same_key: of a copy, which nobody waits for: it has the idempotency key of the first; else a key of its own.
+    """
+
+    content: bytes
+    delay_s: float = 0.0
+    same_key: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """How one request gets through a link.
+
+    Attributes:
+        is_lost: nothing arrives.
+        out_s, back_s: how much longer the request and the answer are on their way.
+        portal: the sign-in page of somebody else's network answers in the service's place.
+        wrong_key: it goes out with a secret that the service does not know.
+    """
+
+    is_lost: bool = False
+    out_s: float = 0.0
+    back_s: float = 0.0
+    portal: bool = False
+    wrong_key: bool = False
+
+    def then(self, other: Passage) -> Passage:
+        """Two links, one behind the other."""
+        return Passage(
+            self.is_lost or other.is_lost,
+            self.out_s + other.out_s,
+            self.back_s + other.back_s,
+            self.portal or other.portal,
+            self.wrong_key or other.wrong_key,
+        )
+
+
+FREE: Final = Passage()
+
+
+class Fault(Section):
+    """What every kind has, and does nothing yet.
+
+    Attributes:
+        takes: what ``away`` takes: the ``power`` or the ``link``.
+        makes_refusals: it makes bodies that a service may refuse.
+        sets_clocks: it makes the clocks of devices wrong.
+    """
+
+    takes: ClassVar[Literal["", "power", "link"]] = ""
+    makes_refusals: ClassVar = False
+    sets_clocks: ClassVar = False
+
+    kind: str
+    name: str = key("what the report calls it; without it, its kind", default="", max_length=64)
+    at_s: Delay = key("when it begins, since the run's begin", unit="s")
+    share: Share = key("which part of the devices it concerns, by hash", default=1.0)
+    duration_s: Seconds = key("how long it lasts", unit="s")
+    _salt: bytes = PrivateAttr(b"")
+    _share_salt: bytes = PrivateAttr(b"")
+
+    @property
+    def end_s(self) -> float:
+        """When it is over."""
+        return self.at_s + self.duration_s if self.duration_s else math.inf
+
+    @property
+    def title(self) -> str:
+        """What a person calls it."""
+        return self.name or self.kind
+
+    def placed(self, number: int, begin_s: float) -> Self:
+        """This fault as it is played.
+
+        Args:
+            number: its place in the scenario, so that two of a kind choose different devices.
+            begin_s: when it begins.
+        """
+        made = self.model_copy(update={"at_s": begin_s})
+        made._salt = salt_of("fault", str(number), self.kind)
+        made._share_salt = salt_of("fault", str(number), self.kind, "share")
+        return made
+
+    def chooses(self, device: DeviceRandom) -> bool:
+        """Whether it concerns this device."""
+        # Not the cheap fraction(): that of another salt goes with it, and who is chosen would all have one moment.
+        return self.share >= 1.0 or device.uniform(self._share_salt, 0) < self.share
+
+    def acts(self, device: DeviceRandom, time_s: float) -> bool:
+        """Whether it concerns this device at this time."""
+        return self.at_s <= time_s < self.end_s and self.chooses(device)
+
+    def own_phase(self, device: DeviceRandom, name: str) -> float:
+        """A number in [0, 1) of this device and this fault."""
+        return device.fraction(salt_of(name, self._salt.hex()))
+
+    def strikes(self, device: DeviceRandom, time_s: float, content: bytes, often: float) -> bool:
+        """Whether it strikes a body; one that is sent again is treated the same again."""
+        return self.acts(device, time_s) and (often >= 1.0 or device.uniform(self._salt, crc32(content)) < often)
+
+    def away(self, device: DeviceRandom, after_s: float) -> Away:
+        """The first time without power or link that ends after ``after_s``; None where there is none any more."""
+        return None
+
+    def passage(self, device: DeviceRandom, which: int, time_s: float, size_bytes: int) -> Passage:
+        """How the ``which``-th request of a device gets through."""
+        return FREE
+
+    def values(self, device: DeviceRandom, time_s: float, values: Values, read: Callable[[float], Values]) -> Values:
+        """What is read instead of ``values``; ``read`` tells what would have been at another time."""
+        return values
+
+    def clock_ahead_s(self, device: DeviceRandom, time_s: float) -> float:
+        """How far it sets the device's wall clock ahead."""
+        return 0.0
+
+    def held_until_s(self, device: DeviceRandom, time_s: float) -> float:
+        """No readings are handed over before this time."""
+        return -math.inf
+
+    def bodies(self, device: DeviceRandom, time_s: float, body: Body) -> Sequence[Body]:
+        """What goes out instead of one body of readings: the first is the one that is waited for."""
+        return (body,)
+
+    def truth(self, devices: Iterable[DeviceRandom]) -> Span:
+        """What exactly is done, for the record."""
+        chosen = [device.name for device in devices if self.chooses(device)]
+        done: dict[str, Any] = self.model_dump(mode="json", exclude={"name", "at_s", "duration_s", "kind"})
+        done["devices"] = chosen[:NAMES_KEPT]
+        if len(chosen) > NAMES_KEPT:
+            done["devices_not_named"] = len(chosen) - NAMES_KEPT
+        return Span(self.title, self.kind, self.at_s, self.end_s, len(chosen), done)
+
+
+# --- power ------------------------------------------------------------------------------------------------------------
+
+
+class RebootLoop(Fault):
+    """Devices restart again and again, each at its own point of the turn."""
+
+    takes = "power"
+    kind: Literal["reboot_loop"]
+    up_s: Seconds = key("how long they run", unit="s", default=15.0)
+    down_s: Seconds = key("how long they are gone", unit="s", default=5.0)
+
+    def away(self, device: DeviceRandom, after_s: float) -> Away:
+        if not self.chooses(device):
+            return None
+        turn_s = self.up_s + self.down_s
+        first_s = self.at_s - self.own_phase(device, "reboot_loop") * turn_s
+        turn = math.floor((max(after_s, self.at_s) - first_s) / turn_s)
+        # A division alone would now and then give the turn that is just over.
+        for end_s in (first_s + (turn + 1) * turn_s, first_s + (turn + 2) * turn_s):
+            off_s, on_s = max(end_s - self.down_s, self.at_s), min(end_s, self.end_s)
+            if max(off_s, after_s) < on_s:
+                return off_s, on_s
+        return None
+
+
+class RollingRestart(Fault):
+    """Every device restarts once, each at its own moment of the fault."""
+
+    takes = "power"
+    kind: Literal["rolling_restart"]
+    away_s: Seconds = key("how long a restart takes", unit="s", default=5.0)
+
+    def away(self, device: DeviceRandom, after_s: float) -> Away:
+        away_s = min(self.away_s, self.duration_s)  # the last one is back at the fault's end
+        turn = device.uniform(salt_of("fault", "rolling_restart", "turn"), 0)
+        off_s = self.at_s + (self.duration_s - away_s) * turn
+        return (off_s, off_s + away_s) if self.chooses(device) and off_s + away_s > after_s else None
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+class Blackout(Fault):
+    """No link until it is over; the devices' clocks, sensors and memory go on."""
+
+    takes = "link"
+    kind: Literal["blackout"]
+    recovery_s: Delay = key("over how long links come back, each at a hashed moment", unit="s", default=0.0)
+
+    @property
+    def end_s(self) -> float:
+        """When the last one is back."""
+        return self.at_s + self.duration_s + self.recovery_s
+
+    def away(self, device: DeviceRandom, after_s: float) -> Away:
+        late_s = self.recovery_s * device.uniform(salt_of("fault", "blackout", "back"), 0)
+        back_s = self.at_s + self.duration_s + late_s
+        return (self.at_s, back_s) if self.chooses(device) and back_s > after_s else None
+
+
+class DisconnectStorm(Fault):
+    """Links go down in one instant and are up again in one instant."""
+
+    takes = "link"
+    kind: Literal["disconnect_storm"]
+    waves: Annotated[int, Field(ge=1, le=1000)] = key("how many times, evenly over the fault", default=1)
+    away_s: Seconds = key("how long each wave keeps them away", unit="s", default=1.0)
+
+    def away(self, device: DeviceRandom, after_s: float) -> Away:
+        every_s = self.duration_s / self.waves
+        away_s = min(self.away_s, every_s)
+        wave = max(math.floor((after_s - away_s - self.at_s) / every_s) + 1, 0)
+        begin_s = self.at_s + wave * every_s
+        return (begin_s, begin_s + away_s) if self.chooses(device) and wave < self.waves else None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkKind:
+    """One kind of link.
+
+    Attributes:
+        one_way_s: how long a packet is on its way, and up to ``jitter_s`` longer.
+        bits_per_s: of the way up.
+        loss: the part of the packets that TCP has to send again.
+        dead: the part of the requests whose connection dies of it.
+    """
+
+    one_way_s: float
+    jitter_s: float
+    bits_per_s: float
+    loss: float = 0.0
+    dead: float = 0.0
+
+
+# 2G (EDGE) and 3G as the network profiles of Chromium's developer tools, the satellite as a geostationary one, bad
+# Wi-Fi as 5 % of loss, of which TCP makes delays and sometimes a dead connection.
+PROFILES: Final[Mapping[str, LinkKind]] = {
+    "2g": LinkKind(0.15, 0.1, 35_000, 0.02, 0.002),
+    "3g": LinkKind(0.05, 0.03, 330_000, 0.005),
+    "bad_wifi": LinkKind(0.01, 0.05, 1_000_000, 0.05, 0.01),
+    "satellite": LinkKind(0.27, 0.02, 1_000_000, 0.005),
+    "captive_portal": LinkKind(0.005, 0.005, 10_000_000),
+}
+
+
+class LinkProfile(Fault):
+    """These devices have such a link until it is over."""
+
+    kind: Literal["link_profile"]
+    profile: Literal["2g", "3g", "bad_wifi", "satellite", "captive_portal"] = key("what kind of link")
+    more_loss: Share = key("loss beside the profile's own", default=0.0)
+    more_delay_s: Annotated[Delay, Field(le=60)] = key(
+        "delay beside the profile's own, each way", unit="s", default=0.0
+    )
+
+    @property
+    def title(self) -> str:
+        return self.name or self.profile
+
+    def passage(self, device: DeviceRandom, which: int, time_s: float, size_bytes: int) -> Passage:
+        """Delayed by distance, bandwidth and what TCP sends again; or answered by the portal."""
+        if not self.acts(device, time_s):
+            return FREE
+        profile = PROFILES[self.profile]
+        way_s = profile.one_way_s + self.more_delay_s
+        out_s = way_s + size_bytes * 8 / profile.bits_per_s
+        out_s += profile.jitter_s * device.uniform(salt_of("fault", "link_profile", "jitter"), which)
+        if self.profile == "captive_portal":
+            return Passage(out_s=out_s, portal=True)
+        chance = device.uniform(salt_of("fault", "link_profile", "retransmit"), which)
+        if chance < profile.dead:
+            return Passage(out_s=out_s, is_lost=True)
+        if chance < profile.dead + profile.loss + self.more_loss:
+            out_s += _RETRANSMIT_S
+        return Passage(out_s=out_s, back_s=way_s)
+
+
+class RevokedKeys(Fault):
+    """The service answers 401 to these devices until it is over: they speak with a key that is not valid."""
+
+    kind: Literal["revoked_keys"]
+
+    def passage(self, device: DeviceRandom, which: int, time_s: float, size_bytes: int) -> Passage:
+        return Passage(wrong_key=True) if self.acts(device, time_s) else FREE
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+
+class Duplicates(Fault):
+    """Bodies of readings are sent again, although they arrived.
+
+    A copy with the same idempotency key is answered and stored once by a service with ``idempotency-key``. One with a
+    key of its own is a new reading for every service: an audit has to find it doubled.
+    """
+
+    kind: Literal["duplicates"]
+    often: Share = key("which part of the bodies, by hash", default=0.1)
+    copies: Annotated[int, Field(ge=1, le=100)] = key("how many more of each", default=1)
+    delay_s: Delay = key("how long after the first, and after each other", unit="s", default=0.0)
+    idempotency_key: Literal["same", "fresh"] = key("whether a copy has the key of the first", default="same")
+
+    def bodies(self, device: DeviceRandom, time_s: float, body: Body) -> Sequence[Body]:
+        if not self.strikes(device, time_s, body.content, self.often):
+            return (body,)
+        same = self.idempotency_key == "same"
+        numbers = range(1, self.copies + 1)
+        return (body, *(Body(body.content, body.delay_s + n * self.delay_s, same_key=same) for n in numbers))
+
+
+class LateBatches(Fault):
+    """Nothing is handed over but once in ``hold_s``."""
+
+    kind: Literal["late_batches"]
+    hold_s: Seconds = key("how long readings are kept back", unit="s", default=600.0)
+    together: bool = key("all devices hand over in the same moment; else each at its own", default=False)
+
+    def held_until_s(self, device: DeviceRandom, time_s: float) -> float:
+        if not self.acts(device, time_s):
+            return -math.inf
+        phase = 0.0 if self.together else self.own_phase(device, "late_batches")
+        turn = math.floor((time_s - self.at_s) / self.hold_s + phase) + 1
+        return min(self.at_s + (turn - phase) * self.hold_s, self.end_s)
+
+
+class BrokenJson(Fault):
+    """Bodies of readings are spoiled on their way out."""
+
+    makes_refusals = True
+    kind: Literal["broken_json"]
+    often: Share = key("which part of the bodies, by hash", default=0.05)
+    how: Literal["cut", "bytes", "utf16", "python"] = key(
+        "`cut`: the end is missing; `bytes`: a byte is no UTF-8; `utf16`: another encoding; `python`: quotes as "
+        "Python's `str()` writes them",
+        default="cut",
+    )
+
+    def bodies(self, device: DeviceRandom, time_s: float, body: Body) -> Sequence[Body]:
+        content = body.content
+        if not self.strikes(device, time_s, content, self.often):
+            return (body,)
+        place = 1 + int(device.uniform(salt_of("broken_json", self._salt.hex()), crc32(content)) * (len(content) - 1))
+        spoiled = {
+            "cut": content[: min(place, len(content) - 1)],
+            "bytes": content[:place] + b"\xff" + content[place:],
+            "utf16": content.decode("utf-8", errors="replace").encode("utf-16"),
+            "python": content.replace(b'"', b"'"),
+        }
+        return (replace(body, content=spoiled[self.how]),)
+
+
+# --- readings and clocks ----------------------------------------------------------------------------------------------
+
+
+class FrozenSensor(Fault):
+    """Readings stand still."""
+
+    kind: Literal["frozen_sensor"]
+    readings: tuple[ReadingName, ...] = key("which readings; without it, all", default=())
+
+    def values(self, device: DeviceRandom, time_s: float, values: Values, read: Callable[[float], Values]) -> Values:
+        """What was read when the fault began."""
+        if not self.acts(device, time_s):
+            return values
+        then = read(self.at_s)
+        names = self.readings or tuple(values)
+        return {name: then.get(name, value) if name in names else value for name, value in values.items()}
+
+
+class ClockSkew(Fault):
+    """Wall clocks are off while it lasts."""
+
+    sets_clocks = True
+    kind: Literal["clock_skew"]
+    offset_s: Delay = key("most that a clock is off, either way; each by a hashed part of it", unit="s", default=60.0)
+    drift_ppm: float = key(
+        "most that a clock gains or loses, in millionths; each a hashed part of it", ge=0, le=500_000, default=0.0
+    )
+
+    def clock_ahead_s(self, device: DeviceRandom, time_s: float) -> float:
+        if not self.acts(device, time_s):
+            return 0.0
+        offset = 2.0 * self.own_phase(device, "clock_skew offset") - 1.0
+        drift = 2.0 * self.own_phase(device, "clock_skew drift") - 1.0
+        return self.offset_s * offset + self.drift_ppm / _MILLION * drift * (time_s - self.at_s)
+
+
+class ClockJump(Fault):
+    """Wall clocks jump, and jump back where ``duration_s`` is given."""
+
+    sets_clocks = True
+    kind: Literal["clock_jump"]
+    jump_s: float = key("how far; below 0 it is back in time", unit="s", ge=-_CENTURY_S, le=_CENTURY_S, example=-3600.0)
+    duration_s: Delay = key("after so long it jumps back; 0: never", unit="s", default=0.0)
+
+    @model_validator(mode="after")
+    def _check_jump(self) -> Self:
+        if not self.jump_s:
+            raise ValueError("jump_s is 0: the clock stays where it is")
+        return self
+
+    def clock_ahead_s(self, device: DeviceRandom, time_s: float) -> float:
+        return self.jump_s if self.acts(device, time_s) else 0.0
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+_Union = (
+    Blackout
+    | BrokenJson
+    | ClockJump
+    | ClockSkew
+    | DisconnectStorm
+    | Duplicates
+    | FrozenSensor
+    | LateBatches
+    | LinkProfile
+    | RebootLoop
+    | RevokedKeys
+    | RollingRestart
+)
+AnyFault = Annotated[_Union, Field(discriminator="kind")]
+"""One fault of a scenario."""
+_BY_KIND: Final[Mapping[str, type[Fault]]] = {
+    get_args(each.model_fields["kind"].annotation)[0]: each for each in get_args(_Union)
+}
+KINDS: Final = tuple(_BY_KIND)
+
+
+def overrides(fault: type[Fault], method: str) -> bool:
+    """Whether a kind does something with this method."""
+    return getattr(fault, method) is not getattr(Fault, method)
+
+
+LINK_KINDS: Final = frozenset(
+    word for word, each in _BY_KIND.items() if each.takes == "link" or overrides(each, "passage")
+)
+"""Those of the network, which requests without devices behind them meet too."""
+
+
+def causes_rejections(kinds: Iterable[str]) -> bool:
+    """Whether faults of these kinds make readings that a service refuses, as the scenario means it."""
+    return any(_BY_KIND[kind].makes_refusals for kind in kinds)
+
+
+def skews_clocks(kinds: Iterable[str]) -> bool:
+    """Whether faults of these kinds make the clocks of devices wrong, as the scenario means it."""
+    return any(_BY_KIND[kind].sets_clocks for kind in kinds)
+
+
+def count_concerned(faults: Sequence[Fault], seed: int, devices: int) -> list[int]:
+    """How many devices each fault of a scenario concerns, exactly."""
+    if all(fault.share >= 1 for fault in faults):
+        return [devices] * len(faults)
+    fleet = [DeviceRandom.at(seed, index) for index in range(devices)]
+    return [sum(map(fault.placed(number, 0.0).chooses, fleet)) for number, fault in enumerate(faults)]
+
+
+class ActiveFaults:
+    """The faults of a run as its devices meet them: what they read, when their clocks are wrong, what goes out.
+
+    Times in and out are the worker's, monotonic.
+
+    Args:
+        began_s: the run's begin.
+        origin_s: the same, seconds since the epoch.
+        faults: that were placed; see :meth:`set`.
+    """
+
+    def __init__(self, began_s: float, origin_s: float, faults: Iterable[Fault] = ()) -> None:
+        self.began_s = began_s
+        self._origin_s = origin_s
+        self.set(faults)
+
+    def set(self, faults: Iterable[Fault]) -> None:
+        """These are under way or to come, in the order in which they are applied."""
+        self._faults = tuple(faults)
+        self._clocks = self._that("clock_ahead_s")
+        self._values = self._that("values")
+        self._holds = self._that("held_until_s")
+        self._bodies = self._that("bodies")
+        self.links = self._that("passage")
+
+    def _that(self, method: str) -> tuple[Fault, ...]:
+        return tuple(fault for fault in self._faults if overrides(type(fault), method))
+
+    def moment(self, device: DeviceRandom, now: Moment) -> Moment:
+        """This instant by the device's own wall clock."""
+        time_s = now.monotonic_s - self.began_s
+        ahead_s = sum(fault.clock_ahead_s(device, time_s) for fault in self._clocks)
+        return Moment(now.monotonic_s, now.wall_s + ahead_s, now.boot_id) if ahead_s else now
+
+    def read(self, device: DeviceRandom, signals: SignalSet, now: Moment) -> dict[str, float]:
+        """What the device's sensors read now."""
+        time_s = now.monotonic_s - self.began_s
+
+        def read(then_s: float) -> Values:
+            return signals.read(device, self._origin_s + then_s)
+
+        values = read(time_s)
+        for fault in self._values:
+            values = fault.values(device, time_s, values, read)
+        return dict(values)
+
+    def held_until_s(self, device: DeviceRandom, now: Moment) -> float:
+        """No readings are handed over before."""
+        time_s = now.monotonic_s - self.began_s
+        return self.began_s + max((fault.held_until_s(device, time_s) for fault in self._holds), default=-math.inf)
+
+    def bodies(self, device: DeviceRandom, now: Moment, content: bytes) -> Sequence[Body]:
+        """What goes out instead of these bytes; copies are copies of what goes out."""
+        time_s = now.monotonic_s - self.began_s
+        bodies: Sequence[Body] = (Body(content),)
+        for fault in self._bodies:
+            bodies = [*fault.bodies(device, time_s, bodies[0]), *bodies[1:]]
+        first = bodies[0]
+        return [first, *(replace(copy, content=first.content) for copy in bodies[1:])]
+
+    def passage(self, device: DeviceRandom, which: int, now_s: float, size_bytes: int) -> Passage:
+        """How the device's next message gets through."""
+        found = FREE
+        for fault in self.links:
+            found = found.then(fault.passage(device, which, now_s - self.began_s, size_bytes))
+        return found
+
+    def has_link_fault(self, device: DeviceRandom, now_s: float) -> bool:
+        """Whether something is done to what the device sends now."""
+        return any(fault.acts(device, now_s - self.began_s) for fault in self.links)

@@ -1,0 +1,728 @@
+"""What a virtual device's sensors read, as a function of seed, device and time: seven kinds of signals.
+
+Nothing that decides a value is remembered between two calls: the same arguments give the same number, in whatever order
+and in whichever process they are asked for. Time is seconds since the epoch. Chance is BLAKE2b (RFC 7693) of seed,
+device, signal and a whole number.
+
+A kind is one class: its fields are the keys of a scenario, ``make`` gives the function of device and time.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import runpy
+import struct
+import traceback
+from abc import abstractmethod
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.wire.base import JsonObject, list_faults
+from agent.wire.times import parse_time
+from simulator.fleet.settings import Delay, Lifetime, ReadingName, Seconds, Section, key
+
+READING: Final = "reading"
+"""What the phase of a device's readings is hashed with."""
+
+_TWO_64: Final = float(1 << 64)
+_MASK_64: Final = (1 << 64) - 1
+_NUMBER: Final = struct.Struct("<Q").pack
+_PAIR: Final = struct.Struct("<QQ")
+_SPAN_AND_PLACE: Final = struct.Struct("<qQ").pack
+_DAY_S: Final = 86_400.0
+
+
+# --- chance -----------------------------------------------------------------------------------------------------------
+
+
+def device_key(seed: int, index: int) -> str:
+    """What the phases of a device are hashed from: no id of the service's, which is another one in each run."""
+    return f"{seed}/{index}"
+
+
+def salt_of(*parts: str) -> bytes:
+    """A salt, so that each use of chance has numbers of its own."""
+    return blake2b("\x1f".join(parts).encode(), digest_size=8).digest()
+
+
+class DeviceRandom:
+    """Where the chance of one device comes from; the same in every run with this seed.
+
+    ``memo`` decides nothing: a signal keeps there what it would find again.
+
+    Args:
+        seed: of the run.
+        name: of the device.
+        index: its place in the fleet.
+    """
+
+    __slots__ = ("index", "key", "memo", "name", "number", "seed")
+
+    def __init__(self, seed: int, name: str, index: int = 0) -> None:
+        self.seed = seed
+        self.name = name
+        self.index = index
+        self.key = blake2b(f"{seed}\x1f{name}".encode(), digest_size=16).digest()
+        self.number = int.from_bytes(self.key[:8], "little")
+        self.memo: dict[bytes, Any] = {}
+
+    @classmethod
+    def at(cls, seed: int, index: int) -> DeviceRandom:
+        """The device with this index in a fleet, whichever id a service gives it."""
+        return cls(seed, str(index), index)
+
+    def fraction(self, salt: bytes) -> float:
+        """A number in [0, 1) for this device and salt; costs nearly nothing. Those of two salts are not independent."""
+        return (self.number ^ int.from_bytes(salt, "little")) / _TWO_64 % 1.0
+
+    def uniform(self, salt: bytes, which: int) -> float:
+        """A number in (0, 1) that depends on the device and the arguments alone; ``which`` is at least 0."""
+        digest = blake2b(self.key + salt + _NUMBER(which & _MASK_64), digest_size=8).digest()
+        return (int.from_bytes(digest, "little") + 0.5) / _TWO_64
+
+    def normal(self, salt: bytes, which: int) -> float:
+        """A number of the standard normal distribution (Box and Muller, 1958)."""
+        digest = blake2b(self.key + salt + _NUMBER(which & _MASK_64), digest_size=16).digest()
+        radius, angle = _PAIR.unpack(digest)
+        return math.sqrt(-2.0 * math.log((radius + 1.0) / (_TWO_64 + 2.0))) * math.cos(math.tau * angle / _TWO_64)
+
+
+ValueAt = Callable[[DeviceRandom, float], float]
+"""The reading of a device at a time; NaN where it has none."""
+
+
+# --- what all kinds have ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SignalContext:
+    """What a signal may use beside its settings.
+
+    Attributes:
+        folder: relative paths start here.
+        origin_s: when signals begin that are played once or in step, seconds since the epoch.
+    """
+
+    folder: Path
+    origin_s: float
+
+
+class Signal(Section):
+    """What every kind has."""
+
+    reads_file: ClassVar = False
+    runs_code: ClassVar = False
+
+    kind: str
+    min: float | None = key("lower values are given as this one", default=None, example=-40)
+    max: float | None = key("higher values are given as this one", default=None, example=85)
+    digits: Annotated[int, Field(ge=0, le=9)] = key("decimals of the sensor", default=2)
+    unit: str | None = key("what the numbers are, for `plan`", default=None, example="celsius")
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min ({self.min:g}) is above max ({self.max:g}): swap them")
+        return self
+
+    @abstractmethod
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        """The function that the settings describe, for the reading of this name.
+
+        Raises:
+            ConfigurationError: a file cannot be used.
+        """
+
+
+class SignalSet(Mapping[str, ValueAt]):
+    """All signals of a device model, by reading name."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, signals: Mapping[str, tuple[Signal, ValueAt]]) -> None:
+        self._rows = {
+            name: (
+                value_at,
+                -math.inf if settings.min is None else settings.min,
+                math.inf if settings.max is None else settings.max,
+                settings.digits,
+            )
+            for name, (settings, value_at) in signals.items()
+        }
+
+    def read(self, device: DeviceRandom, time_s: float) -> dict[str, float]:
+        """Every reading of one device at one instant; those that have no finite value then are left out."""
+        values: dict[str, float] = {}
+        for name, (value_at, low, high, digits) in self._rows.items():
+            value = value_at(device, time_s)
+            if value - value != 0.0:  # infinite, or not a number
+                continue
+            if value < low:
+                value = low
+            elif value > high:
+                value = high
+            values[name] = round(value, digits)
+        return values
+
+    def __getitem__(self, name: str) -> ValueAt:
+        return self._rows[name][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+# --- the kinds --------------------------------------------------------------------------------------------------------
+
+
+class Constant(Signal):
+    """Always the same."""
+
+    kind: Literal["constant"]
+    value: float = key("the value")
+
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        return lambda _device, _time_s: self.value
+
+
+class Diurnal(Signal):
+    """The wave of a day: highest at ``peak_hour``, lowest twelve hours later."""
+
+    kind: Literal["diurnal"]
+    mean: float = key("the day's middle")
+    amplitude: float = key("from the middle to the day's top", ge=0)
+    peak_hour: float = key("hour of the day, UTC, with the highest value", ge=0, lt=24, default=15.0, unit="h")
+    noise: float = key("standard deviation of what each reading adds", ge=0, default=0.0)
+    spread: float = key("standard deviation of the devices' means around `mean`", ge=0, default=0.0)
+
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        noise_salt, spread_salt = salt_of("diurnal", name), salt_of("diurnal", name, "mean")
+        mean, amplitude, noise, spread, peak = self.mean, self.amplitude, self.noise, self.spread, self.peak_hour / 24
+
+        def value_at(device: DeviceRandom, time_s: float) -> float:
+            value = mean + amplitude * math.cos(math.tau * (time_s / _DAY_S - peak))
+            if noise:
+                value += noise * device.normal(noise_salt, round(time_s * 1000))
+            if spread:
+                value += spread * device.normal(spread_salt, 0)
+            return value
+
+        return value_at
+
+
+_STEPS: Final = 512
+"""Bits of a digest: so many steps up or down of the walk of one span."""
+_FINE: Final = 64
+"""Of the smaller walk between two of these steps."""
+_FINE_MASK: Final = (1 << _FINE) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+
+
+class RandomWalk(Signal):
+    """A random walk (Brownian motion) that comes back to ``start`` once in ``span_s``."""
+
+    kind: Literal["random_walk"]
+    start: float = key("what the walk comes back to")
+    step: float = key("standard deviation of the change within one second", ge=0)
+    span_s: Seconds = key("how long it may stray", unit="s", default=3600.0)
+    spread: float = key("standard deviation of the devices' starts around `start`", ge=0, default=0.0)
+
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        """Each span is a bridge of 512 steps up or down, one for each bit of a digest, so that how high it stands after
+        ``n`` of them is a count of bits. Between two of its points lies a bridge of 64 smaller steps, whose bits are
+        the middle of the digest times a number of their own. One digest for any instant.
+        """
+        salt = salt_of("random_walk", name)
+        number, start, span_s, spread = int.from_bytes(salt, "little"), self.start, self.span_s, self.spread
+        height = self.step * math.sqrt(span_s / _STEPS)
+        fine_height = height / math.sqrt(_FINE)
+        from_bytes = int.from_bytes
+
+        def value_at(device: DeviceRandom, time_s: float) -> float:
+            # A device begins somewhere on its own walk, not every device at the same corner of it.
+            turns = time_s / span_s + (device.number ^ number) / _TWO_64
+            span = math.floor(turns)
+            at = (turns - span) * _STEPS
+            step = int(at)
+            part = at - step
+            bits = from_bytes(blake2b(device.key + salt + _SPAN_AND_PLACE(span, 0)).digest(), "little")
+            # Up and down so far, less the slope that would not lead back to the beginning.
+            risen = 2.0 * (bits >> (_STEPS - step)).bit_count() - step
+            risen += part if bits >> (_STEPS - 1 - step) & 1 else -part
+            value = start + height * (risen - at * (bits.bit_count() * 2 / _STEPS - 1.0))
+            fine = bits * ((step * _GOLDEN & _FINE_MASK) | 1) >> (_STEPS // 2) & _FINE_MASK
+            at = part * _FINE
+            step = int(at)
+            part = at - step
+            risen = 2.0 * (fine >> (_FINE - step)).bit_count() - step
+            risen += part if fine >> (_FINE - 1 - step) & 1 else -part
+            value += fine_height * (risen - at * (fine.bit_count() * 2 / _FINE - 1.0))
+            return value + spread * device.normal(salt, 0) if spread else value
+
+        return value_at
+
+
+class MarkovState(Section):
+    """One state of a chain."""
+
+    value: float = key("what the reading shows in this state")
+    stay_s: Seconds = key("how long the chain stays on average (exponentially distributed)", unit="s")
+    next: dict[str, Annotated[float, Field(gt=0)]] = key(
+        "where it goes from here: weights; without it, to any other state alike", default_factory=dict
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """The ``count``-th stay of a block of a chain."""
+
+    block: int
+    count: int
+    state: str
+    since_s: float
+    until_s: float
+
+
+class Markov(Signal):
+    """A chain of states, such as a door that is open or shut."""
+
+    kind: Literal["markov"]
+    states: dict[str, MarkovState] = key("the states by name", min_length=2, max_length=32)
+
+    @model_validator(mode="after")
+    def _check_ways(self) -> Self:
+        for name, state in self.states.items():
+            for other in state.next:
+                if other not in self.states:
+                    raise ValueError(f"state {name}: next names {other!r}, which is none of {', '.join(self.states)}")
+                if other == name:
+                    raise ValueError(f"state {name}: next names itself; make stay_s longer instead")
+        return self
+
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        """The chain is cut into blocks of a hundred of its longest stays, each lived through from its begin, in a state
+        drawn by how long states last: an instant costs a block at most, and the next one after it costs nothing.
+        """
+        salt, states = salt_of("chain", name), self.states
+        block_s = 100 * max(state.stay_s for state in states.values())
+        stays = {state: each.stay_s for state, each in states.items()}
+        others = {state: each.next or dict.fromkeys(set(states) - {state}, 1.0) for state, each in states.items()}
+        ways = {state: dict(sorted(weights.items())) for state, weights in others.items()}
+
+        def stay_in(device: DeviceRandom, block: int, count: int, state: str, since_s: float, end_s: float) -> _Stay:
+            chance = device.uniform(salt, (block << 32) + 2 * count + 1)
+            length_s = max(1e-3, -math.log(chance) * stays[state])
+            return _Stay(block, count, state, since_s, min(since_s + length_s, end_s))
+
+        def value_at(device: DeviceRandom, time_s: float) -> float:
+            stay: _Stay | None = device.memo.get(salt)
+            if stay is None or not stay.since_s <= time_s < stay.until_s:
+                phase = device.fraction(salt)
+                block = math.floor(time_s / block_s + phase)
+                begin_s, end_s = (block - phase) * block_s, (block + 1 - phase) * block_s
+                if stay is None or stay.block != block or stay.since_s > time_s:
+                    first = _pick(stays, device.uniform(salt, block << 32))
+                    stay = stay_in(device, block, 0, first, begin_s, end_s)
+                while time_s >= stay.until_s and stay.until_s < end_s:
+                    count = stay.count + 1
+                    state = _pick(ways[stay.state], device.uniform(salt, (block << 32) + 2 * count))
+                    stay = stay_in(device, block, count, state, stay.until_s, end_s)
+                device.memo[salt] = stay
+            return states[stay.state].value
+
+        return value_at
+
+
+def _pick(weights: Mapping[str, float], chance: float) -> str:
+    left = chance * sum(weights.values())
+    for name, weight in weights.items():
+        left -= weight
+        if left < 0:
+            return name
+    return list(weights)[-1]
+
+
+class Battery(Signal):
+    """A battery: it falls evenly from full to empty and is charged or changed; each device at its own point."""
+
+    kind: Literal["battery"]
+    full: float = key("the reading of a full battery", default=100.0)
+    empty: float = key("the reading at which it is charged", default=5.0)
+    life_s: Lifetime = key("from full to empty", unit="s", default=90 * _DAY_S)
+    charge_s: Delay = key("from empty to full; 0: it is changed", unit="s", default=0.0)
+    digits: Annotated[int, Field(ge=0, le=9)] = key("decimals of the sensor", default=3)
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        if self.empty >= self.full:
+            raise ValueError(f"empty ({self.empty:g}) has to be below full ({self.full:g})")
+        return self
+
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        salt, empty, life_s, charge_s = salt_of("battery", name), self.empty, self.life_s, self.charge_s
+        whole, cycle_s = self.full - empty, life_s + charge_s
+
+        def value_at(device: DeviceRandom, time_s: float) -> float:
+            at_s = (time_s / cycle_s + device.fraction(salt)) % 1.0 * cycle_s
+            left = 1.0 - at_s / life_s if at_s < life_s else (at_s - life_s) / charge_s if charge_s else 0.0
+            return empty + left * whole
+
+        return value_at
+
+
+class PythonFunction(Signal):
+    """What a function of a Python file returns. The file has all rights of whoever starts the run: `--allow-python`."""
+
+    reads_file: ClassVar = True
+    runs_code: ClassVar = True
+
+    kind: Literal["python"]
+    file: str = key("Python file with the function", min_length=1, example="values.py")
+    function: str = key(
+        "its function of a device (`index`, `seed`) and the time in seconds since the epoch, and of nothing else: "
+        "workers ask in any order. It returns a number, or NaN where there is no reading",
+        default="value",
+        min_length=1,
+    )
+
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        """The function; it is tried once.
+
+        Raises:
+            ConfigurationError: the file or the function fails, or it returns no number.
+        """
+        path = context.folder / self.file
+        function = _names_of(path).get(self.function)
+        if not callable(function):
+            raise ConfigurationError([f"has no function {self.function!r}"], str(path))
+
+        def value_at(device: DeviceRandom, time_s: float) -> float:
+            try:
+                value = function(device, time_s)
+            except Exception as error:  # noqa: BLE001 - whatever the function does is reported in one line
+                raise _fault_of(path, error) from None
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                fault = f"{self.function}() returned {value!r:.60}, and has to return a number"
+                raise ConfigurationError([fault], str(path))
+            return value
+
+        value_at(DeviceRandom.at(0, 0), context.origin_s)
+        return value_at
+
+
+@lru_cache(maxsize=64)  # a file may have many functions, and a model many signals
+def _names_of(path: Path) -> dict[str, Any]:
+    try:
+        return runpy.run_path(str(path), run_name="fleet_signals")
+    except Exception as error:  # noqa: BLE001 - whatever the file does is reported in one line
+        raise _fault_of(path, error) from None
+
+
+def _fault_of(path: Path, error: Exception) -> ConfigurationError:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = lines[-1] if lines else getattr(error, "lineno", None)
+    where = f"line {line}: " if line else ""
+    return ConfigurationError([f"{where}{type(error).__name__}: {str(error)[:200]}"], str(path))
+
+
+# --- recordings -------------------------------------------------------------------------------------------------------
+
+_EPOCH_MS_FROM: Final = 100_000_000_000
+"""Numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
+_ROWS_MAX: Final = 2_000_000
+_TEXTS_MAX: Final = 100_000
+"""A column with more different texts than this is one of times or values."""
+_IDENTIFIES: Final = ("id", "identifier", "device", "sensor", "station", "machine", "series", "serial", "name", "field")
+"""How columns of numbers end that say whose or of what a line is; of texts any column may."""
+
+
+class Replay(Signal):
+    """Recorded values out of a CSV file, replayed."""
+
+    reads_file: ClassVar = True
+
+    kind: Literal["csv"]
+    file: str = key("CSV file with a line of column names", min_length=1, example="recordings/office.csv")
+    column: str = key(
+        "the column with the values; an empty cell is left out. Columns of one file stay lines on a device",
+        min_length=1,
+    )
+    time_column: str | None = key(
+        "the column with the times: seconds, epoch milliseconds or RFC 3339; without it the lines are `every_s` apart",
+        default=None,
+    )
+    every_s: Seconds | None = key("distance of a device's lines where no column has times", unit="s", default=None)
+    device_column: str | None = key(
+        "the column that says whose a line is, in a file of several devices: device number n plays the lines of the "
+        "n-th of them, and begins again with the first",
+        default=None,
+        min_length=1,
+    )
+    where: dict[str, str] | None = key(
+        "in a file of several series the lines that count: column and what it says, such as `{field: temperature}`; "
+        "without it a file is refused in which a column that is not read tells lines apart; `{}` takes all lines",
+        default=None,
+    )
+    none: tuple[float | str, ...] = key(
+        "cells that mean that there is no value, such as -200 or NA; an empty one always does", default=()
+    )
+    between: Literal["linear", "hold"] = key(
+        "between two lines: a straight line, or the earlier value", default="linear"
+    )
+    loop: bool = key("begin again at the end; else the last value stays", default=True)
+    begin: Literal["hashed", "in_step"] = key(
+        "`hashed`: each device begins at a point of its own; `in_step`: all at the first line, when the run begins",
+        default="hashed",
+    )
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        if (self.time_column is None) == (self.every_s is None):
+            raise ValueError("give either time_column or every_s")
+        return self
+
+    def make(self, name: str, context: SignalContext) -> ValueAt:
+        recordings = _CsvFile(context.folder / self.file, self).recordings()
+        # All columns of one file are at the same line on one device.
+        salt, is_hashed = salt_of("csv", self.file), self.begin == "hashed"
+        loop, linear, origin_s = self.loop, self.between == "linear", context.origin_s
+
+        def value_at(device: DeviceRandom, time_s: float) -> float:
+            recording = recordings[device.index % len(recordings)]
+            times, values, round_s = recording.times, recording.values, recording.round_s
+            at_s = time_s - origin_s + (device.fraction(salt) * round_s if is_hashed else 0.0)
+            if loop:
+                at_s %= round_s
+            after = bisect_right(times, at_s)
+            if after == 0:
+                return values[0]
+            if after == len(times):
+                # On the way back to the first value, where it begins again.
+                gap_s = round_s - times[-1]
+                if not (loop and linear and gap_s > 0):
+                    return values[-1]
+                return values[-1] + (values[0] - values[-1]) * (at_s - times[-1]) / gap_s
+            if not linear:
+                return values[after - 1]
+            part = (at_s - times[after - 1]) / (times[after] - times[after - 1])
+            return values[after - 1] + (values[after] - values[after - 1]) * part
+
+        return value_at
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """Times (seconds since its first line, rising) and values of equal number, and how long it lasts."""
+
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+    round_s: float
+
+
+class _CsvFile:
+    """A CSV file with commas or semicolons; behind semicolons a comma may be a decimal one."""
+
+    def __init__(self, path: Path, settings: Replay) -> None:
+        self._path = path
+        self._settings = settings
+        self._decimal_comma = False
+
+    def recordings(self) -> tuple[_Recording, ...]:
+        """One recording for each device in it, in the order of their first lines.
+
+        Raises:
+            ConfigurationError: it cannot be read, lacks a column, has lines of several series and the settings do not
+                say which, or has cells that are no numbers or times; the first such line is named.
+        """
+        whose = self._settings.device_column
+        found: dict[str, list[tuple[int, dict[str, str]]]] = {}
+        try:
+            with self._path.open(encoding="utf-8-sig", newline="") as file:
+                head = file.readline()
+                self._decimal_comma = head.count(";") > head.count(",")
+                file.seek(0)
+                reader = csv.DictReader(file, delimiter=";" if self._decimal_comma else ",", skipinitialspace=True)
+                for line, row in self._rows(reader):
+                    found.setdefault(row[whose].strip() if whose else "", []).append((line, row))
+        except OSError as error:
+            raise self._fault(f"cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise self._fault("is not UTF-8") from None
+        except csv.Error as error:
+            raise self._fault(f"is not CSV: {error}") from None
+        if whose and "" in found:
+            raise self._fault(f"line {found[''][0][0]}: {whose} is empty: every line has to say whose it is")
+        if not found:
+            raise self._fault(f"has no value in column {self._settings.column!r}")
+        return tuple(self._recording(device, rows) for device, rows in found.items())
+
+    def _rows(self, reader: csv.DictReader[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        """The lines that count, with their numbers; at the end refused where they are of several series."""
+        settings = self._settings
+        names, where = reader.fieldnames or (), settings.where
+        wanted = [settings.column, settings.time_column, settings.device_column, *(where or ())]
+        columns = [name for name in wanted if name is not None]
+        if missing := [column for column in columns if column not in names]:
+            raise self._fault(f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
+        others: dict[str, Counter[str]] = {}
+        if where is None:
+            others = {name: Counter() for name in names if name not in columns}
+        count = 0
+        for row in reader:
+            if where and any((row[name] or "").strip() != value for name, value in where.items()):
+                continue
+            count += 1
+            if count > _ROWS_MAX:
+                raise self._fault(f"has more than {_ROWS_MAX} lines; thin it out")
+            for name in [name for name in others if row[name]]:
+                others[name][row[name]] += 1
+                if len(others[name]) > _TEXTS_MAX:
+                    del others[name]
+            yield reader.line_num, {column: row[column] or "" for column in columns}
+        for name, texts in others.items():
+            repeats = 1 < len(texts) < texts.total()
+            is_number = any(self._number(text) is not None for text in texts)
+            if repeats and (not is_number or name.lower().endswith(_IDENTIFIES)):
+                one, other = (text[:40] for text in list(texts)[:2])
+                raise self._fault(
+                    f"column {name!r} tells lines apart ({one!r}, {other!r}): take one series with "
+                    f"'where: {{{name}: {one}}}', a device for each with 'device_column: {name}', or all lines as one "
+                    "series with 'where: {}'"
+                )
+
+    def _recording(self, device: str, rows: Sequence[tuple[int, dict[str, str]]]) -> _Recording:
+        settings = self._settings
+        clock = settings.time_column
+        lines: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
+        times: list[float] = []
+        values: list[float] = []
+        for place, (line, row) in enumerate(rows):
+            value = self._value(line, row[settings.column].strip())
+            at_s = self._time(row[clock]) if clock else place * (settings.every_s or 1.0)
+            if at_s is None:
+                if value is not None:
+                    raise self._fault(f"line {line}: {clock} {row[clock or ''][:40]!r} is no time")
+                continue
+            if lines and at_s <= lines[-1]:
+                raise self._fault(f"line {line}: {clock or 'time'} does not rise; sort the lines by time")
+            lines.append(at_s)
+            if value is not None:
+                times.append(at_s)
+                values.append(value)
+        if not values:
+            whose = f" for {settings.device_column} {device!r}" if settings.device_column else ""
+            raise self._fault(f"has no value in column {settings.column!r}{whose}")
+        spans = sorted(later - earlier for earlier, later in pairwise(lines))
+        last_s = spans[len(spans) // 2] if spans else settings.every_s or 1.0
+        return _Recording(tuple(at_s - lines[0] for at_s in times), tuple(values), lines[-1] - lines[0] + last_s)
+
+    def _number(self, text: str) -> float | None:
+        try:
+            value = float(text.replace(",", ".") if self._decimal_comma else text)
+        except ValueError:
+            return None
+        return value if math.isfinite(value) else None
+
+    def _value(self, line: int, text: str) -> float | None:
+        if not text or text in self._settings.none:
+            return None
+        value = self._number(text)
+        if value is None:
+            column = self._settings.column
+            raise self._fault(f"line {line}: {column} {text[:40]!r} is no number; if it means none, name it: 'none'")
+        return None if value in self._settings.none else value
+
+    def _time(self, text: str) -> float | None:
+        value = self._number(text)
+        if value is not None:
+            return value / 1000 if abs(value) >= _EPOCH_MS_FROM else value
+        try:
+            return parse_time(text.strip())
+        except InvalidMessage:
+            return None
+
+    def _fault(self, what: str) -> ConfigurationError:
+        return ConfigurationError([what], str(self._path))
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+AnySignal = Annotated[
+    Battery | Constant | Diurnal | Markov | PythonFunction | RandomWalk | Replay, Field(discriminator="kind")
+]
+SignalMap = Annotated[dict[ReadingName, AnySignal], Field(min_length=1, max_length=100)]
+"""Signals by reading name, as a scenario has them."""
+_MAP: Final[TypeAdapter[SignalMap]] = TypeAdapter(SignalMap)
+
+
+def build_signals(settings: Mapping[str, Signal], *, folder: Path, origin_s: float = 0.0) -> SignalSet:
+    """The signals of one device model.
+
+    Args:
+        settings: by reading name.
+        folder: relative paths start here.
+        origin_s: when signals begin that are played once or in step, seconds since the epoch.
+
+    Raises:
+        ConfigurationError: files cannot be used; every such fault, each with the reading it belongs to.
+    """
+    context = SignalContext(folder, origin_s)
+    made: dict[str, tuple[Signal, ValueAt]] = {}
+    faults: list[str] = []
+    for name, each in settings.items():
+        try:
+            made[name] = each, each.make(name, context)
+        except ConfigurationError as error:
+            faults += [f"{name}: {error.source}: {fault}" for fault in error.faults]
+    if faults:
+        raise ConfigurationError(faults, "signals")
+    return SignalSet(made)
+
+
+CLIMATE_SETTINGS: Final = _MAP.validate_python(
+    {
+        "temperature_celsius": {"kind": "random_walk", "start": 21.0, "step": 0.09, "unit": "celsius"},
+        "humidity_percent": {"kind": "random_walk", "start": 45.0, "step": 0.16, "min": 0.0, "max": 100.0},
+        "battery_percent": {"kind": "battery"},
+        "signal_dbm": {"kind": "random_walk", "start": -67.0, "step": 0.35, "digits": 0, "unit": "dBm"},
+    }
+)
+"""What a virtual climate node reads: the signals of a device by default."""
+CLIMATE: Final = build_signals(CLIMATE_SETTINGS, folder=Path())
+
+
+class SignalFaultsError(Exception):
+    """Signals that cannot be made; ``faults`` has (field, issue) for each."""
+
+    def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(f"{field}: {issue}" for field, issue in faults))
+
+
+def signals_of_json(wanted: Mapping[str, JsonObject]) -> SignalSet:
+    """The signals of a device that a service plays, out of JSON.
+
+    Raises:
+        SignalFaultsError: every fault. Kinds that read a file are among them: whoever may call the service may not have
+            it open files.
+    """
+    try:
+        settings = _MAP.validate_python(dict(wanted))
+    except ValidationError as error:
+        raise SignalFaultsError(list_faults(error)) from None
+    if files := [name for name, one in settings.items() if one.reads_file]:
+        raise SignalFaultsError([(f"{name}.kind", "reads a file: give a kind that needs none") for name in files])
+    return build_signals(settings, folder=Path())
