@@ -11,9 +11,8 @@ import click
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_python
-from simulator.fleet.plan.forecast import forecast
-from simulator.fleet.plan.forecast_text import describe
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.forecast import describe, forecast
+from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.model import schema_text
 from simulator.fleet.target.target import faults_of_address
 from simulator.terminal import errors_in_one_line

@@ -9,7 +9,7 @@ from typing import Final
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses, why_unreachable
 from simulator.fleet.engine.preflight import Demand, Host, ResourceCheck, examine, missing, read_host
-from simulator.fleet.plan.forecast import sockets_of
+from simulator.fleet.forecast import sockets_of
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import Target
 

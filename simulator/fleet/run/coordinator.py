@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.health import STOOD_STILL_S, boot_time
 from simulator.fleet.metrics.merging import PATIENCE, Merger
-from simulator.fleet.plan.timeline import Timeline
+from simulator.fleet.plan import Timeline
 from simulator.fleet.record import Second, Span, WorkerGap
 from simulator.fleet.run.clocks import apart
 from simulator.fleet.run.messages import (

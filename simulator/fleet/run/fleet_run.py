@@ -16,9 +16,9 @@ from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.faults import causes_rejections
+from simulator.fleet.forecast import busiest_rate
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.plan.forecast import busiest_rate
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan import Plan
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import error_text

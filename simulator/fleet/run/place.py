@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from simulator.fleet.engine.preflight import ResourceCheck
-from simulator.fleet.plan.workers import count_workers
+from simulator.fleet.plan import count_workers
 from simulator.fleet.run.capacity import addresses_of_devices, check_capacity, find_sources
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.workers import Work, Workers

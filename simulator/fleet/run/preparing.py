@@ -17,8 +17,7 @@ from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.faults import skews_clocks
-from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.shares import connections_of, deal, keys_of
+from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers

@@ -17,7 +17,7 @@ from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan import Plan
 from simulator.fleet.record import (
     AuditRecord,
     Reasons,

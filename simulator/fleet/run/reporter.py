@@ -10,8 +10,8 @@ from typing import Final
 
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
+from simulator.fleet.forecast import clock
 from simulator.fleet.metrics.saturation import Saturation
-from simulator.fleet.plan.forecast_text import clock
 from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView

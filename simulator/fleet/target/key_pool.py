@@ -1,7 +1,7 @@
 """Key pairs that share what belongs to no device: provisioning, cleanup, the audit's reading back.
 
 Each request takes the key that may be used soonest. A device has one pair for the whole run instead, as it would in the
-field (:func:`~simulator.fleet.plan.shares.key_of`).
+field (:func:`~simulator.fleet.plan.key_of`).
 Pure: ``now`` comes in.
 """
 

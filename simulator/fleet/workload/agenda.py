@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
-from simulator.fleet.plan.events import Event, EventKind, EventTable
+from simulator.fleet.plan import Event, EventKind, EventTable
 
 
 class CallHeap(Timer):

@@ -50,7 +50,7 @@ from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals import DeviceRandom, SignalSet

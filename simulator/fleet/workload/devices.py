@@ -31,7 +31,7 @@ class Address:
 
     Attributes:
         base_url: of the service, or of the gateway's HTTP front.
-        keys: those of all devices (:func:`~simulator.fleet.plan.shares.key_of`); unused where there are tokens.
+        keys: those of all devices (:func:`~simulator.fleet.plan.key_of`); unused where there are tokens.
         tokens: file with the device tokens by device id, JSON; None where devices use the keys.
         broker_host, broker_port: for MQTT.
         broker_ca_file: the authorities that alone are trusted there; None trusts the system's.

@@ -23,9 +23,7 @@ from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker
-from simulator.fleet.plan.events import Event, EventKind
-from simulator.fleet.plan.feed import EventFeed
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.agenda import Agenda
@@ -303,7 +301,7 @@ class FleetWorkload:
 
     def _file(self, horizon_s: float) -> None:
         """The events until then; while a barrier waits until now, since it may open at any time."""
-        self._agenda.add(self._feed.take(horizon_s, time.monotonic() - self._began_s))
+        self._agenda.add(self._feed.take(horizon_s))
 
     def _never_sent(self, now_s: float) -> int:
         """How many open arrivals and commands fell due and never went out; once, at the end."""

@@ -8,7 +8,7 @@ from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.plan.shares import key_of
+from simulator.fleet.plan import key_of
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.target.key_pool import headers_of

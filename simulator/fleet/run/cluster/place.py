@@ -9,8 +9,7 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.preflight import Host, ResourceCheck, examine, missing, read_host
-from simulator.fleet.plan.shares import deal
-from simulator.fleet.plan.workers import count_workers
+from simulator.fleet.plan import count_workers, deal
 from simulator.fleet.run.capacity import Sources, addresses_of_devices, demand_of, find_sources, starving
 from simulator.fleet.run.cluster.connection import on_each
 from simulator.fleet.run.cluster.job_files import check_files

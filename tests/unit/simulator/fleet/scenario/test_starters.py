@@ -14,9 +14,8 @@ from jsonschema import Draft202012Validator
 from agent.core.values import Moment
 from simulator.fleet.cli.init import init_command
 from simulator.fleet.device.handlers import VOCABULARY, HandlerContext, parse_payload
-from simulator.fleet.plan.forecast import forecast
-from simulator.fleet.plan.forecast_text import describe
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.forecast import describe, forecast
+from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import scenario_schema
 from simulator.fleet.scenario.reading import read_scenario_file

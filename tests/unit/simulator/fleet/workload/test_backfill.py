@@ -20,7 +20,7 @@ from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals import DeviceRandom, signals_of_json

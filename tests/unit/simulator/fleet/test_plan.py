@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simulator.fleet.device.virtual_device import VirtualDevice
-from simulator.fleet.plan.events import Event, EventKind
-from simulator.fleet.plan.feed import EventFeed
-from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.timeline import Timeline
+from simulator.fleet.plan import (
+    Event,
+    EventFeed,
+    EventKind,
+    Plan,
+    Timeline,
+    connections_of,
+    count_workers,
+    deal,
+    key_of,
+    keys_of,
+)
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.reading import parse_scenario
 
 HOLD = {"kind": "hold", "duration_s": 10}
 RAMP = {"kind": "ramp", "duration_s": 10}
@@ -34,8 +44,8 @@ def scenario(phases: list[dict[str, Any]], devices: int = 20, **sections: Any) -
     )
 
 
-def taken(feed: EventFeed, to_s: float, now_s: float) -> list[Event]:
-    table = feed.take(to_s, now_s)
+def taken(feed: EventFeed, to_s: float) -> list[Event]:
+    table = feed.take(to_s)
     return [table.row(number) for number in range(len(table))]
 
 
@@ -50,10 +60,10 @@ def fed(
         feed.enter(index, begin_s)
         end_s = begin_s + phase.duration_s + (waits or {}).get(index, 0.0)
         while now_s < end_s:
-            events += taken(feed, now_s + 2.0, now_s)
+            events += taken(feed, now_s + 2.0)
             now_s += step_s
         begin_s = end_s
-    return events + taken(feed, begin_s, begin_s)
+    return events + taken(feed, begin_s)
 
 
 def of_kind(events: list[Event], kind: EventKind) -> list[float]:
@@ -81,7 +91,6 @@ phases = st.lists(
     max_size=4,
 )
 waits = st.lists(st.floats(0, 9), min_size=4, max_size=4)
-reboots = st.none() | st.fixed_dictionaries({"every_s": st.floats(4, 15), "away_s": st.just(2.0)})
 streams = st.lists(
     st.fixed_dictionaries({"rate_per_s": st.floats(0.1, 20), "spacing": st.sampled_from(["even", "poisson"])}),
     max_size=2,
@@ -89,11 +98,10 @@ streams = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(phases, waits, reboots, streams, st.integers(1, 11))
-def test_events_come_once_and_in_turns_however_the_fleet_and_the_time_are_cut(made_phases, late_s, reboot, sent, cut):
-    models = [{"reboots": reboot}] if reboot else [{}]
+@given(phases, waits, streams, st.integers(1, 11))
+def test_events_come_once_and_in_turns_however_the_fleet_and_the_time_are_cut(made_phases, late_s, sent, cut):
     commands = [{"payload": {"n": number}, **stream} for number, stream in enumerate(sent)]
-    made = scenario(made_phases, 12, fleet={"models": models}, commands=commands)
+    made = scenario(made_phases, 12, commands=commands)
     waited = {index: late_s[index] for index, phase in enumerate(made.phases) if phase.until is not None}
     whole = fed(made, waited)
     parts = fed(made, waited, devices=range(cut)) + fed(made, waited, step_s=0.9, devices=range(cut, 12))
@@ -116,20 +124,21 @@ def test_a_phase_that_waited_moves_what_comes_after_it():
     assert sorted(of_kind(late, EventKind.COMMAND)) == [n + 0.5 + (3.5 if n >= 10 else 0) for n in range(30)]
 
 
-def test_while_a_barrier_waits_reboots_go_on_and_what_comes_behind_it_has_no_time():
-    models = [{"reboots": {"every_s": 20.0, "away_s": 2.0}}]
-    made = scenario([WAIT, STORM], commands=[{"payload": {}, "rate_per_s": 1}], fleet={"models": models})
+def test_while_a_barrier_waits_what_comes_behind_it_has_no_time_and_a_storm_before_it_ends():
+    made = scenario(
+        [{**STORM, "until": "online >= 99%", "away_s": 20}, STORM], commands=[{"payload": {}, "rate_per_s": 1}]
+    )
     feed = EventFeed(Plan(made), range(20))
-    events = [event for now_s in range(110) for event in taken(feed, now_s + 2.0, float(now_s))]
-    assert {int(time_s // 20) for time_s in of_kind(events, EventKind.SWITCH_OFF) if time_s >= 20} == {1, 2, 3, 4, 5}
-    assert max(of_kind(events, EventKind.COMMAND)) < 10
-    assert (feed.moved(9), feed.moved(11)) == (9, None)
+    events = [event for now_s in range(110) for event in taken(feed, now_s + 2.0)]
+    assert Counter(of_kind(events, EventKind.SWITCH_ON)) == {0.0: 20, 20.0: 20}
+    assert max(of_kind(events, EventKind.COMMAND)) < 20
+    assert (feed.moved(19), feed.moved(21)) == (19, None)
     assert feed.enter(1, 110.0)
-    assert feed.moved(11) == 111
-    assert of_kind(taken(feed, 112.0, 110.0), EventKind.COMMAND) == [110.5, 111.5]
+    assert feed.moved(21) == 111
+    assert of_kind(taken(feed, 112.0), EventKind.COMMAND) == [110.5, 111.5]
 
 
-def test_ramps_storms_and_reboots_take_exactly_their_share():
+def test_ramps_and_storms_take_exactly_their_share():
     ramp = fed(scenario([{**RAMP, "to": 0.5}, HOLD], 100))
     times = of_kind(ramp, EventKind.SWITCH_ON)
     assert len(times) == 50
@@ -139,10 +148,6 @@ def test_ramps_storms_and_reboots_take_exactly_their_share():
     storm = fed(scenario([HOLD, {**STORM, "share": 0.3, "waves": 2}], 100))
     assert Counter(of_kind(storm, EventKind.SWITCH_OFF)) == {10.0: 30, 20.0: 30}
     assert Counter(of_kind(storm, EventKind.SWITCH_ON)) == {0.0: 100, 14.0: 30, 24.0: 30}
-    own = fed(
-        scenario([{**HOLD, "duration_s": 60}], 100, fleet={"models": [{"reboots": {"every_s": 20, "away_s": 1}}]})
-    )
-    assert 250 < len(of_kind(own, EventKind.SWITCH_OFF)) <= 300
 
 
 def test_commands_keep_their_rate_go_round_and_go_to_their_part_of_the_fleet():
@@ -220,11 +225,96 @@ def calls(what: Any) -> Counter[str]:
 
 @pytest.mark.parametrize("made_phases", [[WAIT, {**STORM, "share": 1}], [WAIT, {"kind": "ramp", "duration_s": 0.5}]])
 def test_opening_a_barrier_takes_as_many_steps_with_ten_thousand_devices_as_with_a_hundred(made_phases):
-    reboots = {"reboots": {"every_s": 30, "away_s": 2}}
-
     def opened(devices: int) -> Counter[str]:
-        feed = EventFeed(Plan(scenario(made_phases, devices, fleet={"models": [reboots]})), range(devices))
-        feed.take(15.0, 15.0)
-        return calls(lambda: (feed.enter(1, 15.0), feed.take(17.0, 15.0)))
+        feed = EventFeed(Plan(scenario(made_phases, devices)), range(devices))
+        feed.take(15.0)
+        return calls(lambda: (feed.enter(1, 15.0), feed.take(17.0)))
 
     assert opened(100) == opened(10_000)
+
+
+# --- who plays what --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def fleets(draw):
+    workers = draw(st.integers(1, 12))
+    return draw(st.integers(workers, 5_000)), workers, draw(st.integers(1, 40))
+
+
+@given(fleets())
+def test_every_device_belongs_to_one_worker_and_none_has_much_more_than_its_share(fleet):
+    devices, workers, keys = fleet
+    ranges = deal(devices, workers, keys)
+    assert [device for each in ranges for device in each] == list(range(devices))
+    assert len(ranges) == workers
+    assert all(abs(len(each) - devices / workers) <= 0.2 * devices / workers + 2 for each in ranges)
+    assert all(ranges)
+
+
+@given(fleets())
+def test_every_key_has_its_share_of_devices_whoever_plays_them(fleet):
+    devices, workers, keys = fleet
+    counts = Counter(key_of(device, devices, keys) for device in range(devices))
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert len(counts) == min(devices, keys)
+    for share in deal(devices, workers, keys):
+        assert set(range(keys)[keys_of(share, devices, keys)]) >= {key_of(device, devices, keys) for device in share}
+
+
+@given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 5_000))
+@example(workers=4, each=1, more=6)
+def test_with_a_multiple_of_workers_keys_each_key_is_the_business_of_one_worker(workers, each, more):
+    keys = workers * each
+    assert owners(keys + more, workers, keys) == [1] * keys
+
+
+@given(st.integers(1, 8), st.integers(0, 30), st.integers(0, 5_000))
+@example(workers=2, more=0, devices=5)
+@example(workers=2, more=1, devices=23)
+def test_with_five_times_as_many_keys_as_workers_each_key_is_the_business_of_one_worker(workers, more, devices):
+    keys = 5 * workers + more
+    assert owners(keys + devices, workers, keys) == [1] * keys
+
+
+def test_with_fewer_keys_workers_share_and_the_load_stays_even():
+    assert [len(share) for share in deal(9_000, 4, 3)] == [2_250] * 4
+    assert owners(9_000, 4, 3) == [2, 2, 2]
+
+
+@given(st.integers(1, 300), st.integers(1, 1_000))
+def test_all_connections_of_the_run_are_dealt_out_and_no_worker_is_without(workers, connections):
+    shares = [connections_of(worker, workers, connections) for worker in range(workers)]
+    assert sum(shares) == max(connections, workers)
+    assert max(shares) - min(shares) <= 1
+
+
+def owners(devices: int, workers: int, keys: int) -> list[int]:
+    """How many workers use each key."""
+    used = Counter(
+        key for share in deal(devices, workers, keys) for key in {key_of(device, devices, keys) for device in share}
+    )
+    return [used[key] for key in range(keys)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "more", "cores", "workers"),
+    [
+        (20, "", 8, 1),
+        (2_500, "", 8, 1),
+        (2_501, "", 8, 2),
+        (100_000, "", 8, 8),
+        (3, "workers: 8", 1, 3),
+        (100_000, "workers: 5", 1, 5),
+        (100_000, "target: {pool: 3}", 8, 3),
+        (100_000, "target: {connections: per_device}", 8, 8),
+        (10, "kind: backfill\nbackfill: {history_s: 30d}", 8, 2),  # 432,000 readings, one a minute
+        (1, "kind: backfill\nbackfill: {history_s: 365d}", 8, 1),
+        (100, "kind: backfill\nbackfill: {history_s: 365d}", 8, 8),
+        (10, "kind: backfill\nworkers: 3\nbackfill: {history_s: 1d}", 8, 3),
+        (6_000, "kind: onboarding_storm\nonboarding: {rate_per_s: 200}", 8, 1),
+    ],
+)
+def test_a_run_takes_as_many_processes_as_its_devices_are_worth(devices, more, cores, workers):
+    text = f"scenario: s\nfleet: {{devices: {devices}}}\nphases: [{{name: a, kind: hold, duration_s: 60}}]\n{more}\n"
+    assert count_workers(parse_scenario(text.encode(), Path()), cores) == workers

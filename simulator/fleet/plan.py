@@ -1,0 +1,535 @@
+"""What happens when: phases, switches, commands and arrivals as a function of seed, device and time.
+
+Everything that a phase does is planned in seconds since the phase's begin, so that opening a barrier is nothing but
+"the phase begins now". Which worker plays a device changes nothing of it. Times without a word count from the begin of
+the first phase.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import itertools
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.core.schedule import Schedule
+from simulator.fleet.scenario.kinds import BackfillSettings
+from simulator.fleet.scenario.load import OpenArrivals, Spacing
+from simulator.fleet.scenario.model import AUTO, Scenario
+from simulator.fleet.scenario.phases import RampPhase, StormPhase
+from simulator.fleet.signals import READING, device_key
+
+Words = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+_GAMMA: Final = 0x9E3779B97F4A7C15
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+_UNIT: Final = 2.0**-53
+_WINDOW: Final = 16.0
+"""Expected arrivals of a Poisson window, in counts rather than seconds: so one table serves every rate."""
+_SERIALS: Final = 64
+"""More arrivals than a window ever has: the chance of a 65th is below 1e-18."""
+_ROUNDING: Final = 1e-6
+_DEVICES_OF_A_WORKER: Final = 2_500
+_HISTORY_OF_A_WORKER: Final = 250_000
+"""Readings: some ten seconds of a core, against a target that takes them as fast as they come."""
+_MOVED_AT_MOST: Final = 10
+"""A bound between two workers moves to the next key's first device by a tenth of a worker's share, rounded, at most."""
+
+
+# --- chance without a generator: SplitMix64 (Steele, Lea, Flood, 2014) of whole arrays --------------------------------
+
+
+def _word(seed: int, name: str) -> int:
+    """A number for one use of chance, so that two uses have nothing in common."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}\x1f{name}".encode(), digest_size=8).digest())
+
+
+def _mix(word: int, *columns: Indices) -> Words:
+    """Scrambled words, one for each row."""
+    state: Words = np.asarray(word, dtype=np.uint64)
+    with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
+        for column in columns:
+            state = state + np.uint64(_GAMMA) + column.astype(np.uint64)
+            state = (state ^ (state >> np.uint64(30))) * _FIRST
+            state = (state ^ (state >> np.uint64(27))) * _SECOND
+            state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def _unit(words: Words) -> Floats:
+    """Numbers in [0, 1)."""
+    return (words >> np.uint64(11)).astype(np.float64) * _UNIT
+
+
+def _places(seed: int, name: str, count: int) -> Floats:
+    """The place of each of so many devices in an order of chance, above 0 and below 1, evenly apart."""
+    order = np.argsort(_mix(_word(seed, name), np.arange(count, dtype=np.int64)), kind="stable")
+    ranks = np.empty(count, dtype=np.int64)
+    ranks[order] = np.arange(count)
+    places: Floats = (ranks + 0.5) / count
+    return places
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpan:
+    """One phase.
+
+    Attributes:
+        end_s: the planned one, or later where its barrier kept the run waiting.
+        duration_s: as planned: what is left until ``end_s`` is the wait at its barrier.
+        online_from, online_to: share of the fleet that is switched on at its begin and its end.
+        rate_factor: of arrivals and commands.
+        waits: it has a barrier at its end.
+    """
+
+    index: int
+    name: str
+    begin_s: float
+    end_s: float
+    duration_s: float
+    online_from: float = 1.0
+    online_to: float = 1.0
+    rate_factor: float = 1.0
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All phases, one after the other without a gap."""
+
+    spans: tuple[PhaseSpan, ...]
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Timeline:
+        """The time line as it is planned, without waits."""
+        spans: list[PhaseSpan] = []
+        for index, phase in enumerate(scenario.phases):
+            begin_s = spans[-1].end_s if spans else 0.0
+            is_ramp = isinstance(phase, RampPhase)
+            before = spans[-1].online_to if spans else 0.0 if is_ramp else 1.0
+            after = phase.to if isinstance(phase, RampPhase) else before
+            end_s, waits = begin_s + phase.duration_s, phase.until is not None
+            spans.append(
+                PhaseSpan(index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, waits)
+            )
+        return cls(tuple(spans))
+
+    @classmethod
+    def lasting(cls, phases: Iterable[tuple[str, float, bool]]) -> Timeline:
+        """The time line of phases of which name, planned duration and whether they wait are known, and no more."""
+        spans: list[PhaseSpan] = []
+        for index, (name, duration_s, waits) in enumerate(phases):
+            begin_s = spans[-1].end_s if spans else 0.0
+            spans.append(PhaseSpan(index, name, begin_s, begin_s + duration_s, duration_s, waits=waits))
+        return cls(tuple(spans))
+
+    @property
+    def end_s(self) -> float:
+        """The end of the last phase."""
+        return self.spans[-1].end_s
+
+    def entered(self, index: int, at_s: float) -> Timeline:
+        """The time line on which phase ``index`` began at ``at_s``: the one before it lasted until then.
+
+        Raises:
+            ValueError: the phase before it had not run its time.
+        """
+        if index == 0 or at_s - self.spans[index].begin_s < -1e-6:
+            raise ValueError(f"phase {index} cannot begin at {at_s:g} s")
+        spans = [*self.spans[: index - 1], replace(self.spans[index - 1], end_s=at_s)]
+        for span in self.spans[index:]:
+            begin_s = spans[-1].end_s
+            spans.append(replace(span, begin_s=begin_s, end_s=begin_s + (span.end_s - span.begin_s)))
+        return Timeline(tuple(spans))
+
+    def barrier_from(self, index: int) -> int:
+        """The first phase from this one on that has a barrier; the last one where none has."""
+        return next((span.index for span in self.spans[index:] if span.waits), len(self.spans) - 1)
+
+    def moved(self, planned_s: float, planned: Timeline, entered: int) -> float | None:
+        """When that happens here which was planned for ``planned_s`` on another time line of the same phases.
+
+        None for what is planned behind a barrier that may still wait in phase ``entered``.
+        """
+        index = max(bisect.bisect_right([span.begin_s for span in planned.spans], planned_s) - 1, 0)
+        if index > self.barrier_from(entered):
+            return None
+        return self.spans[index].begin_s + planned_s - planned.spans[index].begin_s
+
+
+class Plan:
+    """What follows from a scenario and its seed."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.timeline = Timeline.of(scenario)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the scenario and its seed, hexadecimal; neither of what describes it nor of where it is played."""
+        said = self.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds"})
+        return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+    @property
+    def end_s(self) -> float:
+        """When the last phase ends."""
+        return self.timeline.end_s
+
+    @cached_property
+    def models(self) -> Indices:
+        """The model of each device, by its index in the scenario's list: exact shares, dealt out by chance."""
+        fleet = self.scenario.fleet
+        bounds = np.cumsum([model.share for model in fleet.models])
+        places = _places(self.scenario.seed, "model", fleet.devices)
+        return np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).astype(np.int64)
+
+    def reading_schedule(self, device: int) -> Schedule:
+        """When a device reads its sensors, on the run's clock: what a core's own schedule is to be."""
+        telemetry = self.scenario.fleet.models[int(self.models[device])].telemetry
+        if telemetry.phase == "in_step":
+            return Schedule(telemetry.every_s, 0.0)
+        return Schedule.of(device_key(self.scenario.seed, device), READING, telemetry.every_s)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class EventKind(IntEnum):
+    """What happens; of one instant, the smaller one first."""
+
+    SWITCH_ON = 1
+    RECONNECT = 2
+    """The device may connect again."""
+    COMMAND = 3
+    """The operator sends to the device. ``number``: of the scenario's commands; ``serial``: counts that stream."""
+    ARRIVAL = 4
+    """A request without a device's core behind it. ``number``: of the scenario's arrivals."""
+    DISCONNECT = 5
+    """The device loses its connection and may not connect."""
+    SWITCH_OFF = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happens to a device, by its number in the fleet; ``number`` and ``serial``: see the kinds."""
+
+    time_s: float
+    device: int
+    kind: EventKind
+    number: int = 0
+    serial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    """Events as columns, in the order of time, device, kind, number, serial."""
+
+    time_s: Floats
+    device: Indices
+    kind: npt.NDArray[np.int8]
+    number: Indices
+    serial: Indices
+
+    @classmethod
+    def joined(cls, parts: Sequence[EventTable]) -> EventTable:
+        """All rows of some tables, in order."""
+        if not parts:
+            return cls.of(EventKind.SWITCH_ON, np.empty(0), np.empty(0, np.int64))
+        columns = [
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("time_s", "device", "kind", "number", "serial")
+        ]
+        time_s, device, kind, number, serial = columns
+        order = np.lexsort((serial, number, kind, device, time_s))
+        return cls(time_s[order], device[order], kind[order], number[order], serial[order])
+
+    @classmethod
+    def of(
+        cls, kind: EventKind, time_s: Floats, device: Indices, number: int = 0, serial: Indices | None = None
+    ) -> EventTable:
+        """Events of one kind, not ordered yet."""
+        zeros = np.zeros(len(device), dtype=np.int64)
+        kinds = np.full(len(device), kind, dtype=np.int8)
+        return cls(time_s, device, kinds, zeros + number, zeros if serial is None else serial)
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def only(self, rows: npt.NDArray[np.bool_] | slice, later_s: float = 0.0) -> EventTable:
+        """Some rows, so much later."""
+        return EventTable(
+            self.time_s[rows] + later_s, self.device[rows], self.kind[rows], self.number[rows], self.serial[rows]
+        )
+
+    def row(self, number: int) -> Event:
+        """One event of the table."""
+        kind = EventKind(int(self.kind[number]))
+        return Event(
+            float(self.time_s[number]),
+            int(self.device[number]),
+            kind,
+            int(self.number[number]),
+            int(self.serial[number]),
+        )
+
+
+class EventFeed:
+    """The events of a range of devices as a worker plays them: each once, in the order of time, phase after phase.
+
+    Args:
+        plan: of the run.
+        devices: the range.
+    """
+
+    def __init__(self, plan: Plan, devices: range) -> None:
+        scenario, spans = plan.scenario, plan.timeline.spans
+        self._planned = self._timeline = plan.timeline
+        self._devices = devices
+        self._phase = 0  # entered last
+        self._playing = 0  # whose events are taken
+        self._taken_s = 0.0  # of that phase, since its begin
+        ramp = _places(scenario.seed, "ramp", scenario.fleet.devices)
+        own = ramp[devices.start : devices.stop]
+        self._switches = [EventTable.joined(list(_switches(scenario, span, devices, own))) for span in spans]
+        self._streams = list(_streams(scenario, spans, ramp))
+
+    def enter(self, phase: int, begin_s: float) -> bool:
+        """This phase begins: where the one before it waited at its barrier, the phases move.
+
+        Returns:
+            Whether what was behind a barrier has its time only now.
+        """
+        self._phase = phase
+        if phase == 0 or not self._timeline.spans[phase - 1].waits:
+            return False  # it begins when it was planned to, and everything of it has its time
+        self._timeline = self._timeline.entered(phase, begin_s)
+        return True
+
+    def moved(self, planned_s: float) -> float | None:
+        """When that happens which was planned for ``planned_s``; None while a barrier before it may still wait."""
+        return self._timeline.moved(planned_s, self._planned, self._phase)
+
+    def take(self, to_s: float) -> EventTable:
+        """The events until before ``to_s`` that were not taken yet and have their time."""
+        parts: list[EventTable] = []
+        last = self._timeline.barrier_from(self._phase)
+        while True:
+            span = self._timeline.spans[self._playing]
+            is_over = to_s - span.begin_s >= span.duration_s
+            parts += self._of_phase(span, math.inf if is_over else to_s - span.begin_s)
+            if not is_over or self._playing >= last:
+                return EventTable.joined(parts)
+            self._playing, self._taken_s = self._playing + 1, 0.0
+
+    def _of_phase(self, span: PhaseSpan, to_s: float) -> Iterator[EventTable]:
+        from_s = self._taken_s
+        if to_s > from_s:
+            self._taken_s = to_s
+            switches = self._switches[span.index]
+            yield switches.only(slice(*np.searchsorted(switches.time_s, (from_s, to_s))), span.begin_s)
+            for stream in self._streams:
+                yield stream.between(span, self._devices, from_s, min(to_s, span.duration_s))
+
+
+def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Floats) -> Iterator[EventTable]:
+    """What a phase does to power and connections of the devices of a range; times since the phase's begin.
+
+    Args:
+        scenario: that is planned.
+        span: the phase.
+        devices: the range.
+        places: of its devices, in the order in which ramps switch the fleet on.
+    """
+    numbers = np.arange(devices.start, devices.stop, dtype=np.int64)
+    on = places < span.online_from
+    if span.index == 0:
+        yield EventTable.of(EventKind.SWITCH_ON, np.zeros(int(on.sum())), numbers[on])
+    if span.online_from != span.online_to:
+        low, high = sorted((span.online_from, span.online_to))
+        inside = (places >= low) & (places < high)
+        part = (places[inside] - span.online_from) / (span.online_to - span.online_from)
+        kind = EventKind.SWITCH_ON if span.online_to > span.online_from else EventKind.SWITCH_OFF
+        yield EventTable.of(kind, part * span.duration_s, numbers[inside])
+    phase = scenario.phases[span.index]
+    if isinstance(phase, StormPhase):
+        is_power = phase.loss == "power"
+        kinds = (EventKind.SWITCH_OFF, EventKind.SWITCH_ON) if is_power else (EventKind.DISCONNECT, EventKind.RECONNECT)
+        for wave in range(phase.waves):
+            lots = _places(scenario.seed, f"storm/{span.index}/{wave}", scenario.fleet.devices)
+            hit = numbers[on & (lots[devices.start : devices.stop] < phase.share)]
+            begin_s = np.full(len(hit), wave * phase.duration_s / phase.waves)
+            yield EventTable.of(kinds[0], begin_s, hit)
+            yield EventTable.of(kinds[1], begin_s + phase.away_s, hit)
+
+
+def _poisson_table() -> Floats:
+    """The distribution function of Poisson counts with mean ``_WINDOW``."""
+    chances = [math.exp(-_WINDOW)]
+    for count in range(1, _SERIALS):
+        chances.append(chances[-1] * _WINDOW / count)
+    return np.cumsum(np.array(chances[: _SERIALS - 1]))
+
+
+_POISSON: Final = _poisson_table()
+
+
+class _Stream:
+    """Commands or open arrivals that come at a rate over the whole fleet.
+
+    Args:
+        kind: of its events.
+        number: its place in the scenario's list.
+        rate_per_s: with the whole fleet online and factor 1.
+        order: the devices that it goes to, those first that ramps bring online first.
+        seed: of the scenario.
+        spans: the phases as planned; how much comes before each is the same however long barriers wait.
+    """
+
+    def __init__(
+        self,
+        kind: EventKind,
+        number: int,
+        rate_per_s: float,
+        spacing: Spacing,
+        order: Indices,
+        seed: int,
+        spans: Sequence[PhaseSpan],
+    ) -> None:
+        self._kind = kind
+        self._number = number
+        self._rate_per_s = rate_per_s
+        self._is_even = spacing == "even"
+        self._order = order
+        self._word = _word(seed, f"{kind.name.lower()}/{number}")
+        self._whom = _word(seed, f"{kind.name.lower()}/{number}/whom")
+        totals = [rate_per_s * s.rate_factor * (s.online_from + s.online_to) / 2 * s.duration_s for s in spans]
+        self._before = [0.0, *itertools.accumulate(totals)]
+
+    def between(self, span: PhaseSpan, devices: range, from_s: float, to_s: float) -> EventTable:
+        """The events of some devices in a stretch of a phase, in seconds since its begin; not ordered yet."""
+        low = self._rate_per_s * span.rate_factor * span.online_from
+        slope = (self._rate_per_s * span.rate_factor * span.online_to - low) / span.duration_s
+        before = self._before[span.index]
+        counts, serial = self._counts(*(before + low * at_s + slope / 2 * at_s * at_s for at_s in (from_s, to_s)))
+        # The root of slope/2 x^2 + low x = wanted, in the form that keeps its digits where the slope is small.
+        wanted = counts - before
+        divisor = low + np.sqrt(np.maximum(low * low + 2.0 * slope * wanted, 0.0))
+        time_s = np.divide(2.0 * wanted, divisor, out=np.full_like(wanted, -1.0), where=divisor > 1e-12)
+        inside = (time_s >= from_s) & (time_s < to_s)
+        time_s, serial = time_s[inside], serial[inside]
+        online = span.online_from + (span.online_to - span.online_from) * time_s / span.duration_s
+        device = self._device_of(online, serial)
+        mine = (device >= devices.start) & (device < devices.stop)
+        return EventTable.of(self._kind, time_s[mine] + span.begin_s, device[mine], self._number, serial[mine])
+
+    def _counts(self, low: float, high: float) -> tuple[Floats, Indices]:
+        """Places of arrivals, as counts, with their serials, around a stretch; a few outside it may be among them."""
+        if self._is_even:
+            serial = np.arange(max(math.floor(low) - 1, 0), math.ceil(high) + 1, dtype=np.int64)
+            middles: Floats = serial + np.float64(0.5)
+            return middles, serial
+        first, last = max(math.floor((low - _ROUNDING) / _WINDOW), 0), math.floor((high + _ROUNDING) / _WINDOW)
+        window = np.arange(first, last + 1, dtype=np.int64)
+        each = np.searchsorted(_POISSON, _unit(_mix(self._word, window)), side="right")
+        owner = np.repeat(window, each)
+        serial = owner * _SERIALS + np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each)
+        places: Floats = (owner + _unit(_mix(self._word, owner, serial))) * _WINDOW
+        return places, serial
+
+    def _device_of(self, online: Floats, serial: Indices) -> Indices:
+        """Evenly spaced arrivals go round the devices that are there; independent ones go to any of them."""
+        reach = np.maximum(np.floor(online * len(self._order) + 1e-9).astype(np.int64), 1)
+        if self._is_even:
+            turn = serial % reach
+        else:
+            turn = np.minimum((_unit(_mix(self._whom, serial)) * reach).astype(np.int64), reach - 1)
+        device: Indices = self._order[turn]
+        return device
+
+
+def _streams(scenario: Scenario, spans: Sequence[PhaseSpan], ramp: Floats) -> Iterator[_Stream]:
+    """The streams of a scenario. Closed arrivals are none: when they come depends on the answers."""
+    order, seed = np.argsort(ramp).astype(np.int64), scenario.seed
+    for number, command in enumerate(scenario.commands):
+        some = order
+        if command.devices < 1.0:
+            count = max(round(command.devices * len(order)), 1)
+            lots = _mix(_word(seed, f"command/{number}/devices"), order)
+            some = order[np.sort(np.argsort(lots, kind="stable")[:count])]
+        yield _Stream(EventKind.COMMAND, number, command.rate_per_s, command.spacing, some, seed, spans)
+    for number, arrivals in enumerate(scenario.arrivals):
+        if isinstance(arrivals, OpenArrivals):
+            yield _Stream(EventKind.ARRIVAL, number, arrivals.rate_per_s, arrivals.spacing, order, seed, spans)
+
+
+# --- who plays what ---------------------------------------------------------------------------------------------------
+
+
+def count_workers(scenario: Scenario, cores: int | None = None) -> int:
+    """How many processes make the load, on so many cores; None asks this machine."""
+    if scenario.kind == "onboarding_storm":
+        return 1
+    fleet, target = scenario.fleet, scenario.target
+    if scenario.workers != AUTO:
+        return min(int(scenario.workers), fleet.devices)
+    if cores is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = -(-fleet.devices // _DEVICES_OF_A_WORKER)
+    if scenario.kind == "backfill":
+        settings = scenario.backfill or BackfillSettings()
+        fastest_s = min(model.telemetry.every_s for model in fleet.models)
+        wanted = math.ceil(fleet.devices * settings.history_s / fastest_s / _HISTORY_OF_A_WORKER)
+    # Each has a connection at least.
+    most = min(fleet.devices, target.pool) if target.is_pooled else fleet.devices
+    return max(1, min(cores, wanted, most))
+
+
+def key_of(device: int, devices: int, keys: int) -> int:
+    """The number of the key pair that a device uses, the same however many workers there are.
+
+    Devices of a key and of a worker are neighbours by number, so that a worker can have whole keys.
+    """
+    return device * keys // devices
+
+
+def keys_of(share: range, devices: int, keys: int) -> slice:
+    """The key pairs of a worker's devices, of which there is at least one."""
+    return slice(key_of(share[0], devices, keys), key_of(share[-1], devices, keys) + 1)
+
+
+def deal(devices: int, workers: int, keys: int = 1) -> list[range]:
+    """The devices of each worker: neighbours, as evenly as they go, and the devices of a key together.
+
+    With a multiple of ``workers`` keys, or five times as many, every key belongs to one worker. With fewer keys
+    workers have to share, and a bound stays where it is when the key's first device is too far away.
+    """
+    bounds = [_near_key(-(-devices * worker // workers), devices, workers, keys) for worker in range(workers + 1)]
+    return [range(first, last) for first, last in itertools.pairwise(bounds)]
+
+
+def _near_key(bound: int, devices: int, workers: int, keys: int) -> int:
+    key = bound * keys // devices
+    firsts = (-(-devices * each // keys) for each in (key, key + 1))
+    moved = min(firsts, key=lambda first: abs(first - bound))
+    is_near = (2 * abs(moved - bound) - 1) * workers * _MOVED_AT_MOST <= 2 * devices
+    return moved if is_near else bound
+
+
+def connections_of(worker: int, workers: int, connections: int) -> int:
+    """How many of a run's shared connections a worker has: all are dealt out, and each has one at least."""
+    return max(1, connections * (worker + 1) // workers - connections * worker // workers)
