@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from agent.config.credentials import Credentials, read_credentials
 from agent.config.first_file import first_file
@@ -15,7 +15,6 @@ from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
 from agent.config.section import Host, Seconds, Section, is_this_machine, key
-from agent.errors import ConfigurationError
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 PREFIX: Final = "DEVICE_GATEWAY_"
@@ -235,20 +234,12 @@ def load_gateway(path: Path | None, environ: Mapping[str, str]) -> LoadedGateway
     Raises:
         ConfigurationError: every fault of file, environment and key files.
     """
-    config, _ = load_model(GatewayConfig, path, environ, PREFIX, _key_file_faults)
+    config, _ = load_model(
+        GatewayConfig, path, environ, PREFIX, auth=lambda section: KeysConfig.model_validate(section).files
+    )
     return LoadedGateway(config, path)
 
 
 def gateway_file(values: Mapping[str, Any]) -> str:
     """A configuration file with these values; every other key has its default."""
     return first_file("device-gateway", values)
-
-
-def _key_file_faults(values: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    try:
-        KeysConfig.model_validate(values.get("auth") or {}).credentials(environ)
-    except ConfigurationError as error:
-        return error.faults
-    except ValidationError:
-        return []  # reported already
-    return []

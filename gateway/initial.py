@@ -121,7 +121,7 @@ def _check(text: str) -> None:
     try:
         GatewayConfig.model_validate(yaml.safe_load(text))
     except ValidationError as error:
-        raise ConfigurationError(sentences(error, GatewayConfig, {}, {}), "init") from None
+        raise ConfigurationError(sentences(error, GatewayConfig), "init") from None
 
 
 def _next(wanted: InitialGateway, path: Path, keys: Mapping[str, str]) -> list[str]:

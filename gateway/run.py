@@ -10,12 +10,11 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 from agent.adapters.clocks import SystemClock
 from agent.adapters.sd_notify import make_notifier
-from agent.app.disk_wait import retry_until_disk_writable
 from agent.app.lock import StateLock
 from agent.app.logs import set_up_logging
 from agent.app.status_file import StatusFile, status_path, write_status
@@ -58,10 +57,7 @@ def run_gateway(loaded: LoadedGateway, environ: Mapping[str, str], reload: Reloa
     """
     config = loaded.config
     set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
-    with ExitStack() as held:
-        retry_until_disk_writable(
-            lambda: held.enter_context(StateLock(config.state_dir)), lambda: make_notifier(environ)
-        )
+    with StateLock(config.state_dir):
         return asyncio.run(Gateway(config, environ, reload).run())
 
 
@@ -91,7 +87,6 @@ class Gateway:
     async def run(self) -> int:
         """Start in order, wait for the end, stop in reverse; the exit code."""
         config, credentials = self.config, self.config.auth.credentials(self._environ)
-        repeat_s = config.logging.repeat_after_s
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, f"{number.name} received", EXIT_STOPPED)
@@ -104,12 +99,9 @@ class Gateway:
             self.quota,
             ServiceClock(self._clock, trust_wall=True),
             on_state=lambda state, detail: self.health.put("service", state, detail),
-            repeat_after_s=repeat_s,
         )
-        self.uplink = Uplink(service, repeat_s)
-        self.commands = Commands(
-            service, self.tokens, config.commands.poll_s, config.commands.reconcile_s, repeat_after_s=repeat_s
-        )
+        self.uplink = Uplink(service)
+        self.commands = Commands(service, self.tokens, config.commands.poll_s, config.commands.reconcile_s)
         counts: dict[str, Mapping[str, int]] = {"uplink": self.uplink.counts}
         collector = GatewayCollector(self.started_s, self.quota, self.uplink, self.commands, self.health, counts)
         try:
@@ -125,9 +117,7 @@ class Gateway:
                 self._start("events", self.commands.stream())
                 if config.http.enabled:
                     enroller = Enroller(self.tokens, service, config.state_dir, secrets.token_bytes)
-                    self.app = HttpApp(
-                        config.http, service, self.uplink, self.commands, self.tokens, enroller, repeat_s
-                    )
+                    self.app = HttpApp(config.http, service, self.uplink, self.commands, self.tokens, enroller)
                     counts["http"] = self.app.counts
                     self.server = await held.enter_async_context(serving(self.app, config.http))
                 if config.mqtt.enabled:
@@ -138,7 +128,6 @@ class Gateway:
                         self.commands,
                         self.tokens,
                         poll_s=config.commands.reconcile_s,
-                        repeat_after_s=repeat_s,
                     )
                     counts["mqtt"] = self.front.counts
                     held.push_async_callback(self.front.stop)

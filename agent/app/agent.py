@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from agent.plugins import PluginInfo
 from agent.runtime.command_poller import CommandPoller, RemoteCancels
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.failure_log import REPEAT_AFTER_S
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.jobs import JobRunner
@@ -50,11 +52,35 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_SLOW_S: Final = 10.0
+"""The poll interval soon after the last command."""
+_PROGRESS_EVERY_S: Final = 2.0
+STOP_GRACE_S: Final = 2.5
+"""How long running commands may go on after SIGTERM; the whole stop takes at most 2 s more."""
 # What the stop may take beside the handlers' grace, so that all of it stays below 5 s.
 _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
 # A gateway's notice gives the time to the millisecond and travels for about this long.
 _NOTICE_RESOLUTION_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process that an agent runs in.
+
+    Attributes:
+        clock: both clocks.
+        supervisor: takes crashes and restarts; watches the services.
+        health: takes the state of each part.
+        started: when it began.
+        upkeep: what the handlers that mend ask of it.
+    """
+
+    clock: Clock
+    supervisor: Supervisor
+    health: Health
+    started: Moment
+    upkeep: Upkeep
 
 
 class Agent:
@@ -65,11 +91,7 @@ class Agent:
         credentials: of the broker, where there is one.
         client: the service, where there is one; closed by the caller.
         store: journal and outbox; likewise.
-        clock: both clocks.
-        supervisor: takes crashes and restarts; watches the services.
-        health: takes the state of each part.
-        started: when this process began.
-        upkeep: what the handlers that mend ask of the agent.
+        process: that it runs in.
         safe_mode: why the agent runs with its mending handlers only, one sentence; empty when it runs with all.
         on_trial: the command whose configuration is on trial; :meth:`conclude` ends it.
         figures: counts at the ports; None without the section ``metrics``.
@@ -82,30 +104,26 @@ class Agent:
     def __init__(
         self,
         config: AgentConfig,
-        *,
         credentials: Credentials,
         client: DeviceClient | None,
         store: StoreService,
-        clock: Clock,
-        supervisor: Supervisor,
-        health: Health,
-        started: Moment,
-        upkeep: Upkeep,
+        process: Process,
+        *,
         safe_mode: str = "",
         on_trial: str | None = None,
         figures: Figures | None = None,
     ) -> None:
         self._config = config
-        self._upkeep = upkeep
+        self._upkeep = process.upkeep
         self._safe_mode = safe_mode
         self._on_trial = on_trial
         self._figures = figures
         self._journal: Journal = store.journal if figures is None else figures.journal(store.journal)
         self._store = store
-        self._clock = clock
-        self._supervisor = supervisor
-        self._health = health
-        self._started = started
+        self._clock = clock = process.clock
+        self._supervisor = supervisor = process.supervisor
+        self._health = health = process.health
+        self._started = process.started
         self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
         self._service_clock = ServiceClock(
             clock,
@@ -203,7 +221,7 @@ class Agent:
         self._dispatcher.stop()
         for lane in self._lanes:
             lane.stop()
-        deadline_s = self._clock.now().monotonic_s + self._config.commands.stop_grace_s + _JOIN_S
+        deadline_s = self._clock.now().monotonic_s + STOP_GRACE_S + _JOIN_S
         for service in (*self._lanes, self._sensing, self._source):
             self._join(service, deadline_s)
         uplinks = (self._results, self._readings)
@@ -267,7 +285,7 @@ class Agent:
             outbox=self._outbox,
             clock=self._clock,
             health=self._health,
-            repeat_after_s=config.logging.repeat_after_s,
+            repeat_after_s=REPEAT_AFTER_S,
         )
         self._sensing = self._service(sensing)
 
@@ -283,7 +301,7 @@ class Agent:
             on_server_time=self._on_server_time,
             first_s=self._first_s,
             apart_s=config.outbox.group_window_s,
-            repeat_after_s=config.logging.repeat_after_s,
+            repeat_after_s=REPEAT_AFTER_S,
             repeats_batches=self._links.repeats_batches,
             takes_arrays=self._links.takes_arrays,
         )
@@ -297,7 +315,7 @@ class Agent:
             wall_of=self._service_clock.recorded_at,
             first_s=self._first_s,
             expects_place=config.service is None or config.service.dialect.results != "none",
-            repeat_after_s=config.logging.repeat_after_s,
+            repeat_after_s=REPEAT_AFTER_S,
         )
         self._readings = self._service(readings)
         self._results = self._service(results)
@@ -311,11 +329,8 @@ class Agent:
         self._rules = command_rules(
             registry,
             handler_key=commands.handler_key,
-            max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
             signatures=self._read_signatures(),
-            max_waiting=commands.max_waiting,
-            max_waiting_per_lane=commands.max_waiting_per_lane,
         )
         if self._figures is not None:
             self._figures.handlers = frozenset(registry.names())
@@ -337,7 +352,7 @@ class Agent:
             jobs=RegistryJobs(
                 registry, device_id=config.device.device_id, controls=controls, handler_key=commands.handler_key
             ),
-            runner=JobRunner(stop_grace_s=commands.stop_grace_s),
+            runner=JobRunner(stop_grace_s=STOP_GRACE_S),
             clock=self._clock,
             health=self._health,
             service_now=self._service_clock.now,
@@ -345,8 +360,8 @@ class Agent:
             on_progress=self._results.post,
             wall_of=self._service_clock.recorded_at,
             holds=waiting.holds,
-            progress_every_s=commands.progress_every_s,
-            repeat_after_s=config.logging.repeat_after_s,
+            progress_every_s=_PROGRESS_EVERY_S,
+            repeat_after_s=REPEAT_AFTER_S,
         )
         self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
         self._service_clock.on_time_known(lambda: waiting.release(self._dispatch_again))
@@ -372,7 +387,7 @@ class Agent:
             on_server_time=self._on_server_time,
             fraction=self._fraction,
             first_s=self._first_s,
-            repeat_after_s=config.logging.repeat_after_s,
+            repeat_after_s=REPEAT_AFTER_S,
         )
         self._source = self._service(source)
 
@@ -405,7 +420,7 @@ class Agent:
 
     def _poll_intervals(self) -> PollIntervals:
         poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)
-        return PollIntervals(min(poll.fast_s, idle_s), min(poll.slow_s, idle_s), idle_s)
+        return PollIntervals(min(poll.fast_s, idle_s), min(max(poll.fast_s, _SLOW_S), idle_s), idle_s)
 
     def _interval_changed(self, name: str) -> None:
         service = self._source if name == POLL else self._sensing

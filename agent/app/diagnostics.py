@@ -31,12 +31,12 @@ from urllib.parse import quote
 import yaml
 
 from agent.adapters.files import replace_file, sync_directory
+from agent.app.start_counter import FILE_NAME as STARTS
 from agent.app.status import read_agent_status
 from agent.app.status_file import AgentView, read_status, status_path
 from agent.app.version import VERSION
 from agent.config import AgentConfig, LoadedConfig
 from agent.config.layer import FOLDER as LAYERS
-from agent.config.layer import TRIAL
 from agent.core.values import JsonObject
 from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import PluginInfo
@@ -263,8 +263,8 @@ def _without_secrets(values: Any) -> Any:
 def _layers(state_dir: Path) -> dict[str, Any]:
     folder = state_dir / LAYERS
     names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    trial = folder / TRIAL
-    return {"files": names, "trial": json.loads(trial.read_text("utf-8")) if trial.exists() else None}
+    starts = state_dir / STARTS
+    return {"files": names, "starts": json.loads(starts.read_text("utf-8")) if starts.exists() else None}
 
 
 def _store(view: AgentView) -> str:

@@ -53,7 +53,7 @@ def gateway_configuration(device_id: str, address: GatewayAddress, device_dir: P
     try:
         AgentConfig.model_validate(yaml.safe_load(text))
     except ValidationError as error:
-        raise ConfigurationError(sentences(error, AgentConfig, {}, {}), "the device's configuration") from None
+        raise ConfigurationError(sentences(error, AgentConfig), "the device's configuration") from None
     return text
 
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.core.commands import HandlerRule, RunLimits
-from agent.core.triage import WAITING_MAX, WAITING_PER_LANE_MAX, CommandRules, FirstContact
+from agent.core.triage import CommandRules, FirstContact
 from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
 from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
@@ -29,11 +29,8 @@ def command_rules(
     registry: HandlerRegistry,
     *,
     handler_key: str,
-    max_payload_bytes: int,
     first_contact: str,
     signatures: SignaturePolicy | None = None,
-    max_waiting: int = WAITING_MAX,
-    max_waiting_per_lane: int = WAITING_PER_LANE_MAX,
 ) -> CommandRules:
     """The rules of triage: which handlers there are, their contracts and lanes, and the configured bounds."""
 
@@ -57,11 +54,8 @@ def command_rules(
         handlers=handlers,
         judge=judge,
         handler_key=handler_key,
-        max_payload_bytes=max_payload_bytes,
         first_contact=FirstContact(first_contact),
         signatures=signatures,
-        max_waiting=max_waiting,
-        max_waiting_per_lane=max_waiting_per_lane,
     )
 
 

@@ -123,7 +123,7 @@ def _check(text: str) -> None:
     try:
         AgentConfig.model_validate(yaml.safe_load(text))
     except ValidationError as error:
-        raise ConfigurationError(sentences(error, AgentConfig, {}, {}), "init") from None
+        raise ConfigurationError(sentences(error, AgentConfig), "init") from None
 
 
 def write_key(path: Path, key: str, user: str, placeholder: str = "") -> str:

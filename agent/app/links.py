@@ -17,6 +17,7 @@ from agent.core.triage import FIRST_CONTACT, lacks_time
 from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.runtime.broker_watch import BrokerWatch
+from agent.runtime.failure_log import REPEAT_AFTER_S
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import RetryPolicy
 from agent.wire.instances import INSTANCE_HEADER
@@ -136,7 +137,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
     return Links(
         source=list_source(config, client, discovery, parts, watch),
         uplink=uplink,
-        poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
+        poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_s,
         settles_lazily=uplink.settles_lazily,
         takes_arrays=uplink.takes_arrays,
     )
@@ -177,7 +178,7 @@ def list_source(
         client,
         device.device_id,
         discovery,
-        may_hold=config.commands.long_poll == "auto",
+        may_hold=config.commands.long_poll_s > 0,
         watch=watch,
         look_first=later_life.look,
     )
@@ -193,11 +194,11 @@ def _mqtt_links(
     """
     device = _mqtt_device(config, mqtt, credentials, parts)
     source: CommandSource = device.source
-    wait_s: Callable[[], float] = lambda: config.commands.long_poll_wait_s  # noqa: E731 - with its type
+    wait_s: Callable[[], float] = lambda: config.commands.long_poll_s  # noqa: E731 - with its type
     if client is not None:
         discovery = make_discovery(config, client, parts)
         source = _hybrid(device, list_source(config, client, discovery, parts), mqtt, parts)
-        wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
+        wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_s  # noqa: E731 - as above
     receipts = mqtt.delivered_when == "receipt"
     return Links(
         source=source,
@@ -218,7 +219,7 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
     from agent.adapters.mqtt_source import FirstPush
 
     broker = make_broker(config, mqtt)
-    watch = BrokerWatch(parts.clock, parts.health, config.logging.repeat_after_s)
+    watch = BrokerWatch(parts.clock, parts.health, REPEAT_AFTER_S)
 
     def up() -> None:
         watch.up(f"connected to {broker} with MQTT {device.connection.version}")

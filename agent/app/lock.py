@@ -11,22 +11,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from agent.app.disk_wait import REFUSALS, refusal
-from agent.errors import ConfigurationError
+from agent.errors import ConfigurationError, StorageError
 
 _TRIES: Final = 5
 _BETWEEN_S: Final = 0.05
+_REFUSALS: Final = {
+    errno.ENOSPC: "free space or inodes there (df -h, df -i)",
+    errno.EDQUOT: "raise the quota of this user, or remove files of it",
+    errno.EROFS: "remount it for writing (dmesg says why it is read-only), or add it to ReadWritePaths= of the unit",
+}
 
 
 class StateLock:
     """The lock of a state directory, held as long as the process lives; the kernel frees it however the process ends.
+
+    The directory itself is locked, so that a full disk is no obstacle.
 
     Args:
         state_dir: is made when it is missing, for its owner only.
     """
 
     def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / "agent.lock"
+        self._state_dir = state_dir
         self._fd: int | None = None
 
     def __enter__(self) -> Self:
@@ -34,37 +40,30 @@ class StateLock:
 
         Raises:
             ConfigurationError: another agent holds it, or the directory cannot be used; the text says which.
-            StorageError: the disk is full or read-only; it may take the lock's file later.
+            StorageError: the disk, full or read-only, does not take the directory.
         """
+        path = self._state_dir
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno in REFUSALS:
-                raise refusal(f"state_dir {self._path.parent}", error) from None
-            reason = (
-                f"state_dir {self._path.parent} cannot be used: {error.strerror}; choose one that this user may write"
-            )
-            raise ConfigurationError([reason], "state") from None
+            advice = _REFUSALS.get(error.errno or 0)
+            if advice is not None:
+                raise StorageError(f"state_dir {path} cannot be made: {error.strerror}; {advice}") from None
+            fault = f"state_dir {path} cannot be used: {error.strerror}; choose one that this user may write"
+            raise ConfigurationError([fault], "state") from None
         try:
             _lock(fd)
         except OSError as error:
-            holder = _holder(self._path)
             os.close(fd)
             if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                raise ConfigurationError([f"{self._path} cannot be locked: {error.strerror}"], "state") from None
-            reason = f"another agent{holder} uses state_dir {self._path.parent}; stop it, or give this one its own"
-            raise ConfigurationError([reason], "state") from None
+                raise ConfigurationError([f"{path} cannot be locked: {error.strerror}"], "state") from None
+            process_id = holder_of(path)
+            holder = f" (process {process_id})" if process_id else ""
+            fault = f"another agent{holder} uses state_dir {path}; stop it, or give this one its own"
+            raise ConfigurationError([fault], "state") from None
         self._fd = fd
-        self.note_process()
         return self
-
-    def note_process(self) -> None:
-        """Write down which process holds the lock; it is held without that, too, where the disk has no room for it."""
-        assert self._fd is not None  # noqa: S101 - only between enter and exit
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -76,16 +75,14 @@ class StateLock:
 
 def holder_of(state_dir: Path) -> int | None:
     """The process that holds this directory's lock; None when no agent runs there. 0 when its id is not known."""
-    path = state_dir / "agent.lock"
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # whatever lies there
+        fd = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        text = os.pread(fd, 32, 0).strip()
-        return int(text) if text.isdigit() else 0
+        return _locking_process(os.fstat(fd))
     else:
         return None
     finally:
@@ -102,6 +99,12 @@ def _lock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _holder(path: Path) -> str:
-    pid = holder_of(path.parent)
-    return f" (process {pid})" if pid else ""
+def _locking_process(status: os.stat_result) -> int:
+    """Of the kernel's list, such as ``1: FLOCK  ADVISORY  WRITE 4711 08:02:131077 0 EOF``; 0 when it is not there."""
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text("ascii").splitlines():
+            words = line.split()
+            if len(words) > 5 and words[1] == "FLOCK" and words[3] == "WRITE" and words[5] == place:
+                return int(words[4])
+    return 0

@@ -29,9 +29,6 @@ def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerReg
         name: HandlerSection(
             enabled=handler.enabled,
             timeout_s=handler.timeout_s,
-            start_timeout_s=handler.start_timeout_s,
-            inactivity_timeout_s=handler.inactivity_timeout_s,
-            max_attempts=handler.max_attempts,
             settings=handler.settings,
         )
         for name, handler in config.commands.handlers.items()

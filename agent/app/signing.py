@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.config import AgentConfig
 from agent.core.signed import SignaturePolicy
@@ -12,7 +12,9 @@ from agent.errors import ConfigurationError
 if TYPE_CHECKING:
     from agent.wire.signed_keys import TrustedKeys
 
-KEYS_KEY = "commands.signing.trusted_keys"
+_MAX_LIFETIME_S: Final = 172_800.0
+"""One that expires later than this from now is rejected: bounds how long a command that was held back can run."""
+KEYS_KEY: Final = "commands.signing.trusted_keys"
 
 
 def make_signature_policy(config: AgentConfig) -> SignaturePolicy:
@@ -30,7 +32,7 @@ def make_signature_policy(config: AgentConfig) -> SignaturePolicy:
         required=signing.mode == "require",
         required_for=frozenset(signing.require_for),
         handler_key=config.commands.handler_key,
-        max_lifetime_s=signing.max_lifetime_s,
+        max_lifetime_s=_MAX_LIFETIME_S,
     )
 
 

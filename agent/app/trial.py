@@ -1,13 +1,9 @@
-"""The trial of a new layer of the configuration: its check before anything is touched, and its end.
+"""A layer of the configuration on trial: the check before anything is touched, and the end.
 
-The files are those of :mod:`agent.config.layer`. The order of steps, each on the disk before the next:
-
-1. candidate, then ``trial.json``: from here on every process begins with the candidate;
-2. the agent restarts; each start is counted before the configuration is read (:mod:`agent.app.starting`);
-3. the verdict goes into ``trial.json``, then the candidate is renamed or deleted;
-4. the command's outcome goes into the journal, and only then ``trial.json`` is deleted.
-
-A crash after 3 makes the next process do 3 and 4 again; the journal takes one outcome, so one result is reported.
+The counter of starts keeps how it stands (:mod:`agent.app.start_counter`). The order, each step on the disk before the
+next: the layer is written and the agent restarts; each start is counted before the configuration is read; the verdict;
+the command's outcome in the journal; the trial is forgotten. A crash after the verdict makes the next process do the
+rest again; the journal takes one outcome, so one result is reported.
 """
 
 from __future__ import annotations
@@ -16,29 +12,14 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from agent.app.plugins import load_handlers, load_sensors
+from agent.app.start_counter import KEPT, TRYING, ConfigTrial, StartCounter
 from agent.config import AgentConfig
 from agent.config.changes import changed_keys, is_covered
-from agent.config.layer import (
-    FOLDER,
-    KEEPING,
-    KEPT,
-    PROTECTED,
-    TRYING,
-    Trial,
-    forget_trial,
-    parse_layer,
-    propose,
-    read_layer,
-    read_trial,
-    settle,
-    sha256_of,
-    write_trial,
-)
+from agent.config.layer import PROTECTED, layer_path, parse_layer, read_layer
 from agent.config.load import load_layered
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError, StorageError
@@ -50,7 +31,7 @@ from agent.runtime.health import Part
 _log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 5.0
-NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing", "signing")
+NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing")
 """No command changes these, whatever the settings allow: identity, keys, and who may change what."""
 _MODE: Final = "mode"
 # Their state comes from the change itself, or from what no configuration can help.
@@ -60,12 +41,18 @@ _GOOD: Final = frozenset({PluginStatus.READY, PluginStatus.DISABLED})
 
 
 def put_on_trial(
-    change: ConfigChange, path: Path | None, environ: Mapping[str, str], state_dir: Path, parts: Mapping[str, Part]
-) -> Trial:
+    change: ConfigChange,
+    counter: StartCounter,
+    path: Path | None,
+    environ: Mapping[str, str],
+    state_dir: Path,
+    parts: Mapping[str, Part],
+) -> ConfigTrial:
     """Check a change in full; if it is good, every process begins with it from now on.
 
     Args:
         change: what the command brings.
+        counter: of the starts with it.
         path: the local file.
         environ: of this process.
         state_dir: where layers lie.
@@ -74,97 +61,44 @@ def put_on_trial(
     Raises:
         UpkeepRefused: it is not good, with every reason; nothing was touched.
     """
+    if counter.trial is not None:
+        raise UpkeepRefused("busy", "another configuration is on trial; send this one when it is over")
+    # JSON is YAML.
+    text = change.config if isinstance(change.config, str) else json.dumps(change.config, indent=1, ensure_ascii=False)
     try:
-        if read_trial(state_dir) is not None:
-            raise UpkeepRefused("busy", "another configuration is on trial; send this one when it is over")
-        kept = state_dir / FOLDER / KEPT
-        base_sha256 = sha256_of(kept)
-        if change.base_sha256 not in {None, base_sha256}:
-            raise UpkeepRefused("wrong_base", f"the layer in force has the sha256 {base_sha256}, not the one given")
-        in_force = _values_in_force(kept)
-        text, values = _new_layer(change, in_force)
-        changed = _check(change, values, in_force, path, environ)
-        trial = Trial(
-            command_id=change.command_id,
-            phase=TRYING,
-            max_starts=change.max_starts,
-            probation_s=change.probation_s,
-            sha256=_sha256(text),
-            base_sha256=base_sha256,
-            changed=tuple(".".join(key) for key in changed),
-            before={name: part.state for name, part in parts.items()},
-        )
-        propose(state_dir, text, trial)
+        new, _ = load_layered(path, environ, parse_layer(text, "update_config"))
+    except ConfigurationError as error:
+        raise UpkeepRefused("invalid_configuration", "; ".join(error.faults)) from error
+    old = _in_force(path, environ, state_dir)
+    changed = changed_keys(old, new)
+    refused = [key for key in changed if is_covered(key, NEVER) or not is_covered(key, change.allow)]
+    if refused:
+        keys = ", ".join(".".join(key) for key in refused)
+        fault = f"a command may not change {keys}; see commands.handlers.update_config.settings.allow on the device"
+        raise UpkeepRefused("not_allowed", fault)
+    faults = _plugin_faults(old, new)
+    if faults:
+        raise UpkeepRefused("invalid_configuration", "; ".join(faults))
+    trial = ConfigTrial(
+        command_id=change.command_id,
+        probation_s=change.probation_s,
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+        changed=tuple(".".join(key) for key in changed),
+        before={name: part.state for name, part in parts.items()},
+    )
+    try:
+        counter.propose(text, trial)
     except OSError as error:
         raise UpkeepRefused("not_written", f"{error.filename or state_dir}: {error.strerror}") from error
     return trial
 
 
-def _values_in_force(kept: Path) -> dict[str, Any]:
-    if not kept.exists():
-        return {}
+def _in_force(path: Path | None, environ: Mapping[str, str], state_dir: Path) -> AgentConfig:
+    layer = layer_path(state_dir)
     try:
-        return read_layer(kept)
+        return load_layered(path, environ, {} if layer is None else read_layer(layer))[0]
     except ConfigurationError:
-        return {}  # it does not count at present either; a whole new one mends it
-
-
-def _new_layer(change: ConfigChange, in_force: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    if isinstance(change.config, str):
-        text = change.config
-    elif change.config is not None:
-        text = _as_text(change.config)
-    else:
-        text = _as_text(_composed(in_force, change.patch))
-    try:
-        return text, parse_layer(text, "update_config")
-    except ConfigurationError as error:
-        raise UpkeepRefused("invalid_configuration", "; ".join(error.faults)) from error
-
-
-def _as_text(values: Any) -> str:
-    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"  # JSON is YAML
-
-
-def _composed(layer: Any, patch: Any) -> Any:
-    """The layer that does what ``layer`` and then ``patch`` do: unlike in a merge, a null stays."""
-    if not isinstance(patch, Mapping):
-        return patch
-    composed = dict(layer) if isinstance(layer, Mapping) else {}
-    for name, value in patch.items():
-        composed[name] = _composed(composed.get(name), value)
-    return composed
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check(
-    change: ConfigChange,
-    values: dict[str, Any],
-    in_force: dict[str, Any],
-    path: Path | None,
-    environ: Mapping[str, str],
-) -> list[tuple[str, ...]]:
-    try:
-        new, _ = load_layered(path, environ, values)
-    except ConfigurationError as error:
-        raise UpkeepRefused("invalid_configuration", "; ".join(error.faults)) from error
-    try:
-        old, _ = load_layered(path, environ, in_force)
-    except ConfigurationError:
-        old, _ = load_layered(path, environ, {})
-    changed = changed_keys(old, new)
-    refused = [key for key in changed if is_covered(key, NEVER) or not is_covered(key, change.allow)]
-    if refused:
-        keys = ", ".join(".".join(key) for key in refused)
-        text = f"a command may not change {keys}; see commands.handlers.update_config.settings.allow on the device"
-        raise UpkeepRefused("not_allowed", text)
-    faults = _plugin_faults(old, new)
-    if faults:
-        raise UpkeepRefused("invalid_configuration", "; ".join(faults))
-    return changed
+        return load_layered(path, environ, {})[0]  # the layer does not count at present either
 
 
 def _plugin_faults(old: AgentConfig, new: AgentConfig) -> list[str]:
@@ -202,31 +136,28 @@ class TrialEnd:
     """Brings a trial to its end, in the agent that runs on trial or the one after it. Used from the main thread.
 
     Args:
-        state_dir: where its files are.
+        counter: keeps the trial.
         parts: how the agent is.
         schedule: ``(delay_s, call)``: calls later.
         conclude: puts the command's outcome into the journal, unless it has one.
-        take_back: the layer did not do, and why; False when that could not be written.
         restart: ends this process, so that the next one begins without the layer.
     """
 
     def __init__(
         self,
-        trial: Trial,
-        state_dir: Path,
+        counter: StartCounter,
         *,
         parts: Callable[[], Mapping[str, Part]],
         schedule: Callable[[float, Callable[[], object]], object],
         conclude: Callable[[str, Outcome], object],
-        take_back: Callable[[str], bool],
         restart: Callable[[str, int], object],
     ) -> None:
-        self._trial = trial
-        self._state_dir = state_dir
+        assert counter.trial is not None  # noqa: S101 - only made for one
+        self._counter = counter
+        self._trial = counter.trial
         self._parts = parts
         self._schedule = schedule
         self._conclude = conclude
-        self._take_back = take_back
         self._restart = restart
 
     def begin(self) -> None:
@@ -239,47 +170,44 @@ class TrialEnd:
         self._schedule(trial.probation_s, self._judge)
 
     def _judge(self, *, is_last: bool = False) -> None:
+        probation_s = self._trial.probation_s
         worse = find_regressions(self._trial.before, self._parts())
         if not worse:
             self._keep()
         elif not is_last:
             _log.warning("configuration=on_trial for as long again: %s", "; ".join(worse))
-            self._schedule(self._trial.probation_s, lambda: self._judge(is_last=True))
-        elif self._take_back(f"after {2 * self._trial.probation_s:g} s with it: {'; '.join(worse)}"):
+            self._schedule(probation_s, lambda: self._judge(is_last=True))
+        elif self._counter.take_back(f"after {2 * probation_s:g} s with it: {'; '.join(worse)}"):
             self._restart("the configuration before the last change comes back", EXIT_REPLACE)
         else:
             self._schedule(_RETRY_S, lambda: self._judge(is_last=True))
 
     def _keep(self) -> None:
-        kept = replace(self._trial, phase=KEEPING)
         try:
-            write_trial(self._state_dir, kept)
+            self._counter.keep()
         except OSError as error:
             _log.error("configuration=on_trial it did well and that cannot be written: %s", error)
             self._schedule(_RETRY_S, self._keep)
             return
-        self._trial = kept
-        _log.info("configuration=kept changed=%s", ",".join(kept.changed) or "nothing")
+        _log.info("configuration=kept changed=%s", ",".join(self._trial.changed) or "nothing")
         self._answer()
 
     def _answer(self) -> None:
+        trial = self._counter.trial
+        if trial is None:
+            return
         try:
-            settle(self._state_dir, self._trial)
-            self._conclude(self._trial.command_id, outcome_of(self._trial))
-            forget_trial(self._state_dir)
+            self._conclude(trial.command_id, outcome_of(trial))
+            self._counter.forget_trial()
         except (OSError, StorageError) as error:
             _log.error("configuration=decided the result cannot be written yet: %s", error)
             self._schedule(_RETRY_S, self._answer)
 
 
-def outcome_of(trial: Trial) -> Outcome:
+def outcome_of(trial: ConfigTrial) -> Outcome:
     """The outcome of the command that brought the configuration."""
-    result: JsonObject = {
-        "changed": list(trial.changed),
-        "sha256": trial.sha256 if trial.phase == KEEPING else trial.base_sha256,
-        "starts": trial.starts,
-    }
-    if trial.phase == KEEPING:
+    result: JsonObject = {"changed": list(trial.changed), "starts": trial.starts}
+    if trial.phase == KEPT:
         return Outcome(OutcomeStatus.SUCCEEDED, {**result, "probation_s": trial.probation_s})
     return Outcome(
         OutcomeStatus.FAILED, result, f"rolled_back: {trial.reason}; the configuration before it is in force"

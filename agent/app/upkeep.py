@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from agent.app.diagnostics import collect
 from agent.app.log_levels import LogLevels
+from agent.app.start_counter import StartCounter
 from agent.app.status_file import AgentView
 from agent.core.values import JsonObject
 
 if TYPE_CHECKING:
-    from agent.app.log_levels import LogLevels
     from agent.handlers.upkeep import Bundle, ConfigChange, ReleaseSource
 
 
@@ -22,6 +22,7 @@ class AgentUpkeep:
 
     Args:
         view: of the agent.
+        counter: keeps a configuration on trial.
         schedule: ``(delay_s, call)``: calls later in the main thread.
         restart_when_idle: ends this process for the next one once no other command runs; takes the reason and the id of
             the command that asks.
@@ -30,11 +31,13 @@ class AgentUpkeep:
     def __init__(
         self,
         view: AgentView,
+        counter: StartCounter,
         *,
         schedule: Callable[[float, Callable[[], object]], object],
         restart_when_idle: Callable[[str, str], object],
     ) -> None:
         self._view = view
+        self._counter = counter
         self._schedule = schedule
         self._restart_when_idle = restart_when_idle
         self.levels: LogLevels | None = None
@@ -44,7 +47,8 @@ class AgentUpkeep:
         from agent.app.trial import put_on_trial
 
         view = self._view
-        trial = put_on_trial(change, view.path, view.environ, view.config().state_dir, view.parts())
+        state_dir = view.config().state_dir
+        trial = put_on_trial(change, self._counter, view.path, view.environ, state_dir, view.parts())
         reason = f"a configuration on trial: {', '.join(trial.changed) or 'nothing changes'}"
         self._restart_when_idle(reason, change.command_id)
 

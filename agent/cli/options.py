@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from agent.config.load import DEFAULT_PATH, PREFIX, FindLayer, LoadedConfig, find_layer, load_config
+from agent.config.load import DEFAULT_PATH, PREFIX, LoadedConfig, load_config, state_dir_of
+from agent.config.model import AgentConfig
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CONFIGURATION
@@ -123,13 +124,18 @@ def span(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def load(config_path: Path, find_layer: FindLayer = find_layer) -> LoadedConfig:
+def load(config_path: Path) -> LoadedConfig:
     """The configuration that a command works with.
 
     Raises:
         ConfigurationError: every fault of it.
     """
-    return load_config(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, find_layer)
+    return load_config(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ)
+
+
+def state_dir(config_path: Path) -> Path:
+    """The state directory, also of a configuration with faults."""
+    return state_dir_of(AgentConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -29,11 +28,9 @@ _COMMANDS: Final = {
 
 
 def _state_dir(config_path: Path) -> Path:
-    from agent.cli.options import file_to_load
-    from agent.config.load import DEFAULT_PATH, PREFIX, state_dir_of
-    from agent.config.model import AgentConfig
+    from agent.cli.options import state_dir
 
-    return state_dir_of(AgentConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
+    return state_dir(config_path)
 
 
 @click.group(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -13,7 +12,11 @@ from typing import NoReturn
 
 import click
 
-from agent.cli.options import config_option, configuration_faults_end_it, load
+from agent.app.run import HANDLED, run_agent
+from agent.cli.options import config_option, configuration_faults_end_it, load, state_dir
+from agent.error_text import bounded
+from agent.errors import StorageError
+from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_RESTART
 
 
 @click.command()
@@ -35,23 +38,15 @@ def run_until_the_end(config_path: Path) -> NoReturn:
         SystemExit: the end, with its exit code.
     """
     # A signal that comes while the agent starts is handled as soon as its handler is there.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     # As it was: what the agent sets for itself must not reach the process image after it.
     environ = dict(os.environ)
     with _restored(mask), configuration_faults_end_it():
-        from agent.app.starting import Starting
-
-        starting = Starting()
-        loaded = starting.load(lambda find_layer: load(config_path, find_layer))
-        # What reading the file left behind is given back first: what is loaded from here on takes its place.
-        gc.collect()
-        from agent.app.run import run_agent
-        from agent.exit_codes import EXIT_REPLACE, EXIT_RESTART
-
         try:
-            exit_code = run_agent(loaded, environ, starting, lambda: load(config_path))
-        finally:
-            starting.close()
+            exit_code = run_agent(state_dir(config_path), environ, lambda: load(config_path))
+        except StorageError as error:  # whoever started this starts it again
+            click.echo(bounded(f"error: {error}"), err=True)
+            exit_code = EXIT_CRASHED
     if exit_code == EXIT_REPLACE or (exit_code == EXIT_RESTART and not environ.get("NOTIFY_SOCKET")):
         exit_code = EXIT_RESTART
         sys.stderr.flush()

@@ -16,9 +16,6 @@ class PollConfig(Section):
     fast_s: Seconds = key(
         "Interval while commands come in.", unit="s", why="How fast a conversation of commands feels.", default=2.0
     )
-    slow_s: Seconds = key(
-        "Interval soon after the last command.", unit="s", why="The step between fast and idle.", default=10.0
-    )
     idle_s: Seconds = key(
         "Interval when nothing has come for long.",
         unit="s",
@@ -36,8 +33,8 @@ class PollConfig(Section):
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
-        if not self.fast_s <= self.slow_s <= self.idle_s:
-            raise ValueError("fast_s must not be above slow_s, nor slow_s above idle_s")
+        if self.fast_s > self.idle_s:
+            raise ValueError("fast_s must not be above idle_s")
         return self
 
 
@@ -50,27 +47,6 @@ class HandlerConfig(Section):
         unit="s",
         default=None,
         example=30,
-    )
-    start_timeout_s: Seconds | None = key(
-        "How long a command may wait for its turn, then it is rejected with 'not_started_in_time' instead of running "
-        "late. Default: the handler's own, which is no limit unless it says otherwise.",
-        unit="s",
-        default=None,
-        example=120,
-    )
-    inactivity_timeout_s: Seconds | None = key(
-        "How long a run may go without a sign of life (progress, a heartbeat, output of a program), then the command "
-        "fails with 'inactive'. Default: the handler's own, which is no limit unless it says otherwise.",
-        unit="s",
-        default=None,
-        example=20,
-    )
-    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = key(
-        "How often the handler may be started for one command when the agent ends in the middle of it. Default: the "
-        "handler's own, 3.",
-        why="A handler that takes the whole device down must come to an end.",
-        default=None,
-        example=5,
     )
     settings: dict[str, Any] = key(
         "The handler's own settings; device-agent handlers shows the handlers.", default_factory=dict
@@ -95,12 +71,6 @@ class SigningConfig(Section):
         "Handlers whose commands must be signed although mode is 'accept'.",
         why="To sign only what opens a door or restarts the device.",
         default=(),
-    )
-    max_lifetime_s: Seconds = key(
-        "A signed command that expires later than this from now is rejected.",
-        unit="s",
-        why="Bounds how long a command that somebody held back can still run.",
-        default=172_800.0,
     )
 
     @model_validator(mode="after")
@@ -134,46 +104,16 @@ class CommandsConfig(Section):
         default="skip-history",
     )
     poll: PollConfig = key("How often to ask.", default_factory=dict, validate_default=True)
-    long_poll: Literal["auto", "off"] = key(
-        "'auto' lets the service hold the poll open when it offers to, so that commands arrive at once.",
-        why="'off' for networks that cut idle connections without a word.",
-        default="auto",
-    )
-    long_poll_wait_s: Annotated[float, Field(ge=1, le=30)] = key(
-        "How long the service may hold one poll.",
+    long_poll_s: Annotated[float, Field(ge=0, le=30)] = key(
+        "How long the service may hold one poll open when it offers to, so that commands arrive at once; 0 never.",
         unit="s",
-        why="Shorten it below the cut-off of your network.",
+        why="Shorten it below the time after which your network cuts a quiet connection.",
         default=25.0,
-    )
-    max_payload_bytes: Annotated[int, Field(ge=64, le=1024 * 1024)] = key(
-        "A command_payload above this is rejected before any handler sees it.", unit="bytes", default=65536
     )
     max_lanes: Annotated[int, Field(ge=1, le=64)] = key(
         "How many commands may run at the same time; each handler has a lane of its own until this many are there.",
         unit="lanes",
         default=8,
-    )
-    max_waiting: Annotated[int, Field(ge=1, le=100_000)] = key(
-        "At most this many commands are under way; further ones are rejected with 'too_many_waiting'. A handler that "
-        "has nothing to do takes its command all the same, so that 'cancel' gets through.",
-        unit="commands",
-        why="Bounds the memory and the hours of work that somebody can pile up here.",
-        default=1000,
-    )
-    max_waiting_per_lane: Annotated[int, Field(ge=1, le=100_000)] = key(
-        "The same for the commands of one lane.", unit="commands", default=200
-    )
-    progress_every_s: Annotated[float, Field(ge=0.1, le=3600)] = key(
-        "Progress of a running command is reported to the service this often at most; the newest report counts.",
-        unit="s",
-        why="Each report is a request of the quota.",
-        default=2.0,
-    )
-    stop_grace_s: Annotated[float, Field(ge=0, le=60)] = key(
-        "How long running commands may go on after SIGTERM.",
-        unit="s",
-        why="The whole stop takes at most 2 s more; keep TimeoutStopSec of the unit above that.",
-        default=2.5,
     )
     signing: SigningConfig = key("Signed commands.", default_factory=dict, validate_default=True)
     handlers: dict[str, HandlerConfig] = key(

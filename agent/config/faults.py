@@ -14,30 +14,22 @@ _SHOWN_CHARACTERS: Final = 60
 _EXAMPLES: Final = {
     "service.base_url": "set it to the service's address, such as https://api.example.com",
     "device.device_id": "set it to the id that the service gave this device when it was registered",
-    "service": "add a section 'service:' with base_url",
     "device": "add a section 'device:' with device_id",
 }
-_KINDS: Final = {
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "string_type": "must be text; put it in quotes",
-    "path_type": "must be the path of a file or directory",
-    "dict_type": "must be a section with keys of its own",
-    "model_type": "must be a section with keys of its own",
-    "model_attributes_type": "must be a section with keys of its own",
-    "tuple_type": "must be a list: begin each item with '-'",
-    "list_type": "must be a list: begin each item with '-'",
-    "finite_number": "must be a finite number",
+_WORDS: Final = {
+    "Input should be a valid dictionary": "must be a section with keys of its own",
+    "Input should be a valid tuple": "must be a list: begin each item with '-'",
+    "Input should be": "must be",
+    "String should": "must",
+    "Value should": "must",
 }
 
 
 def sentences(
-    error: ValidationError, model: type[BaseModel], lines: Mapping[KeyPath, int], origins: Mapping[KeyPath, str]
+    error: ValidationError,
+    model: type[BaseModel],
+    lines: Mapping[KeyPath, int] = {},
+    origins: Mapping[KeyPath, str] = {},
 ) -> list[str]:
     """One sentence for each fault, in the order of the keys; alternatives of one key give one sentence.
 
@@ -45,24 +37,18 @@ def sentences(
         error: what pydantic found.
         model: of the whole configuration, for the valid keys.
         lines: where in the file each key stands.
-        origins: which environment variable set which key.
+        origins: what has set a key that does not come from the file: an environment variable, a command.
     """
-    found: dict[str, str] = {}
+    found: dict[KeyPath, str] = {}
     for fault in error.errors(include_url=False):
-        path = _real_path(fault["loc"], fault["type"])
-        where = _where(path, lines, origins)
-        found.setdefault(dotted(path), _sentence(path, where, fault, model))
+        # A union adds the name of the alternative it tried ("float", "dict[str,float]"): no key of the file.
+        path = tuple(step for step in fault["loc"] if isinstance(step, int) or not _is_alternative(step))
+        found.setdefault(path, _sentence(path, _where(path, lines, origins), fault, model))
     return list(found.values())
 
 
-def _real_path(location: tuple[int | str, ...], kind: str) -> KeyPath:
-    # A union adds the name of the alternative it tried ("float", "dict[str,float]"): no key of the file.
-    path = tuple(step for step in location if isinstance(step, int) or not _is_alternative(step))
-    return path if path or kind == "value_error" else location
-
-
 def _is_alternative(step: str) -> bool:
-    return step in {"float", "int", "[key]"} or step.startswith(("dict[", "constrained-", "function-"))
+    return step in {"float", "int"} or step.startswith(("dict[", "constrained-", "function-", "literal["))
 
 
 def _where(path: KeyPath, lines: Mapping[KeyPath, int], origins: Mapping[KeyPath, str]) -> str:
@@ -71,8 +57,7 @@ def _where(path: KeyPath, lines: Mapping[KeyPath, int], origins: Mapping[KeyPath
             return f" (from {origins[path[:end]]})"
     if path in lines:
         return f" (line {lines[path]})"
-    parent = path[:-1]
-    return f" (section in line {lines[parent]})" if parent in lines else ""
+    return f" (section in line {lines[path[:-1]]})" if path[:-1] in lines else ""
 
 
 def _sentence(path: KeyPath, where: str, fault: Any, model: type[BaseModel]) -> str:
@@ -80,25 +65,16 @@ def _sentence(path: KeyPath, where: str, fault: Any, model: type[BaseModel]) -> 
     if kind == "missing":
         return f"{name}{where} is missing; {_EXAMPLES.get(name, 'add it')}"
     if kind == "extra_forbidden":
-        return f"{name}{where} is no key that this agent knows{nearest_key(path, model)}"
+        return f"{name}{where} is no key that this agent knows{_nearest_key(path, model)}"
+    text = str(fault["msg"]).partition(", unable to")[0]
     if kind == "value_error":
-        text = str(fault["msg"]).removeprefix("Value error, ")
+        text = text.removeprefix("Value error, ")
         # What a section's own check says begins with the full name of the key already.
-        named = not path or (len(path) == 1 and "." in text.split(" ", 1)[0])
-        return f"{text}{where}" if named else f"{name}{where}: {text}"
-    text = _KINDS.get(kind) or _reworded(fault)
+        is_named = not path or (len(path) == 1 and "." in text.split(" ", 1)[0])
+        return f"{text}{where}" if is_named else f"{name}{where}: {text}"
+    for words, ours in _WORDS.items():
+        text = text.replace(words, ours)
     return f"{name}{where} {text}, not {_shown(fault['input'])}"
-
-
-def _reworded(fault: Any) -> str:
-    message = str(fault["msg"])
-    if fault["type"] == "literal_error":
-        return f"must be one of {fault['ctx']['expected']}"
-    if fault["type"] == "string_pattern_mismatch":
-        return "holds a character that is not allowed here"
-    return (
-        message.replace("Input should be", "must be").replace("String should", "must").replace("Value should", "must")
-    )
 
 
 def _shown(value: Any) -> str:
@@ -109,35 +85,27 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def nearest_key(path: KeyPath, root: type[BaseModel]) -> str:
+def _nearest_key(path: KeyPath, root: type[BaseModel]) -> str:
     """``; did you mean 'x'?`` or where such a key belongs; empty when nothing is near."""
-    known = list(_fields_at(path[:-1], root))
-    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    name, known = str(path[-1]), _keys_at(path[:-1], root)
+    near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
-    homes = [
-        dotted((section, str(path[-1]))) for section in root.model_fields if path[-1] in _fields_at((section,), root)
-    ]
+    homes = [f"{section}.{name}" for section in root.model_fields if name in _keys_at((section,), root)]
     if homes:
         return f"; it belongs under {homes[0]}"
     return f"; known here: {', '.join(known)}" if known else ""
 
 
-def _fields_at(path: KeyPath, root: type[BaseModel]) -> list[str]:
-    model: Any = root
+def _keys_at(path: KeyPath, root: type[BaseModel]) -> list[str]:
+    model: type[BaseModel] | None = root
     for step in path:
-        if isinstance(step, int):
-            continue
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            return []
-        info = model.model_fields.get(step)
-        if info is None:
-            continue  # a name inside a mapping, such as a handler's
-        model = _model_in(info.annotation)
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+        if model is not None and step in model.model_fields:  # else an index, or a name such as a handler's
+            model = _model_in(model.model_fields[str(step)].annotation)
+    return [] if model is None else list(model.model_fields)
 
 
-def _model_in(annotation: Any) -> Any:
+def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)

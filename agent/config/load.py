@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.config.credentials import inline_secrets, read_credentials
 from agent.config.faults import sentences
-from agent.config.layer import merge, origins_of, read_layer
+from agent.config.layer import layer_path, leaves_of, merge, read_layer
 from agent.config.model import AgentConfig, AuthConfig
 from agent.config.text import MAX_BYTES, Document, KeyPath, dotted, read_document
 from agent.errors import ConfigurationError
@@ -42,22 +42,7 @@ class LoadedConfig:
     layer_fault: str = ""
 
 
-def find_layer(state_dir: Path) -> Path | None:
-    """The layer in force; None when there is none, or when this user may not look."""
-    try:
-        if not (state_dir / "config.d").is_dir():
-            return None
-        from agent.config.layer import layer_in_force  # only where update_config was ever used
-
-        return layer_in_force(state_dir)
-    except OSError:
-        return None
-
-
-FindLayer = Callable[[Path], Path | None]
-
-
-def load_config(path: Path | None, environ: Mapping[str, str], find_layer: FindLayer = find_layer) -> LoadedConfig:
+def load_config(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
     """Defaults < file < what ``update_config`` changed < environment.
 
     A layer of ``update_config`` that cannot be used does not count, since an agent that does not start could not take
@@ -66,32 +51,31 @@ def load_config(path: Path | None, environ: Mapping[str, str], find_layer: FindL
     Args:
         path: the file; None takes the defaults and the environment alone.
         environ: the environment, usually ``os.environ``.
-        find_layer: given the state directory, where the layer lies.
 
     Raises:
         ConfigurationError: every fault of file, environment and, when the section ``auth`` is whole, key files.
     """
-    layer = find_layer(state_dir_of(AgentConfig, path, environ, PREFIX))
+    layer = layer_path(state_dir_of(AgentConfig, path, environ, PREFIX))
     fault = ""
     if layer is not None:
         try:
-            config, origins = load_layered(path, environ, read_layer(layer))
-            return LoadedConfig(config, path, tuple(origins.values()), layer)
+            config, variables = load_layered(path, environ, read_layer(layer))
+            return LoadedConfig(config, path, variables, layer)
         except ConfigurationError as error:
             fault = f"{layer}: {'; '.join(error.faults)}"
-    config, origins = load_model(AgentConfig, path, environ, PREFIX, _key_file_faults)
-    return LoadedConfig(config, path, tuple(origins.values()), None, fault)
+    config, variables = load_layered(path, environ, {})
+    return LoadedConfig(config, path, variables, None, fault)
 
 
 def load_layered(
     path: Path | None, environ: Mapping[str, str], layer: Mapping[str, Any]
-) -> tuple[AgentConfig, dict[KeyPath, str]]:
-    """Defaults < file < these values < environment; which variable set which key.
+) -> tuple[AgentConfig, tuple[str, ...]]:
+    """Defaults < file < these values < environment; and the variables that took part.
 
     Raises:
         ConfigurationError: every fault.
     """
-    return load_model(AgentConfig, path, environ, PREFIX, _key_file_faults, layer=layer)
+    return load_model(AgentConfig, path, environ, PREFIX, auth=AuthConfig.model_validate, layer=layer)
 
 
 def state_dir_of(model: type[BaseModel], path: Path | None, environ: Mapping[str, str], prefix: str) -> Path:
@@ -104,15 +88,20 @@ def state_dir_of(model: type[BaseModel], path: Path | None, environ: Mapping[str
         prefix: of the variables that set keys.
     """
     given: Any = environ.get(f"{prefix}STATE_DIR", "").strip()
-    if not given and path is not None:
+    if not given:
         try:
             values = _read(path).values
         except ConfigurationError:
             values = None
         given = values.get("state_dir") if isinstance(values, dict) else None
     if not isinstance(given, str) or not given:
-        given = environ.get("STATE_DIRECTORY", "").split(":", 1)[0]
+        given = _systemds_directory(environ)
     return Path(given) if given else Path(model.model_fields["state_dir"].default)
+
+
+def _systemds_directory(environ: Mapping[str, str]) -> str:
+    # systemd gives a colon-separated list; ours is the only one of the unit.
+    return environ.get("STATE_DIRECTORY", "").split(":", 1)[0]
 
 
 def load_model(
@@ -120,10 +109,10 @@ def load_model(
     path: Path | None,
     environ: Mapping[str, str],
     prefix: str,
-    key_file_faults: Callable[[dict[str, Any], Mapping[str, str]], list[str]],
     *,
+    auth: Callable[[Any], AuthConfig] | None,
     layer: Mapping[str, Any] | None = None,
-) -> tuple[ModelT, dict[KeyPath, str]]:
+) -> tuple[ModelT, tuple[str, ...]]:
     """Any program's configuration: defaults < file < environment, ``state_dir`` from systemd where it is not given.
 
     Args:
@@ -131,42 +120,39 @@ def load_model(
         path: the file; None takes the defaults and the environment alone.
         environ: the environment.
         prefix: of the variables that set keys.
-        key_file_faults: what is wrong with the key files, to be reported with all other faults.
+        auth: makes of the section ``auth`` which key files there are, to report their faults with all others; None
+            leaves them alone.
         layer: values laid over the file's.
 
     Returns:
-        The configuration, and which variable set which key.
+        The configuration, and the environment variables that took part.
 
     Raises:
         ConfigurationError: every fault.
     """
     document = _read(path)
-    if document.values is None:
-        document.values = {}
-    if not isinstance(document.values, dict):
+    if document.values is not None and not isinstance(document.values, dict):
         raise ConfigurationError(["the file must hold sections such as 'service:', not a list or a word"], str(path))
-    values: dict[str, Any] = document.values
     faults = list(document.faults)
-    sources: dict[KeyPath, str] = {}
-    if layer is not None:
-        values = merge(values, layer)
-        sources = origins_of(layer, "update_config")
-    origins, variable_faults = overlay(values, environ, model.model_fields, prefix)
+    values: dict[str, Any] = merge(document.values or {}, layer or {})
+    origins = dict.fromkeys(leaves_of(layer or {}), "update_config")
+    variables, variable_faults = _overlay(values, environ, model.model_fields, prefix)
     faults += variable_faults
-    sources |= origins
-    faults += _take_secrets_out(values, document.lines, sources)
-    if "state_dir" not in values and environ.get("STATE_DIRECTORY"):
-        # systemd gives a colon-separated list; ours is the only one of the unit.
-        values["state_dir"] = environ["STATE_DIRECTORY"].split(":", 1)[0]
+    origins |= variables
+    faults += _take_secrets_out(values, document.lines, origins)
+    if "state_dir" not in values and _systemds_directory(environ):
+        values["state_dir"] = _systemds_directory(environ)
     config: ModelT | None = None
     try:
-        # A validator for this once: the model would keep its own for good, and it is worth more than the agent's code.
-        config = RootModel[model].model_validate(values).root  # type: ignore[valid-type]  # it is a class at run time
+        config = model.model_validate(values)
     except ValidationError as error:
-        faults += sentences(error, model, document.lines, sources)
+        faults += sentences(error, model, document.lines, origins)
+    if auth is not None and (faults or config is None):
+        with suppress(ValidationError):  # reported already
+            faults += _key_file_faults(auth(values.get("auth") or {}), environ)
     if faults or config is None:
-        raise ConfigurationError(faults + key_file_faults(values, environ), str(path or "environment"))
-    return config, origins
+        raise ConfigurationError(faults, str(path or "environment"))
+    return config, tuple(variables.values())
 
 
 def _read(path: Path | None) -> Document:
@@ -206,55 +192,37 @@ def _take_secrets_out(values: dict[str, Any], lines: dict[KeyPath, int], origins
     return faults
 
 
-def _key_file_faults(values: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
+def _key_file_faults(auth: AuthConfig, environ: Mapping[str, str]) -> list[str]:
     try:
-        auth = AuthConfig.model_validate(values.get("auth") or {})
         read_credentials(auth, environ)
     except ConfigurationError as error:
         return error.faults
-    except ValidationError:
-        return []  # reported already
     return []
 
 
-def overlay(
-    values: dict[str, Any], environ: Mapping[str, str], keys: Collection[str], prefix: str = PREFIX
+def _overlay(
+    values: dict[str, Any], environ: Mapping[str, str], keys: Collection[str], prefix: str
 ) -> tuple[dict[KeyPath, str], list[str]]:
-    """Put the environment's values into ``values``, in place.
+    """Put the environment's values into ``values``, in place: which variable set which key, and what is wrong.
 
     ``__`` goes one level down; a value that begins with ``[`` or ``{`` is read as YAML, so that a whole list fits; an
     empty variable counts as not set. Variables without ``__`` that are no key of the top level belong to options of
-    the command line and are left alone, unless they look like a misspelt key.
-
-    Args:
-        values: what the file holds.
-        environ: the environment.
-        keys: of the top level.
-        prefix: of the variables.
-
-    Returns:
-        Which variable set which key, and one sentence for each variable that could not be used.
+    the command line.
     """
-    origins: dict[KeyPath, str] = {}
+    used: dict[KeyPath, str] = {}
     faults: list[str] = []
     for variable in sorted(environ):
         if not variable.startswith(prefix) or not environ[variable].strip():
             continue
         path = tuple(variable.removeprefix(prefix).lower().split("__"))
-        if len(path) == 1 and path[0] not in keys:
-            near = difflib.get_close_matches(path[0], list(keys), n=1, cutoff=0.8)
-            if near:
-                faults.append(f"{variable}: no such key; did you mean {prefix}{near[0].upper()}?")
-            continue
-        fault = _put(values, path, environ[variable], variable)
-        if fault:
-            faults.append(fault)
-        else:
-            origins[path] = variable
-    return origins, faults
+        if len(path) > 1 or path[0] in keys:
+            fault = _put(values, path, environ[variable], variable)
+            faults += [fault] if fault else []
+            used[path] = variable
+    return used, faults
 
 
-def _put(values: dict[str, Any], path: tuple[str, ...], text: str, variable: str) -> str | None:
+def _put(values: dict[str, Any], path: tuple[str, ...], text: str, variable: str) -> str:
     holder: Any = values
     for depth, step in enumerate(path[:-1], start=1):
         if holder.get(step) is None:
@@ -262,11 +230,9 @@ def _put(values: dict[str, Any], path: tuple[str, ...], text: str, variable: str
         holder = holder[step]
         if not isinstance(holder, dict):
             return f"{variable}: {dotted(path[:depth])} is no section; give the whole of it as one YAML value"
+    holder[path[-1]] = text
     if text.lstrip()[:1] in {"[", "{"}:
         document = read_document(text)
-        if document.faults:
-            return f"{variable}: {document.faults[0]}"
         holder[path[-1]] = document.values
-    else:
-        holder[path[-1]] = text
-    return None
+        return f"{variable}: {document.faults[0]}" if document.faults else ""
+    return ""

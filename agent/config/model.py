@@ -15,7 +15,6 @@ from agent.config.commands import CommandsConfig
 from agent.config.dialect import DialectConfig
 from agent.config.metrics import MetricsConfig
 from agent.config.mqtt import MqttConfig
-from agent.config.safe_mode import SafeModeConfig
 from agent.config.section import Identifier, Name, Seconds, Section, is_this_machine, key
 
 KEY_PAIR_REFUSAL = (
@@ -211,7 +210,7 @@ class OutboxConfig(Section):
     )
     max_bytes: Annotated[int, Field(ge=1024**2, le=16 * 1024**3)] = key(
         "What the store takes on the disk at most: commands and readings, the write-ahead log (a quarter of this, at "
-        "most 4 MiB) and the reserve. The file keeps the size that it once had and is used again from within.",
+        "most 4 MiB) and 512 KiB kept for commands. The file keeps the size that it once had and is used again.",
         unit="bytes",
         why="Fit it to your flash.",
         default=64 * 1024 * 1024,
@@ -235,12 +234,6 @@ class OutboxConfig(Section):
         why="block keeps the beginning of a long outage.",
         default="drop-oldest",
     )
-    reserve_bytes: Annotated[int, Field(ge=0, le=64 * 1024**2)] = key(
-        "Room on the disk that is kept for commands and given back when the disk is full. 0 keeps none.",
-        unit="bytes",
-        why="A device whose disk is full can still be sent a command that mends it.",
-        default=512 * 1024,
-    )
     group_window_s: Annotated[float, Field(ge=0, le=60)] = key(
         "Readings of this long share one write to the flash; with 0 each is on the disk before its sensor counts as "
         "read.",
@@ -249,23 +242,24 @@ class OutboxConfig(Section):
         default=1.0,
     )
 
-    @model_validator(mode="after")
-    def _check_reserve(self) -> Self:
-        if self.reserve_bytes > self.max_bytes // 4:
-            raise ValueError("reserve_bytes must be at most a quarter of max_bytes: lower it or raise max_bytes")
-        return self
-
 
 class LoggingConfig(Section):
     """The log on standard error, which journald keeps."""
 
     level: Literal["debug", "info", "warning", "error"] = key("The least severe lines to write.", default="info")
     format: Literal["text", "json"] = key("'text' writes key=value lines, 'json' one object per line.", default="text")
-    repeat_after_s: Annotated[float, Field(ge=0, le=86400)] = key(
-        "The same complaint is written again only after this long, with how often it came meanwhile.",
-        unit="s",
-        why="A dead network must not fill the flash with logs.",
-        default=300.0,
+
+
+class SafeModeConfig(Section):
+    """When the agent starts with its mending handlers alone."""
+
+    starts: Annotated[int, Field(ge=0, le=100)] = key(
+        "After so many starts in a row that did not last 60 s, the next one is in safe mode: only the handlers that "
+        "mend, no plug-ins, no executables, no sensors; everything is tried again after 10 minutes, then 20, 40, up to "
+        "a day. 0 switches safe mode off.",
+        unit="starts",
+        why="A plug-in that takes the agent down would otherwise take the way to mend it along.",
+        default=5,
     )
 
 

@@ -17,15 +17,12 @@ MAX_DEPTH: Final = 12
 
 KeyPath = tuple[str | int, ...]
 
+_TEXT: Final = "tag:yaml.org,2002:str"
 _INTEGER: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)\Z")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _INTEGER_CHARACTERS: Final = 20  # what 64 bit need with a sign; beyond it is no number of ours
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_PLAIN_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
-
-# libyaml's scanner where PyYAML was built with it: the same events in a tenth of the time.
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
@@ -43,99 +40,73 @@ class Document:
     faults: list[str] = field(default_factory=list)
 
 
+class _Unsupported(Exception):
+    """The text uses something that we do not take."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes alone: words stay text, and nothing is built that the text could make large."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as the base class has it
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise _Unsupported(f"line {line}: aliases (*{event.anchor}) are not allowed; write the value out")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _Unsupported(f"line {line}: nested more than {MAX_DEPTH} deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def read_document(text: str) -> Document:
     """Parse one YAML document; never raises for what the text holds."""
     document = Document()
     try:
-        events = iter(_checked_events(text))
-        document.values = _value(next(events, None), events, (), document)
+        node = yaml.compose(text, Loader=_Loader)
+        document.values = None if node is None else _value(node, (), document)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        document.faults.append(f"line {line}: this is no YAML: {error.problem}; mend the line or the one above it")
-    except yaml.YAMLError as error:
-        document.faults.append(f"this is no YAML: {' '.join(str(error).split())}")
-    except UnsupportedYaml as error:
+        if error.problem == "but found another document":
+            document.faults.append(f"line {line}: a second document begins here; remove the line '---'")
+        else:
+            document.faults.append(f"line {line}: this is no YAML: {error.problem}; mend the line or the one above it")
+    except _Unsupported as error:
         document.faults.append(str(error))
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two: a character that there is not
+        document.faults.append(f"this is no YAML: {' '.join(str(error).split())}")
     return document
 
 
-class UnsupportedYaml(Exception):
-    """The text uses something that we do not take."""
-
-
-def _checked_events(text: str) -> list[Any]:
-    events: list[Any] = []
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        line = _line(event)
-        match event:
-            case yaml.AliasEvent():
-                raise UnsupportedYaml(f"line {line}: aliases (*{event.anchor}) are not allowed; write the value out")
-            case yaml.DocumentStartEvent():
-                documents += 1
-                if documents > 1:
-                    raise UnsupportedYaml(f"line {line}: a second document begins here; remove the line '---'")
-            case yaml.CollectionStartEvent():
-                depth += 1
-                if depth > MAX_DEPTH:
-                    raise UnsupportedYaml(f"line {line}: nested more than {MAX_DEPTH} deep")
-            case yaml.CollectionEndEvent():
-                depth -= 1
-        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent):
-            events.append(event)
-    return events
-
-
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark else 1
-
-
-def _value(event: Any, events: Any, path: KeyPath, document: Document) -> Any:
-    match event:
-        case None:
-            return None
-        case yaml.ScalarEvent():
-            return _scalar(event, path, document)
-        case yaml.SequenceStartEvent():
-            return _sequence(events, path, document)
-        case _:
-            return _mapping(events, path, document)
-
-
-def _sequence(events: Any, path: KeyPath, document: Document) -> list[Any]:
-    items: list[Any] = []
-    while not isinstance(event := next(events), yaml.SequenceEndEvent):
-        here = (*path, len(items))
-        document.lines[here] = _line(event)
-        items.append(_value(event, events, here, document))
-    return items
-
-
-def _mapping(events: Any, path: KeyPath, document: Document) -> dict[str, Any]:
+def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag != _TEXT:
+            text = f"tags such as {node.tag} are not allowed; remove it"
+            document.faults.append(f"{dotted(path)} (line {node.start_mark.line + 1}): {text}")
+        elif node.style is None:
+            return plain_scalar(node.value)
+        return node.value
+    if isinstance(node, yaml.SequenceNode):
+        items = []
+        for index, each in enumerate(node.value):
+            document.lines[*path, index] = each.start_mark.line + 1
+            items.append(_value(each, (*path, index), document))
+        return items
     members: dict[str, Any] = {}
-    while not isinstance(event := next(events), yaml.MappingEndEvent):
-        line = _line(event)
-        if not isinstance(event, yaml.ScalarEvent):
-            raise UnsupportedYaml(f"line {line}: a key must be a word, not a list or a mapping")
-        name: str = event.value
-        here = (*path, name)
-        if name in members:
-            first = document.lines[here]
-            document.faults.append(
-                f"{dotted(here)} (line {line}) is there twice, first in line {first}; remove one of them"
-            )
+    for key, value in node.value:
+        here, line = (*path, key.value), key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise _Unsupported(f"line {line}: a key must be a word, not a list or a mapping")
+        if key.value in members:
+            text = f"is there twice, first in line {document.lines[here]}; remove one of them"
+            document.faults.append(f"{dotted(here)} (line {line}) {text}")
         document.lines[here] = line
-        members[name] = _value(next(events), events, here, document)
+        members[key.value] = _value(value, here, document)
     return members
-
-
-def _scalar(event: Any, path: KeyPath, document: Document) -> Any:
-    text: str = event.value
-    if event.tag not in _PLAIN_TAGS:
-        line = _line(event)
-        document.faults.append(f"{dotted(path)} (line {line}): tags such as {event.tag} are not allowed; remove it")
-        return text
-    return plain_scalar(text) if event.style in {None, ""} else text
 
 
 def plain_scalar(text: str) -> Any:

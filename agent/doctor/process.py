@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from agent.app.start_notes import FILE_NAME as STARTS
+from agent.app.start_counter import FILE_NAME as STARTS
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, warning
 from agent.doctor.subject import Subject
 
@@ -49,7 +49,7 @@ def _safe_mode(subject: Subject) -> Finding:
 def _unfinished_starts(subject: Subject) -> int:
     try:
         found = json.loads((subject.config.state_dir / STARTS).read_text("utf-8"))
-        return len(found["starts"])
+        return int(found["failed"])
     except (OSError, ValueError, TypeError, KeyError):
         return 0
 

@@ -31,21 +31,15 @@ class ConfigChange:
 
     Attributes:
         command_id: of the command that brings it, which is answered when the trial is over.
-        config: replaces the whole layer: YAML text or an object; None when a ``patch`` changes the one in force.
-        patch: changes the layer in force (RFC 7396).
-        base_sha256: what the layer in force must be; None takes any.
+        config: the whole layer, as YAML text or as an object.
         allow: dotted keys that may change, ``*`` for one name.
         probation_s: how long the agent must stay well with it, seconds.
-        max_starts: how many processes may begin with it before it counts as failed.
     """
 
     command_id: str
-    config: str | dict[str, Any] | None
-    patch: dict[str, Any] | None
-    base_sha256: str | None
+    config: str | dict[str, Any]
     allow: tuple[str, ...]
     probation_s: float
-    max_starts: int
 
 
 @dataclass(frozen=True, slots=True)

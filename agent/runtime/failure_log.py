@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+REPEAT_AFTER_S: Final = 300.0
+"""The same complaint is written again only after this long: a dead network must not fill the flash with logs."""
 _MINUTE_S: Final = 60.0
 # So many different failures are remembered; beyond it the oldest is forgotten and may be reported anew.
 _MOST: Final = 256

@@ -79,7 +79,7 @@ def load_without_keys(config_path: Path) -> GatewayConfig:
     from gateway.config import PREFIX, GatewayConfig
 
     path = file_to_load(config_path, DEFAULT_PATH, PREFIX)
-    return load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])[0]
+    return load_model(GatewayConfig, path, os.environ, PREFIX, auth=None)[0]
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class RealAgent:
         self.device_id = str(configuration["device"]["device_id"])
         configuration |= {
             "state_dir": str(folder / "state"),
-            "commands": {"poll": {"fast_s": 0.5, "slow_s": 2, "idle_s": 10, "spread_s": 0}},
+            "commands": {"poll": {"fast_s": 0.5, "idle_s": 10, "spread_s": 0}},
             "executables": {
                 "open_valve": {"argv": [*effect], "contract": "once", "timeout_s": 60},
                 "self_test": {"argv": [*effect], "contract": "idempotent", "timeout_s": 60},

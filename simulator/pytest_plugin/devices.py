@@ -21,7 +21,7 @@ from simulator.pytest_plugin.account import WAIT_S, Account
 
 _READY: Final = "agent=ready"
 _STOP_S: Final = 20.0
-_FAST: Final[dict[str, Any]] = {"commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}}}
+_FAST: Final[dict[str, Any]] = {"commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}}}
 
 
 class VirtualDevice:

@@ -156,7 +156,7 @@ class AgentBench:
             f"auth:\n  allow_secret_key_on_device: true\n"
             f"  api_key_file: '{self.folder}/api_key'\n  secret_key_file: '{self.folder}/secret_key'\n"
             f"state_dir: '{self.state_dir}'\n"
-            f"commands:\n  poll: {{fast_s: 0.2, slow_s: 0.5, idle_s: 1, spread_s: 0}}\n{more}"
+            f"commands:\n  poll: {{fast_s: 0.2, idle_s: 1, spread_s: 0}}\n{more}"
         )
 
     def start(

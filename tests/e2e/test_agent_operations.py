@@ -29,7 +29,7 @@ def figures(address: str) -> dict[tuple[str, ...], float]:
 
 
 def test_the_doctor_looks_at_a_running_agent_and_disturbs_it_not(bench, service):
-    more = "  stop_grace_s: 1\nsensors: [{name: sim, type: simulated, interval_s: 0.5}]\n"
+    more = "sensors: [{name: sim, type: simulated, interval_s: 0.5}]\n"
     bench.write_config(service.base_url, more=more)
     agent = bench.start()
     code, found, told = doctor(bench.config)

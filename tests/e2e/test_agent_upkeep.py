@@ -24,8 +24,7 @@ LONG_S = 90.0
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 PROBATION = (
-    "  handlers:\n    update_config:\n"
-    "      settings: {probation_s: %s, max_starts: 2, allow: [logging, sensors, commands.poll]}\n"
+    "  handlers:\n    update_config:\n      settings: {probation_s: %s, allow: [logging, sensors, commands.poll]}\n"
 )
 BOARD = "sensors:\n- {name: board, type: system, interval_s: 60}\n"
 
@@ -152,15 +151,15 @@ class TestUpdateConfig:
         manager = manage(**plugin)
         manager.wait_for("agent=ready")
         deadly = {"name": "deadly", "type": "deadly", "settings": {"trigger": str(trigger)}}
-        command = bench.send(command="update_config", patch={"sensors": [deadly]})
+        command = bench.send(command="update_config", config={"sensors": [deadly]})
         # The check creates the sensor, too: it turns deadly after that.
-        wait_until((bench.state_dir / "config.d" / "trial.json").exists, LONG_S)
+        wait_until((bench.state_dir / "config.d" / "former.yaml").exists, LONG_S)
         trigger.write_text("")
         record = bench.wait_for(command, within_s=LONG_S)
         assert record.status == "failed"
         assert "rolled_back: " in record.status_reason
         assert "did not last until the end of the probation" in record.status_reason
-        assert not (bench.state_dir / "config.d" / "candidate.yaml").exists()
+        assert not (bench.state_dir / "config.d" / "former.yaml").exists()
         manager.wait_for(f"command={command} state=reported")  # the service has the result a moment before
         assert manager.log().count(f"command={command} state=reported") == 1
         assert bench.wait_for(bench.send(command="read_sensors"), within_s=LONG_S).result["readings"].keys() == {
@@ -170,12 +169,12 @@ class TestUpdateConfig:
     def test_one_that_is_wrong_is_refused_with_every_fault_and_nothing_restarts(self, bench, service):
         bench.write_config(service.base_url, more=PROBATION % 3)
         agent = bench.start()
-        wrong = bench.send(command="update_config", patch={"loging": {}, "commands": {"poll": {"idle_s": "x"}}})
+        wrong = bench.send(command="update_config", config={"loging": {}, "commands": {"poll": {"idle_s": "x"}}})
         record = bench.wait_for(wrong, within_s=LONG_S)
         assert record.status == "rejected"
         for words in ("invalid_configuration", "did you mean 'logging'?", "commands.poll.idle_s"):
             assert words in record.status_reason
-        foreign = bench.send(command="update_config", patch={"service": {"base_url": "http://127.0.0.1:9"}})
+        foreign = bench.send(command="update_config", config={"service": {"base_url": "http://127.0.0.1:9"}})
         assert "a command may not change service.base_url" in bench.wait_for(foreign).status_reason
         assert not (bench.state_dir / "config.d").exists()
         assert agent.terminate()[0] == 0
@@ -218,7 +217,7 @@ class TestSafeMode:
         trigger.write_text("")
         bench.write_config(
             service.base_url,
-            more=f"safe_mode: {{starts: 2, first_s: 3600}}\nsensors:\n- {{name: deadly, type: deadly, "
+            more=f"safe_mode: {{starts: 2}}\nsensors:\n- {{name: deadly, type: deadly, "
             f"settings: {{trigger: '{trigger}'}}}}\n",
         )
         manager = manage(**plugin)

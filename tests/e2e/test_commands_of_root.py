@@ -298,7 +298,7 @@ def test_the_programs_themselves_run_as_the_owner_of_their_state(site: Site, pro
     site.judge()
 
 
-@pytest.mark.parametrize("name", ["status.json", "agent.lock", "agent.db", "agent.db-journal", "config.d/trial.json"])
+@pytest.mark.parametrize("name", ["status.json", "agent.db", "agent.db-journal", "config.d/remote.yaml"])
 @pytest.mark.parametrize("words", ["status", "check", "doctor --offline"])
 def test_a_fifo_holds_no_command_up(site: Site, name: str, words: str) -> None:
     path = site.agent / name

@@ -121,7 +121,7 @@ def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packag
             "service": {"base_url": service.base_url, "timeout_s": 30},
             "device": {"device_id": bench.device_id},
             "auth": {"allow_secret_key_on_device": True},
-            "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
+            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
             "sensors": [{"name": "board", "type": "system", "interval_s": 3600}],
         }
         machine.write(CONFIG, yaml.safe_dump(settings))
@@ -242,7 +242,7 @@ def updates(machine, packages, tmp_path) -> Iterator[Updates]:
             "service": {"base_url": base_url, "timeout_s": 30},
             "device": {"device_id": bench.device_id},
             "auth": {"allow_secret_key_on_device": True},
-            "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
+            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
         }
         machine.write(CONFIG, yaml.safe_dump(settings))
         machine.run("systemctl", "enable", "--now", "device-agent-update.path")

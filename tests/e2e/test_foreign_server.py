@@ -96,7 +96,7 @@ def write(config: Path, server: Plain) -> None:
         },
         "device": {"device_id": "dev-0", "product_id": "prod-0"},
         "state_dir": str(folder / "state"),
-        "commands": {"poll": {"spread_s": 0, "idle_s": 0.2, "slow_s": 0.2, "fast_s": 0.2}},
+        "commands": {"poll": {"spread_s": 0, "idle_s": 0.2, "fast_s": 0.2}},
         "executables": {"append": {"argv": ["/bin/sh", str(folder / "append"), str(effects_of(config))]}},
         "sensors": [{"name": "s", "type": "simulated", "interval_s": 0.2}],
     }

@@ -24,7 +24,7 @@ from tests.mosquitto import Mosquitto, find_mosquitto
 from tests.ports import free_port
 
 # So that nothing here waits for half a minute.
-AGENT = {"DEVICE_AGENT_COMMANDS__LONG_POLL_WAIT_S": "1", "DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "10"}
+AGENT = {"DEVICE_AGENT_COMMANDS__LONG_POLL_S": "1", "DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "10"}
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 

@@ -78,7 +78,7 @@ class Device:
             "service": {"base_url": self.service.base_url, "timeout_s": 30},
             "device": {"device_id": self.bench.device_id},
             "auth": {"allow_secret_key_on_device": True},
-            "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
+            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
         }
         machine.write("/etc/device-agent/config.yaml", yaml.safe_dump(base | configuration))
         machine.run("cp", "/opt/systemd/sysusers.d/device-agent.conf", "/usr/lib/sysusers.d/")
@@ -393,7 +393,7 @@ def effects(machine: Container) -> list[str]:
 
 def polling(**settings: object) -> dict[str, object]:
     return {
-        "poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0},
+        "poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0},
         "handlers": {"reboot": {"settings": settings}},
     }
 

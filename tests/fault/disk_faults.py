@@ -223,7 +223,7 @@ def _write_config(path: Path, state: Path, base_url: str, effects: Path) -> None
             "secret_key_file": str(path.parent / "secret_key"),
         },
         "state_dir": str(state),
-        "commands": {"poll": {"fast_s": 0.05, "slow_s": 0.1, "idle_s": 0.2, "spread_s": 0}, "first_contact": "all"},
+        "commands": {"poll": {"fast_s": 0.05, "idle_s": 0.2, "spread_s": 0}, "first_contact": "all"},
         "executables": {"program": {"argv": program, "contract": "once"}},
         "sensors": [{"name": name, "type": "sequence", "interval_s": 0.1} for name in ("a", "b")],
         "outbox": {"group_window_s": 0.05},

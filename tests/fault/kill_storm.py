@@ -369,7 +369,7 @@ class Storm:
                 "secret_key_file": str(self._folder / "secret_key"),
             },
             "state_dir": str(device.state),
-            "commands": {"poll": {"fast_s": 0.1, "slow_s": 0.2, "idle_s": 0.5, "spread_s": 0}},
+            "commands": {"poll": {"fast_s": 0.1, "idle_s": 0.5, "spread_s": 0}},
             "executables": {"program": {"argv": program, "contract": "once"}},
             "sensors": [{"name": name, "type": "sequence", "interval_s": 0.2} for name in SENSORS],
             "outbox": {"group_window_s": 0.05},

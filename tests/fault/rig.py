@@ -173,7 +173,7 @@ class Rig:
                 "secret_key_file": str(self.folder / "secret_key"),
             },
             "state_dir": str(self.folder / "state"),
-            "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
+            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
             "executables": {"append": {"argv": effect, "contract": "once"}},
             "sensors": [{"name": "witness", "type": "program", "interval_s": 0.1, "settings": {"argv": witness}}],
             "outbox": {"group_window_s": 0.05},

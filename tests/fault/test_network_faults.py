@@ -65,7 +65,7 @@ class _NetworkRig(Rig):
         path = self.folder / "agent.yaml"
         settings = yaml.safe_load(path.read_text())
         settings["service"] |= {"timeout_s": 1}
-        settings["commands"]["long_poll_wait_s"] = 1
+        settings["commands"]["long_poll_s"] = 1
         settings["sensors"] = [{"name": "s", "type": "simulated", "interval_s": 0.1, "settings": {"noise": 1}}]
         path.write_text(yaml.safe_dump(settings))
 

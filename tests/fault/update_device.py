@@ -171,7 +171,7 @@ class Device:
             },
             "state_dir": str(self.root / "var/lib/device-agent"),
             "commands": {
-                "poll": {"fast_s": 0.2, "slow_s": 0.3, "idle_s": 0.5, "spread_s": 0},
+                "poll": {"fast_s": 0.2, "idle_s": 0.5, "spread_s": 0},
                 "handlers": {"update_agent": {"settings": {"root": str(self.root), "answer_timeout_s": 30}}},
             },
             "executables": {

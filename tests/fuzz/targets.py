@@ -21,8 +21,9 @@ from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import decode_values
+from agent.app.start_counter import StartCounter
 from agent.app.status_file import read_status
-from agent.config.layer import parse_layer, read_trial
+from agent.config.layer import parse_layer
 from agent.config.load import load_config
 from agent.config.text import read_document
 from agent.errors import AgentError, ConfigurationError, InvalidMessage, InvalidQr, StorageError, UnexpectedAnswer
@@ -497,11 +498,11 @@ def _status_file(raw: bytes) -> None:
 
 
 @target(
-    "configuration trial",
-    b'{"command_id":"c","phase":"trying","max_starts":3,"probation_s":60.0,"sha256":"a","base_sha256":"b","changed":["x"]}',
+    "starts and a configuration on trial",
+    b'{"version":"1","failed":1,"rounds":0,"reason":"","trial":{"command_id":"c","phase":"trying","starts":1,"probation_s":60.0,"sha256":"a","changed":["x"]}}',
 )
-def _trial(raw: bytes) -> None:
-    read_trial(in_file(raw, "trial/config.d/trial.json").parent.parent)
+def _starts(raw: bytes) -> None:
+    StartCounter(in_file(raw, "starts/starts.json").parent)
 
 
 @target("configuration layer", b"logging: {level: debug}\n", b"auth: {}", raises=(ConfigurationError,))

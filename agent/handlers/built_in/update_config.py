@@ -1,16 +1,16 @@
 """``update_config``: another configuration, kept only if the agent stays well with it.
 
-What the command brings is a layer over the local file. It is checked in full, put on the disk as a candidate, and the
-agent restarts with it. When the probation is over and nothing is worse than before, the candidate becomes the layer in
-force and the command succeeds; when something is worse, or when the starts with it keep dying, the layer before it
-counts again and the command fails. Either is reported once, by whichever process comes to the end of it.
+What the command brings is a layer over the local file. It is checked in full, written beside the layer before it, and
+the agent restarts with it. When the probation is over and nothing is worse than before, the command succeeds; when
+something is worse, or when the starts with it keep dying, the layer before it counts again and the command fails.
+Either is reported once, by whichever process comes to the end of it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import (
@@ -27,16 +27,13 @@ DEFAULT_ALLOW = (
     "logging",
     "outbox",
     "commands.poll",
-    "commands.long_poll",
-    "commands.long_poll_wait_s",
+    "commands.long_poll_s",
     "sensors.*.enabled",
     "sensors.*.interval_s",
     "sensors.*.timeout_s",
     "sensors.*.report",
 )
 """What may change unless the settings say otherwise: nothing that runs programs, reads files or leads elsewhere."""
-
-_SHA256 = r"^[0-9a-f]{64}$"
 
 
 class UpdateConfig(Handler):
@@ -49,23 +46,11 @@ class UpdateConfig(Handler):
     in_safe_mode = True
 
     class Payload(HandlerPayload):
-        """The whole layer, or what changes in it."""
+        """What is laid over the local file."""
 
-        config: str | dict[str, Any] | None = Field(
-            default=None, description="The whole layer, as YAML text or as an object; an empty one takes it away."
+        config: str | dict[str, Any] = Field(
+            description="The whole layer, as YAML text or as an object; an empty one takes it away."
         )
-        patch: dict[str, Any] | None = Field(
-            default=None, description="What changes in the layer in force (RFC 7396); null takes a key out of the file."
-        )
-        base_sha256: str | None = Field(
-            default=None, pattern=_SHA256, description="Of the layer that this one replaces; another one refuses it."
-        )
-
-        @model_validator(mode="after")
-        def _check_one_given(self) -> Self:
-            if (self.config is None) == (self.patch is None):
-                raise ValueError("give either 'config' or 'patch'")
-            return self
 
     class Settings(HandlerSettings):
         """The keys that a command may change, and how long a trial lasts."""
@@ -75,9 +60,6 @@ class UpdateConfig(Handler):
         )
         probation_s: Annotated[float, Field(ge=1, le=86400)] = Field(
             default=120.0, description="How long the agent must stay well, s; as long again when it is not at once."
-        )
-        max_starts: Annotated[int, Field(ge=1, le=20)] = Field(
-            default=3, description="So many starts may fail on probation before the layer is taken back."
         )
 
     def handle(self, payload: Payload, context: CommandContext) -> JsonObject | None:
@@ -94,11 +76,8 @@ class UpdateConfig(Handler):
         change = ConfigChange(
             command_id=context.command_id,
             config=payload.config,
-            patch=payload.patch,
-            base_sha256=payload.base_sha256,
             allow=settings.allow,
             probation_s=settings.probation_s,
-            max_starts=settings.max_starts,
         )
         try:
             context.controls.upkeep.try_configuration(change)

@@ -209,7 +209,7 @@ class TestJobs:
         payload = {"command": "door", "do": 7}
         job = self.jobs().prepare(make_command("c1", payload))
         assert not isinstance(job, Outcome)
-        rules = command_rules(self.registry, handler_key="command", max_payload_bytes=10, first_contact="all")
+        rules = command_rules(self.registry, handler_key="command", first_contact="all")
         assert rules.judge(payload) is None
         attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
         outcome = job.run(attempt)

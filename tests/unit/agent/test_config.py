@@ -85,9 +85,9 @@ class TestFaults:
         )
         faults = faults_of(path)
         assert [fault for fault in faults if "service.bse_url (line 2)" in fault and "did you mean 'base_url'" in fault]
-        assert [fault for fault in faults if "service.timeout_s (line 3) must be a number, not 'soon'" in fault]
+        assert [fault for fault in faults if "service.timeout_s (line 3) must be a valid number, not 'soon'" in fault]
         assert [fault for fault in faults if "devise (line 4)" in fault and "did you mean 'device'" in fault]
-        assert [fault for fault in faults if "commands.first_contact (line 6) must be one of" in fault]
+        assert [fault for fault in faults if "commands.first_contact (line 6) must be 'skip-history'" in fault]
         assert [fault for fault in faults if fault.startswith("auth.api_key_file is missing")]
         assert all("\n" not in fault for fault in faults)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import CommandsConfig
+from agent.app.agent import STOP_GRACE_S
 from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit
 from agent.handlers.built_in.reboot import Reboot
@@ -65,7 +65,7 @@ def test_the_sandbox_is_as_tight_as_promised(unit, most):
 
 
 def test_the_agent_has_time_to_stop_in_order():
-    assert float(settings()["TimeoutStopSec"]) >= CommandsConfig().stop_grace_s + 2.5
+    assert float(settings()["TimeoutStopSec"]) >= STOP_GRACE_S + 2.5
 
 
 def test_the_gateway_has_time_to_stop_in_order():

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.app.starting import Starting
+from agent.app.start_counter import ConfigTrial, StartCounter
 from agent.app.trial import TrialEnd, find_regressions, put_on_trial
 from agent.config import load_config
-from agent.config.layer import CANDIDATE, FOLDER, KEPT, ROLLED_BACK, Trial, read_trial, sha256_of
+from agent.config.layer import FOLDER, LAYER
 from agent.core.values import Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.exit_codes import EXIT_REPLACE
@@ -23,15 +22,9 @@ from agent.runtime.health import Part
 WELL = {"commands": Part("ok", 0.0), "readings": Part("ok", 0.0)}
 
 
-def change(config: Any = None, patch: Any = None, **members: Any) -> ConfigChange:
-    defaults = {
-        "command_id": "c1",
-        "base_sha256": None,
-        "allow": DEFAULT_ALLOW,
-        "probation_s": 120.0,
-        "max_starts": 3,
-    }
-    return ConfigChange(config=config, patch=patch, **{**defaults, **members})
+def change(config: Any, **members: Any) -> ConfigChange:
+    defaults = {"command_id": "c1", "allow": DEFAULT_ALLOW, "probation_s": 120.0}
+    return ConfigChange(config=config, **{**defaults, **members})
 
 
 class Device:
@@ -46,24 +39,31 @@ class Device:
             "sensors: [{name: board, type: system, interval_s: 60}]\n"
         )
 
-    def propose(self, config: Any = None, patch: Any = None, **members: Any) -> Trial:
-        return put_on_trial(change(config, patch, **members), self.path, {}, self.folder, WELL)
+    def propose(self, config: Any, **members: Any) -> ConfigTrial:
+        counter = StartCounter(self.folder)
+        counter.begin()
+        trial = put_on_trial(change(config, **members), counter, self.path, {}, self.folder, WELL)
+        counter.ended_in_order()
+        return trial
 
-    def refused(self, config: Any = None, patch: Any = None, **members: Any) -> UpkeepRefused:
+    def refused(self, config: Any, **members: Any) -> UpkeepRefused:
         with pytest.raises(UpkeepRefused) as caught:
-            self.propose(config, patch, **members)
+            self.propose(config, **members)
         return caught.value
 
-    def start(self) -> tuple[Starting, float]:
-        """What a process finds that begins now: its start, and the poll interval that it has."""
-        starting = Starting()
-        loaded = starting.load(lambda find_layer: load_config(self.path, {}, find_layer))
-        starting.close()
-        return starting, loaded.config.commands.poll.idle_s
+    def start(self) -> tuple[StartCounter, float]:
+        """What a process finds that begins now: its counter, and the poll interval that it has."""
+        counter = StartCounter(self.folder)
+        counter.begin()
+        return counter, load_config(self.path, {}).config.commands.poll.idle_s
 
     @property
-    def kept(self) -> Path:
-        return self.folder / FOLDER / KEPT
+    def trial(self) -> ConfigTrial | None:
+        return StartCounter(self.folder).trial
+
+    @property
+    def layer(self) -> Path:
+        return self.folder / FOLDER / LAYER
 
 
 @pytest.fixture
@@ -74,20 +74,17 @@ def device(tmp_path) -> Device:
 class End:
     """Drives a trial's end by hand."""
 
-    def __init__(self, device: Device, starting: Starting) -> None:
+    def __init__(self, counter: StartCounter) -> None:
         self.parts = dict(WELL)
         self.calls: list[tuple[float, Callable[[], object]]] = []
         self.concluded: list[tuple[str, Outcome]] = []
         self.endings: list[tuple[str, int]] = []
         self.fault: Exception | None = None
-        assert starting.trial is not None
         self._end = TrialEnd(
-            starting.trial,
-            device.folder,
+            counter,
             parts=lambda: self.parts,
             schedule=lambda delay_s, call: self.calls.append((delay_s, call)),
             conclude=self._conclude,
-            take_back=starting.take_back,
             restart=lambda reason, code: self.endings.append((reason, code)),
         )
         self._end.begin()
@@ -129,18 +126,13 @@ class TestRefused:
     )
     def test_what_no_command_may_do(self, device, config, code):
         assert device.refused(config).code == code
-        assert read_trial(device.folder) is None
+        assert device.trial is None
 
     def test_a_plug_in_that_would_not_be_usable(self, device):
         sensors = {"sensors": [{"name": "board", "type": "system", "settings": {"disk": 5}}]}
         error = device.refused(sensors, allow=("sensors",))
         assert error.code == "invalid_configuration"
         assert "sensor board would be invalid_settings" in error.message
-
-    def test_a_base_that_is_not_in_force(self, device):
-        error = device.refused({}, base_sha256="0" * 64)
-        assert error.code == "wrong_base"
-        assert sha256_of(device.kept) in error.message
 
     def test_a_second_one_while_one_is_on_trial(self, device):
         device.propose({"logging": {"level": "debug"}})
@@ -150,67 +142,45 @@ class TestRefused:
         (device.folder / FOLDER).write_text("a file is in the way")
         assert device.refused({}).code == "not_written"
 
-
-class TestProposed:
-    def test_a_patch_changes_the_layer_in_force(self, device):
-        device.kept.parent.mkdir()
-        device.kept.write_text("logging: {level: debug, format: json}\n")
-        device.propose(patch={"logging": {"level": None}, "commands": {"poll": {"idle_s": 90}}})
-        layer = json.loads((device.folder / FOLDER / CANDIDATE).read_text())
-        assert layer == {"logging": {"level": None, "format": "json"}, "commands": {"poll": {"idle_s": 90}}}
-        assert device.start()[1] == 90
-
-    def test_a_layer_that_no_longer_fits_is_mended_by_a_whole_one(self, device):
-        device.kept.parent.mkdir()
-        device.kept.write_text("logging: {level: gone_since_1.0}\n")
+    def test_a_layer_that_no_longer_fits_is_mended_by_another_one(self, device):
+        device.layer.parent.mkdir()
+        device.layer.write_text("logging: {level: gone_since_1.0}\n")
         assert device.propose({"logging": {"level": "debug"}}).changed == ("logging.level",)
-
-
-class TestStarts:
-    def test_a_candidate_that_can_no_longer_be_used_is_taken_back_at_once(self, device):
-        device.propose({"commands": {"poll": {"idle_s": 90}}})
-        device.path.write_text(device.path.read_text() + "commands: {poll: {slow_s: 100, idle_s: 200}}\n")
-        starting, idle_s = device.start()
-        assert idle_s == 200
-        assert starting.trial is not None
-        assert starting.trial.phase == ROLLED_BACK
-        assert "slow_s" in starting.trial.reason
 
 
 class TestEnd:
     def test_worse_than_before_it_gets_the_time_once_more_and_is_then_taken_back(self, device):
         device.propose({"commands": {"poll": {"idle_s": 90}}})
-        end = End(device, device.start()[0])
+        end = End(device.start()[0])
         end.parts["commands"] = Part("unreachable", 0.0, "no route")
         end.pass_time()
         assert (end.concluded, end.endings) == ([], [])
         end.pass_time()
         assert end.concluded == []
         assert [code for _, code in end.endings] == [EXIT_REPLACE]
-        starting, idle_s = device.start()
+        counter, idle_s = device.start()
         assert idle_s == 60
-        after = End(device, starting)
+        after = End(counter)
         [(_, outcome)] = after.concluded
         assert outcome.status is OutcomeStatus.FAILED
         assert "commands is unreachable (no route)" in str(outcome.error)
-        assert read_trial(device.folder) is None
+        assert device.trial is None
 
     def test_a_result_that_cannot_be_written_is_tried_again_and_written_once(self, device):
         device.propose({})
-        end = End(device, device.start()[0])
+        end = End(device.start()[0])
         end.fault = StorageError("the disk is full")
         end.pass_time()
-        assert read_trial(device.folder) is not None
+        assert device.trial is not None
         end.fault = None
         end.pass_time()
         assert len(end.concluded) == 1
         assert end.calls == []
 
-    @pytest.mark.parametrize("step", ["verdict", "settled", "concluded"])
-    def test_a_crash_after_the_verdict_is_made_good_by_the_next_process(self, device, step, monkeypatch):
+    @pytest.mark.parametrize("step", ["keep", "outcome_of", "forget_trial"])
+    def test_a_crash_around_the_verdict_is_made_good_by_the_next_process(self, device, step, monkeypatch):
         device.propose({"commands": {"poll": {"idle_s": 90}}})
-        end = End(device, device.start()[0])
-        stops = {"verdict": "settle", "settled": "outcome_of", "concluded": "forget_trial"}
+        end = End(device.start()[0])
 
         class Killed(BaseException):
             pass
@@ -218,16 +188,18 @@ class TestEnd:
         def die(*_: object) -> None:
             raise Killed
 
+        owner = "agent.app.trial" if step == "outcome_of" else "agent.app.start_counter.StartCounter"
         with monkeypatch.context() as patched:
-            patched.setattr(f"agent.app.trial.{stops[step]}", die)
+            patched.setattr(f"{owner}.{step}", die)
             with pytest.raises(Killed):
                 end.pass_time()
-        starting, idle_s = device.start()
+        counter, idle_s = device.start()
         assert idle_s == 90
-        after = End(device, starting)
+        after = End(counter)
+        if step == "keep":
+            after.pass_time()
         assert [outcome.status for _, outcome in after.concluded] == [OutcomeStatus.SUCCEEDED]
-        assert read_trial(device.folder) is None
-        assert not (device.folder / FOLDER / CANDIDATE).exists()
+        assert device.trial is None
 
 
 class TestWorse:

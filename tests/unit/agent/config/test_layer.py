@@ -1,9 +1,7 @@
-"""The layer over the local file: merging, precedence, and the files of a trial."""
+"""The layer over the local file: merging and precedence."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,28 +10,8 @@ from hypothesis import strategies as st
 
 from agent.config import load_config
 from agent.config.changes import changed_keys
-from agent.config.layer import (
-    CANDIDATE,
-    FOLDER,
-    KEEPING,
-    KEPT,
-    ROLLED_BACK,
-    TRIAL,
-    TRYING,
-    Trial,
-    forget_trial,
-    layer_in_force,
-    merge,
-    parse_layer,
-    propose,
-    read_trial,
-    roll_back,
-    settle,
-    write_trial,
-)
+from agent.config.layer import FOLDER, LAYER, merge, parse_layer
 from agent.errors import ConfigurationError
-
-TRIED = Trial("c1", TRYING, max_starts=3, probation_s=120.0, sha256="a" * 64, base_sha256="b" * 64, changed=("x.y",))
 
 
 @pytest.fixture
@@ -47,7 +25,7 @@ def config(tmp_path) -> Path:
     return path
 
 
-def lay(tmp_path: Path, text: str, name: str = KEPT) -> None:
+def lay(tmp_path: Path, text: str, name: str = LAYER) -> None:
     (tmp_path / FOLDER).mkdir(exist_ok=True)
     (tmp_path / FOLDER / name).write_text(text)
 
@@ -85,7 +63,7 @@ class TestPrecedence:
         lay(tmp_path, "commands: {poll: {idle_s: 50}}\n")
         loaded = load_config(config, {})
         assert loaded.config.commands.poll.idle_s == 50
-        assert loaded.layer == tmp_path / FOLDER / KEPT
+        assert loaded.layer == tmp_path / FOLDER / LAYER
         assert load_config(config, {"DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "55"}).config.commands.poll.idle_s == 55
 
     def test_the_layer_is_found_where_systemd_or_the_environment_put_the_state(self, config, tmp_path):
@@ -115,48 +93,6 @@ class TestPrecedence:
     def test_who_the_device_is_and_where_its_memory_lies_is_not_for_a_layer(self, section):
         with pytest.raises(ConfigurationError, match="only the local file may set it"):
             parse_layer(section, "x")
-
-
-class TestTrialFiles:
-    def test_only_a_candidate_on_trial_counts(self, tmp_path):
-        lay(tmp_path, "a: 1", CANDIDATE)
-        assert layer_in_force(tmp_path) is None
-        lay(tmp_path, "a: 2")
-        assert layer_in_force(tmp_path) == tmp_path / FOLDER / KEPT
-        write_trial(tmp_path, TRIED)
-        assert layer_in_force(tmp_path) == tmp_path / FOLDER / CANDIDATE
-        # What a later version wrote counts as far as it is known.
-        lay(tmp_path, json.dumps({**asdict(TRIED), "more": 1}), TRIAL)
-        assert read_trial(tmp_path) == TRIED
-
-    def test_what_is_kept_replaces_the_layer_however_often_it_is_done(self, tmp_path):
-        lay(tmp_path, "a: old")
-        propose(tmp_path, "a: new", TRIED)
-        kept = replace(TRIED, phase=KEEPING)
-        write_trial(tmp_path, kept)
-        # A crash between the verdict and the rename: the candidate counts already.
-        assert layer_in_force(tmp_path) == tmp_path / FOLDER / CANDIDATE
-        for _ in range(2):
-            settle(tmp_path, kept)
-            assert (tmp_path / FOLDER / KEPT).read_text() == "a: new"
-            assert layer_in_force(tmp_path) == tmp_path / FOLDER / KEPT
-
-    def test_what_is_rolled_back_leaves_the_layer_as_it_was(self, tmp_path):
-        lay(tmp_path, "a: old")
-        propose(tmp_path, "a: new", TRIED)
-        over = roll_back(tmp_path, TRIED, "it crashed")
-        assert (over.phase, over.reason) == (ROLLED_BACK, "it crashed")
-        assert layer_in_force(tmp_path) == tmp_path / FOLDER / KEPT
-        settle(tmp_path, over)
-        assert (tmp_path / FOLDER / KEPT).read_text() == "a: old"
-        assert not (tmp_path / FOLDER / CANDIDATE).exists()
-        forget_trial(tmp_path)
-        assert read_trial(tmp_path) is None
-
-    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"command_id": "x"}), "null"])
-    def test_a_damaged_trial_counts_as_none(self, tmp_path, text):
-        lay(tmp_path, text, TRIAL)
-        assert read_trial(tmp_path) is None
 
 
 class TestChanges:

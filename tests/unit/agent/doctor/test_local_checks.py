@@ -11,7 +11,7 @@ import pytest
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.lock import StateLock
-from agent.app.start_notes import FILE_NAME as STARTS
+from agent.app.start_counter import FILE_NAME as STARTS
 from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.config.load import load_config
@@ -264,14 +264,14 @@ class TestProcess:
     def test_safe_mode_and_starts_that_came_to_nothing(self, device):
         is_ok(device.look("safe_mode"))
         notes = device.state_dir / STARTS
-        notes.write_text(json.dumps({"starts": [["b", 1.0], ["b", 9.0]], "rounds": 0, "reason": "x"}))
+        notes.write_text(json.dumps({"failed": 2, "rounds": 0, "reason": "x"}))
         is_bad(device.look("safe_mode"), "warning", "a crash, a kill", "after 5 in a row")
         with StateLock(device.state_dir):
             why = "5 start(s) in a row did not stay up for 60 s; restart_agent or another configuration ends it"
             tell_status(device, parts={"mode": Part("safe", 0.0, why)})
             is_bad(device.look("safe_mode"), "failed", "5 start(s)", "restart_agent")
             tell_status(device, parts={})
-            notes.write_text(json.dumps({"starts": [["b", 1.0]]}))
+            notes.write_text(json.dumps({"failed": 1}))
             is_ok(device.look("safe_mode"))
         notes.write_text("rubbish")
         is_ok(device.look("safe_mode"))

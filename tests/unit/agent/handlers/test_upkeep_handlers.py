@@ -22,7 +22,7 @@ def judged(handler, **payload):
 class TestUpdateConfig:
     def test_without_settings_little_may_change(self, make_context, controls):
         handler = UpdateConfig()
-        handler.handle(judged(handler, patch={}), make_context())
+        handler.handle(judged(handler, config={}), make_context())
         assert controls.upkeep.changes[0].allow == DEFAULT_ALLOW
         assert not {"service", "auth", "executables", "commands"} & set(DEFAULT_ALLOW)
 
@@ -30,13 +30,13 @@ class TestUpdateConfig:
         controls.upkeep.refusal = UpkeepRefused("not_allowed", "no")
         handler = UpdateConfig()
         with pytest.raises(HandlerRejected) as caught:
-            handler.handle(judged(handler, patch={}), make_context())
+            handler.handle(judged(handler, config={}), make_context())
         assert caught.value.code == "not_allowed"
 
     def test_a_run_after_a_restart_means_that_no_trial_ever_began(self, make_context, controls):
         handler = UpdateConfig()
         with pytest.raises(HandlerFailed, match="interrupted"):
-            handler.handle(judged(handler, patch={}), make_context(restarted=True, attempt=2))
+            handler.handle(judged(handler, config={}), make_context(restarted=True, attempt=2))
         assert controls.upkeep.changes == []
 
 
