@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from simulator.service.db import one
 from simulator.service.errors import ApiError
 
 if TYPE_CHECKING:
+    from agent.wire.secret import Secret
     from simulator.service.service import Service
 
 KEY_CHALLENGE: Final = {"WWW-Authenticate": 'ApiKey realm="device-service"'}
@@ -34,6 +36,11 @@ _FOREIGN: Final = frozenset({b"cross-site", b"same-site"})
 
 Headers = Mapping[bytes, bytes]
 
+_KEY: Final = """
+    SELECT k.api_key, k.account, k.secret_hash, a.quota, a.variant
+    FROM api_keys k JOIN accounts a ON a.row = k.account WHERE k.api_key = ?
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -43,11 +50,13 @@ class Caller:
         account: the account's row.
         api_key: what the quota counts by: the public key; of a bearer token ``client <id> user <id>``.
         scopes: what a bearer token may do; None for a key pair, which may do everything.
+        quota: requests that it may send in a minute, 0 for any number; None where the service's own number holds.
     """
 
     account: int
     api_key: str
     scopes: frozenset[str] | None = None
+    quota: int | None = None
 
 
 def hash_secret(secret: str) -> bytes:
@@ -55,61 +64,83 @@ def hash_secret(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def authenticate(service: Service, headers: Headers) -> Caller:
+def headers_of(scope: Scope) -> Headers:
+    """The headers of a request by name, read once; of one that comes twice the last counts."""
+    found: Headers | None = scope.get("headers_by_name")
+    if found is None:
+        found = scope["headers_by_name"] = dict(scope["headers"])
+    return found
+
+
+def authenticate(service: Service, scope: Scope) -> Caller:
     """The caller by its key pair or its bearer token. Both keys win over a token; one alone is refused.
 
     Raises:
         ApiError: 401.
     """
+    headers = headers_of(scope)
     api_key, secret_key = headers.get(b"x-api-key"), headers.get(b"x-secret-key")
-    authorization = headers.get(b"authorization")
-    if api_key is None and secret_key is None and authorization is not None:
-        scheme, _, token = authorization.decode("latin-1").partition(" ")
-        if scheme.lower() == "bearer":
-            caller = service.find_bearer(token.strip(" "))
-            if caller is None:
-                text = "The access token is expired, revoked or unknown."
-                raise ApiError(401, "invalid_token", text, headers=TOKEN_CHALLENGE)
-            return caller
+    if api_key is None and secret_key is None and (token := _bearer_token(headers)) is not None:
+        caller = service.find_bearer(token)
+        if caller is None:
+            text = "The access token is expired, revoked or unknown."
+            raise ApiError(401, "invalid_token", text, headers=TOKEN_CHALLENGE)
+        return caller
     if not api_key or not secret_key:
         text = "Both headers x-api-key and x-secret-key are required."
         raise ApiError(401, "missing_credentials", text, headers=KEY_CHALLENGE)
-    caller, secret_hash = _of_key(service, api_key)
+    row = key_row(service, scope)
     # A header value is bytes; latin-1 gives each of them a character, so any value can be hashed.
-    if caller is None or not hmac.compare_digest(secret_hash, hash_secret(secret_key.decode("latin-1"))):
+    if row is None or not hmac.compare_digest(row["secret_hash"], hash_secret(secret_key.decode("latin-1"))):
         text = "There is no account with this pair of x-api-key and x-secret-key."
         raise ApiError(401, "invalid_credentials", text, headers=KEY_CHALLENGE)
-    return caller
+    return _of_row(row)
 
 
-def _of_key(service: Service, api_key: bytes) -> tuple[Caller | None, bytes]:
-    key = api_key.decode("latin-1")
-    row = one(service.db.sql, "SELECT account, secret_hash FROM api_keys WHERE api_key = ?", (key,))
-    return (None, b"") if row is None else (Caller(row["account"], key), row["secret_hash"])
+def key_row(service: Service, scope: Scope) -> sqlite3.Row | None:
+    """The key that ``x-api-key`` names, with its account's quota and variant; looked up once for each request."""
+    if "key_row" not in scope:
+        scope["key_row"] = _find_key(service, headers_of(scope).get(b"x-api-key", b""))
+    row: sqlite3.Row | None = scope["key_row"]
+    return row
 
 
-def caller_named(service: Service, headers: Headers) -> Caller | None:
-    """Whose key or bearer token a request carries, whether or not its secret is right; None when it is nobody's."""
-    api_key = headers.get(b"x-api-key")
-    if api_key is not None:
-        return _of_key(service, api_key)[0]
+def _find_key(service: Service, api_key: bytes) -> sqlite3.Row | None:
+    return one(service.db.sql, _KEY, (api_key.decode("latin-1"),))
+
+
+def _of_row(row: sqlite3.Row) -> Caller:
+    return Caller(row["account"], row["api_key"], quota=row["quota"])
+
+
+def _bearer_token(headers: Headers) -> str | None:
     scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-    return service.find_bearer(token.strip(" ")) if scheme.lower() == "bearer" else None
+    return token.strip(" ") if scheme.lower() == "bearer" else None
 
 
-def account_of_page(service: Service, headers: Headers) -> Caller | None:
+def caller_named(service: Service, scope: Scope) -> Caller | None:
+    """Whose key or bearer token a request carries, whether or not its secret is right; None when it is nobody's."""
+    headers = headers_of(scope)
+    if b"x-api-key" in headers:
+        row = key_row(service, scope)
+        return None if row is None else _of_row(row)
+    token = _bearer_token(headers)
+    return None if token is None else service.find_bearer(token)
+
+
+def account_of_page(service: Service, scope: Scope) -> Caller | None:
     """The account that a page of the console names; None where it names none.
 
     Raises:
         ApiError: 404 ``account_not_found``.
     """
-    api_key = headers.get(ACCOUNT_HEADER)
+    api_key = headers_of(scope).get(ACCOUNT_HEADER)
     if api_key is None:
         return None
-    caller, _ = _of_key(service, api_key)
-    if caller is None:
+    row = _find_key(service, api_key)
+    if row is None:
         raise ApiError(404, "account_not_found", "X-Emulator-Account is the public key of no account.")
-    return caller
+    return _of_row(row)
 
 
 def is_local(scope: Scope) -> bool:
@@ -135,20 +166,22 @@ def is_loopback_host(host: str) -> bool:
         return False
 
 
-def has_token(service: Service, headers: Headers) -> bool:
+def has_token(service: Service, scope: Scope) -> bool:
     """Whether the request carries the token of the control paths or of the console."""
-    offered = headers.get(TOKEN_HEADER, b"")
-    tokens = [token for token in (service.control_token, service.console_token) if token is not None]
-    return any(hmac.compare_digest(offered, token.reveal().encode()) for token in tokens)
+    return _is_token(service.control_token, scope) or is_console(service, scope)
 
 
-def is_console(service: Service, headers: Headers) -> bool:
+def is_console(service: Service, scope: Scope) -> bool:
     """Whether the request carries the console's token."""
-    token = service.console_token
-    return token is not None and hmac.compare_digest(headers.get(TOKEN_HEADER, b""), token.reveal().encode())
+    return _is_token(service.console_token, scope)
 
 
-def check_page(scope: Scope, headers: Headers) -> None:
+def _is_token(token: Secret | None, scope: Scope) -> bool:
+    offered = headers_of(scope).get(TOKEN_HEADER)
+    return token is not None and offered is not None and hmac.compare_digest(offered, token.reveal().encode())
+
+
+def check_page(scope: Scope) -> None:
     """Refuse what a web page of another origin may have a browser send here.
 
     A browser says so in ``Origin`` and ``Sec-Fetch-Site``.
@@ -156,6 +189,7 @@ def check_page(scope: Scope, headers: Headers) -> None:
     Raises:
         ApiError: 403 ``foreign_origin``.
     """
+    headers = headers_of(scope)
     host, origin = headers.get(b"host", b"").decode("latin-1"), headers.get(b"origin")
     if origin is not None:
         scheme, separator, place = origin.decode("latin-1").partition("://")
@@ -165,7 +199,7 @@ def check_page(scope: Scope, headers: Headers) -> None:
         raise ApiError(403, "foreign_origin", "A web page of another site sent this: control paths take none.")
 
 
-def check_control(service: Service, scope: Scope, headers: Headers, *, needs_token: bool) -> None:
+def check_control(service: Service, scope: Scope, *, needs_token: bool) -> None:
     """Refuse, of requests to control paths from this machine, what may come from a web page or through a proxy.
 
     A page can be made to name this machine (``Host``), and a proxy carries requests of anybody; the control token
@@ -174,9 +208,10 @@ def check_control(service: Service, scope: Scope, headers: Headers, *, needs_tok
     Raises:
         ApiError: 403; its text says what is missing.
     """
-    check_page(scope, headers)
-    if has_token(service, headers):
+    check_page(scope)
+    if has_token(service, scope):
         return
+    headers = headers_of(scope)
     host = headers.get(b"host", b"").decode("latin-1")
     if not is_loopback_host(host):
         text = f"Host is {host[:100]!r}: control paths are at 127.0.0.1, [::1] and localhost only."
@@ -188,11 +223,12 @@ def check_control(service: Service, scope: Scope, headers: Headers, *, needs_tok
 
 def is_observer(service: Service, scope: Scope) -> bool:
     """Whether the caller only looks on (console, pytest plug-in) and may use the control paths."""
-    headers = dict(scope["headers"])
-    if not is_local(scope) or not (headers.get(OBSERVER_HEADER) == b"1" or is_console(service, headers)):
+    if headers_of(scope).get(OBSERVER_HEADER) != b"1" and not is_console(service, scope):
+        return False
+    if not is_local(scope):
         return False
     try:
-        check_control(service, scope, headers, needs_token=True)
+        check_control(service, scope, needs_token=True)
     except ApiError:
         return False
     return True

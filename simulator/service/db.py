@@ -51,7 +51,8 @@ class Database:
         self._lock: IO[bytes] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         """Whose turns share a transaction: the one that serves. A program's own loop may build the service."""
-        self._turn: asyncio.Future[None] | None = None
+        self._turn: list[asyncio.Future[None]] | None = None
+        """Who waits for the commit of this turn; None when nothing is to be committed."""
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="service-aggregates")
         self._reading: sqlite3.Connection | None = None
         try:
@@ -107,7 +108,7 @@ class Database:
                     self._end_turn()
                 self.sql.execute("BEGIN IMMEDIATE")
                 if loop is not None:
-                    self._turn = loop.create_future()
+                    self._turn = []
                     loop.call_soon(self._end_turn)
             self.sql.execute("SAVEPOINT request")
         except sqlite3.Error as exc:
@@ -131,6 +132,7 @@ class Database:
         turn, self._turn = self._turn, None
         if turn is None:
             return
+        failure: Exception | None = None
         try:
             if not self.sql.in_transaction:
                 raise sqlite3.OperationalError("the transaction was rolled back")
@@ -138,10 +140,14 @@ class Database:
         except sqlite3.Error as exc:
             with contextlib.suppress(sqlite3.Error):
                 self.sql.execute("ROLLBACK")
-            turn.set_exception(_failed(exc))
-            turn.exception()  # a turn that nobody waits for is no error of the loop
-        else:
-            turn.set_result(None)
+            failure = _failed(exc)
+        for waiter in turn:
+            if waiter.done():  # whoever waited has been canceled
+                continue
+            if failure is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(failure)
 
     async def committed(self) -> None:
         """Return when all that was written so far is committed; at once where nothing waits.
@@ -150,7 +156,9 @@ class Database:
             ApiError: 503 ``storage_unavailable``: nothing of this turn is stored.
         """
         if self._turn is not None:
-            await asyncio.shield(self._turn)
+            waiter = asyncio.get_running_loop().create_future()
+            self._turn.append(waiter)
+            await waiter
 
     async def aggregate(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """A read that may look at very many rows, in a thread and on a connection of its own."""

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire import paths
 from simulator.service import caller
-from simulator.service.db import one
 from simulator.service.errors import ApiError
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         service = self._service
-        given = dict(scope["headers"])  # of a header that comes twice the last one counts
-        request_id = given.get(b"x-request-id", b"")
+        request_id = caller.headers_of(scope).get(b"x-request-id", b"")
         if _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         scope["request_id"] = request_id.decode()
@@ -77,7 +75,7 @@ class Gate:
             await send(message)
 
         try:
-            headers += self._admit(scope, given)
+            headers += self._admit(scope)
             await self._app(scope, receive, send_with_headers)
         except ApiError as exc:
             await send_error(send_with_headers, exc)
@@ -88,7 +86,7 @@ class Gate:
             text = "The service failed on this request; its log says why."
             await send_error(send_with_headers, ApiError(500, "internal_error", text))
 
-    def _admit(self, scope: Scope, given: caller.Headers) -> list[tuple[bytes, bytes]]:
+    def _admit(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Find out whose request this is and put that into ``scope["caller"]``; further headers of the answer."""
         service = self._service
         raw_path: bytes = scope["raw_path"]
@@ -97,34 +95,26 @@ class Gate:
             scope["path"] = raw_path.decode("ascii", "replace")
         path: str = scope["path"]
         scope["caller"] = None
-        is_here = caller.is_local(scope)
-        if is_here and caller.is_console(service, given):
-            caller.check_page(scope, given)
-            scope["caller"] = caller.account_of_page(service, given)
+        if caller.is_console(service, scope) and caller.is_local(scope):
+            caller.check_page(scope)
+            scope["caller"] = caller.account_of_page(service, scope)
             if scope["caller"] is None and not path.startswith((CONTROL_PREFIX, CONSOLE_PREFIX)):
                 raise ApiError(400, "account_missing", "Send X-Emulator-Account with a public key of the account.")
             return []
         if path in PUBLIC or path.startswith(PUBLIC_PREFIXES):
             return []
         is_control = path.startswith(CONTROL_PREFIX)
-        if is_control and is_here and service.config.control:
-            caller.check_control(service, scope, given, needs_token=path != HEALTH)
+        if is_control and service.config.control and caller.is_local(scope):
+            caller.check_control(service, scope, needs_token=path != HEALTH)
             return []
-        found = scope["caller"] = caller.authenticate(service, given)
+        found = scope["caller"] = caller.authenticate(service, scope)
         headers: list[tuple[bytes, bytes]] = []
-        if not caller.is_observer(service, scope):
-            limit = self._limit_of(found.account)
-            if limit:
-                headers = service.quota.count(found.api_key, limit, service.clock.quota_ms())
+        limit = service.config.rate_limit if found.quota is None else found.quota
+        if limit and not caller.is_observer(service, scope):
+            headers = service.quota.count(found.api_key, limit, service.clock.quota_ms())
         if is_control:
             raise ApiError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
         return headers
-
-    def _limit_of(self, account: int) -> int:
-        """Requests of one key in a minute; 0 = as many as it likes."""
-        row = one(self._service.db.sql, "SELECT quota FROM accounts WHERE row = ?", (account,))
-        own = None if row is None else row["quota"]
-        return self._service.config.rate_limit if own is None else int(own)
 
 
 async def send_error(send: Send, error: ApiError) -> None:

@@ -8,6 +8,7 @@ import logging
 import sqlite3
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote
 
@@ -24,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from agent.errors import InvalidMessage
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES, IDEMPOTENCY_S
-from simulator.service.caller import Caller, authenticate
+from simulator.service.caller import Caller, authenticate, headers_of
 from simulator.service.db import Database, one
 from simulator.service.errors import ApiError, conflict, invalid, invalid_all, too_large, unavailable
 from simulator.service.gate import CONTROL_PREFIX
@@ -38,6 +39,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _KEY_CHARACTERS: Final = 255
 _QUERY_PARAMETERS: Final = 50
+_JSON_TYPES: Final = ("application/json",)
 
 
 class Json(Response):
@@ -83,7 +85,8 @@ class Call:
             ApiError: 401.
         """
         if self.caller is not None:
-            authenticate(self.service, dict(self.request.scope["headers"]))
+            self.request.scope.pop("key_row", None)
+            authenticate(self.service, self.request.scope)
 
     @property
     def db(self) -> Database:
@@ -141,19 +144,21 @@ class _StrictRequest(Request):
         return self._json
 
     def _check_headers(self, limit: int) -> None:
-        kind, size = self.headers.get("content-type"), self.headers.get("content-length")
-        takes = self.scope.get("body_types", ("application/json",))
+        headers = headers_of(self.scope)
+        kind, size = headers.get(b"content-type"), headers.get(b"content-length")
+        takes = self.scope.get("body_types", _JSON_TYPES)
         if kind is None and self.scope["path"].startswith(CONTROL_PREFIX):
-            kind = ""  # a web page of any origin may send a body without a type
-        if kind is not None and not _is_of(kind, takes):
+            kind = b""  # a web page of any origin may send a body without a type
+        if kind is not None and not _is_of(kind.decode("latin-1"), takes):
             text = f"The body must say what it is: send Content-Type: {' or '.join(takes)}."
             raise ApiError(415, "unsupported_media_type", text)
         if size is not None and int(size) > limit:
             raise too_large("The body", limit)
-        if self.headers.get("content-encoding", "identity").lower() != "identity":
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise ApiError(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
 
 
+@lru_cache(maxsize=64)
 def _is_of(content_type: str, kinds: tuple[str, ...]) -> bool:
     kind, _, parameters = content_type.lower().partition(";")
     if kind.strip() not in kinds:
@@ -191,7 +196,7 @@ class Route(APIRoute):
             self.app = self._answer_hot
 
     async def _answer_hot(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._run(Request(scope, receive), self._call_hot)
+        response = await self._run(_StrictRequest(scope, receive), self._call_hot)
         await response(scope, receive, send)
 
     async def _call_hot(self, request: Request) -> Response:
@@ -221,24 +226,24 @@ class Route(APIRoute):
         self.query_names = query_names(self.endpoint)
 
         async def run(request: Request) -> Response:
-            return await self._run(request, handle)
+            return await self._run(_StrictRequest(request.scope, request.receive), handle)
 
         return run
 
     async def _run(self, request: Request, handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> Response:
-        call = request.scope["call"] = Call(_StrictRequest(request.scope, request.receive))
-        strict, caller = call.request, call.caller
+        call = request.scope["call"] = Call(request)
+        caller = call.caller
         if caller is not None and caller.scopes is not None:
             _check_scope(caller.scopes, self.bearer_scope)
-        if strict.scope["query_string"] and not self.free_query:
-            _check_query(strict, self.query_names)
-        for name, value in strict.path_params.items():
-            strict.path_params[name] = _decoded(value)
-        key = strict.headers.get("idempotency-key")
+        if request.scope["query_string"] and not self.free_query:
+            _check_query(request, self.query_names)
+        for name, value in request.path_params.items():
+            request.path_params[name] = _decoded(value)
+        key = headers_of(request.scope).get(b"idempotency-key")
         try:
-            if key is not None and caller is not None and strict.method == "POST" and self.replayed:
-                return await _once(call, key, handle)
-            response = await handle(strict)
+            if key is not None and caller is not None and request.method == "POST" and self.replayed:
+                return await _once(call, key.decode("latin-1"), handle)
+            response = await handle(request)
             await call.db.committed()
             return response
         except (HTTPException, RequestValidationError):
@@ -248,7 +253,7 @@ class Route(APIRoute):
             text = "The service could not read its storage; its log says why."
             raise unavailable("storage_unavailable", text, 1) from None
         except Exception:
-            log.exception("%s %s failed", strict.method, strict.url.path)
+            log.exception("%s %s failed", request.method, request.url.path)
             text = "The service failed on this request; its log says why."
             raise ApiError(500, "internal_error", text) from None
 

@@ -23,7 +23,7 @@ from agent.wire import paths
 from agent.wire.command_states import CommandStatus
 from agent.wire.instances import INSTANCE_HEADER
 from agent.wire.limits import BODY_BYTES
-from simulator.service.caller import caller_named, check_control, is_console, is_local
+from simulator.service.caller import caller_named, check_control, headers_of, is_console, is_local, key_row
 from simulator.service.db import one
 from simulator.service.errors import ApiError, invalid
 from simulator.service.gate import CONTROL_PREFIX, PUBLIC, PUBLIC_PREFIXES, http_date, send_error
@@ -170,6 +170,7 @@ class Exchange:
             "raw_path": self.path.encode("latin-1"),
             "query_string": urlencode(self.query).encode(),
             "headers": self.headers,
+            "headers_by_name": None,
         }
         return dict(self.scope) | changed
 
@@ -194,13 +195,12 @@ class VariantLayer:
         if scope["type"] != "http" or _is_outside(scope):
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        account, variant = self._variant_of(headers)
+        account, variant = self._variant_of(scope)
         if variant is None:
             await self._app(scope, receive, send)
             return
         try:
-            if self._is_bypassed(scope, headers):
+            if self._is_bypassed(scope):
                 await self._app(scope, receive, send)
                 return
         except ApiError as error:
@@ -210,27 +210,24 @@ class VariantLayer:
         if body is not None:
             await self._answer(self._make(scope, variant, account, body), receive, send)
 
-    def _variant_of(self, headers: dict[bytes, bytes]) -> tuple[int, ServerVariant | None]:
+    def _variant_of(self, scope: Scope) -> tuple[int, ServerVariant | None]:
         """The account that a request names, and its variant; the first one where it names none."""
-        sql, api_key = self._service.db.sql, headers.get(b"x-api-key")
-        if api_key is not None:
-            query = "SELECT row, variant FROM accounts WHERE row = (SELECT account FROM api_keys WHERE api_key = ?)"
-            row = one(sql, query, (api_key.decode("latin-1"),))
-        else:
-            caller = caller_named(self._service, headers)
-            row = None if caller is None else one(sql, "SELECT * FROM accounts WHERE row = ?", (caller.account,))
-        row = row or one(sql, "SELECT row, variant FROM accounts ORDER BY row LIMIT 1")
+        row = key_row(self._service, scope)
+        if row is None:
+            caller = caller_named(self._service, scope)
+            where = "ORDER BY row LIMIT 1" if caller is None else f"WHERE row = {caller.account}"
+            row = one(self._service.db.sql, f"SELECT row AS account, variant FROM accounts {where}")
         if row is None or row["variant"] is None:
             return 0, None
-        return row["row"], ServerVariant.model_validate_json(row["variant"])
+        return row["account"], ServerVariant.model_validate_json(row["variant"])
 
-    def _is_bypassed(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
-        value = headers.get(BYPASS)
-        if is_local(scope) and is_console(self._service, headers):
-            return True
-        if value is None or not (self._service.config.control and is_local(scope)):
+    def _is_bypassed(self, scope: Scope) -> bool:
+        if not is_local(scope):
             return False
-        check_control(self._service, scope, headers, needs_token=True)
+        value = headers_of(scope).get(BYPASS)
+        if value is None or not self._service.config.control:
+            return is_console(self._service, scope)
+        check_control(self._service, scope, needs_token=True)
         if value != b"complete":
             raise invalid("X-Emulator-Variant", "must be complete, or absent for the account's own variant")
         return True

@@ -32,7 +32,7 @@ from agent.errors import InvalidMessage
 from agent.wire.base import Sent, list_faults
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES, INT_MAX
-from simulator.service.caller import check_control, is_local, is_observer
+from simulator.service.caller import check_control, headers_of, is_local, is_observer
 from simulator.service.connections import until_gone
 from simulator.service.control.matching import Facts, Matcher, RequestMatch, make_matcher, read_facts
 from simulator.service.errors import ApiError, conflict, invalid, invalid_all, not_found
@@ -423,7 +423,7 @@ class Faults:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        header = next((value for name, value in scope["headers"] if name == FAULT_HEADER), None)
+        header = headers_of(scope).get(FAULT_HEADER)
         is_control = scope["path"].startswith((CONTROL_PREFIX, CONSOLE_PREFIX))
         if (header is None and (is_control or not rules.live)) or is_observer(self._service, scope):
             await self._app(scope, receive, send)
@@ -437,7 +437,7 @@ class Faults:
                 body = await inbox.read() if needs_body else b""
                 if body is None:  # the caller has gone
                     return
-                rules.decide(self._facts(scope, body), decision)
+                rules.decide(read_facts(self._service, scope, body), decision)
         except ApiError as error:
             await send_error(send, error)
             return
@@ -446,10 +446,6 @@ class Faults:
             return
         scope["faults"] = decision.fault_ids
         await self._carry_out(decision, scope, inbox, send)
-
-    def _facts(self, scope: Scope, body: bytes) -> Facts:
-        path = scope["raw_path"].decode("latin-1")
-        return read_facts(self._service, scope["method"], path, scope["query_string"], dict(scope["headers"]), body)
 
     def _read_header(self, scope: Scope, header: bytes) -> Effect:
         """The effect that the header names.
@@ -460,7 +456,7 @@ class Faults:
         if not (self._service.config.control and is_local(scope)):
             text = "X-Emulator-Fault is for callers on this machine, of a service that has its control paths."
             raise ApiError(403, "control_off", text)
-        check_control(self._service, scope, dict(scope["headers"]), needs_token=True)
+        check_control(self._service, scope, needs_token=True)
         if scope["path"].startswith(CONTROL_PREFIX):
             raise invalid("X-Emulator-Fault", "control paths meet no faults")
         try:

@@ -11,9 +11,10 @@ from urllib.parse import parse_qsl, unquote
 from pydantic import Field
 from pydantic_core import from_json
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from agent.wire.base import Sent, Text
-from simulator.service.caller import caller_named
+from simulator.service.caller import Caller, caller_named
 from simulator.service.control.accounts import find_account
 from simulator.service.db import one
 from simulator.service.errors import ApiError, invalid_all, nearest
@@ -155,18 +156,20 @@ def make_matcher(service: Service, wanted: RequestMatch, place: str = "match.") 
     return Matcher(wanted, account, None if wanted.path is None else _pattern(wanted.path))
 
 
-def read_facts(
-    service: Service,
-    method: str,
-    path: str,
-    query: bytes,
-    headers: Mapping[bytes, bytes],
-    body: bytes = b"",
-) -> Facts:
-    """What a match looks at of a request; ``body`` is empty where nobody asks for devices."""
-    caller = caller_named(service, headers)
-    device_ids = _device_ids(service.paths.find(path)[1], query, body)
-    return Facts(method, path, device_ids, *(None, None) if caller is None else (caller.account, caller.api_key))
+def read_facts(service: Service, scope: Scope, body: bytes, caller: Caller | None = None) -> Facts:
+    """What a match looks at of a request.
+
+    Args:
+        service: whose paths and accounts are meant.
+        scope: of the request; what of it is read are method, path, query and headers.
+        body: empty where nobody asks for devices.
+        caller: who sent it, where that is known; else who the headers name.
+    """
+    caller = caller or caller_named(service, scope)
+    path = scope["raw_path"].decode("latin-1")
+    device_ids = _device_ids(service.paths.find(path)[1], scope["query_string"], body)
+    account, name = (None, None) if caller is None else (caller.account, caller.api_key)
+    return Facts(scope["method"], path, device_ids, account, name)
 
 
 def _device_ids(ids: Mapping[str, str], query: bytes, body: bytes) -> tuple[str, ...]:

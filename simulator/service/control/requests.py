@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.wire import paths
 from agent.wire.base import Sent, Text, WireTime
 from agent.wire.times import parse_time
-from simulator.service.caller import OBSERVER_HEADER, TOKEN_HEADER, Caller, is_observer
+from simulator.service.caller import Caller, is_observer
 from simulator.service.control.masking import mask_body, mask_fields, mask_header, mask_keys, mask_path
 from simulator.service.control.matching import Difference, Facts, Matcher, RequestMatch, make_matcher, read_facts
 from simulator.service.db import one
@@ -117,10 +117,8 @@ class Exchange:
 
     def facts(self, service: Service) -> Facts:
         """What a match looks at."""
-        found = read_facts(service, self.method, self.path.decode("latin-1"), self.query, dict(self.headers), self.body)
-        if self.caller is None:
-            return found
-        return Facts(found.method, found.path, found.device_ids, self.caller.account, self.caller.api_key)
+        asked = {"method": self.method, "raw_path": self.path, "query_string": self.query, "headers": self.headers}
+        return read_facts(service, asked, self.body, self.caller)
 
     def show(self, service: Service) -> dict[str, Any]:
         """As the control paths show it, without secrets."""
@@ -295,8 +293,7 @@ class Recorder:
         """Whether it is about the service, and not of who is tested."""
         if scope["path"].startswith((CONTROL_PREFIX, CONSOLE_PREFIX)):
             return True
-        looks_on = any(name in {OBSERVER_HEADER, TOKEN_HEADER} for name, _ in scope["headers"])
-        return looks_on and is_observer(self._service, scope)
+        return is_observer(self._service, scope)
 
 
 # --- what is asked ------------------------------------------------------------------------------------------------

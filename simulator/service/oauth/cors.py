@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire import paths
+from simulator.service.caller import headers_of
 from simulator.service.gate import CONSOLE_PREFIX, CONTROL_PREFIX
 from simulator.service.oauth.pages import ANSWER
 from simulator.service.oauth.store import browser_origins
@@ -40,14 +41,13 @@ class Cors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
-        path = scope.get("path", "")
-        if not any(name == b"origin" for name, _ in scope.get("headers", ())) or path.startswith(_OWN_PAGES):
+        if scope["type"] != "http" or b"origin" not in headers_of(scope) or scope["path"].startswith(_OWN_PAGES):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         origin = headers["origin"]
         # The metadata document has no secrets: any page may read it.
-        allowed = path == paths.OAUTH_METADATA or origin in browser_origins(self._service.db.sql)
+        allowed = scope["path"] == paths.OAUTH_METADATA or origin in browser_origins(self._service.db.sql)
         added = {"Access-Control-Allow-Origin": origin} if allowed else {}
         if allowed and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             answer = Response(status_code=204, headers={**added, **_ALLOWED, "Vary": "Origin"})

@@ -130,15 +130,16 @@ def find_bearer(sql: sqlite3.Connection, token: str, now_ms: int) -> Caller | No
     """Whom an access token speaks for; None when it is unknown or over."""
     row = one(
         sql,
-        "SELECT g.account, g.client_id, t.scope, p.id AS user_id FROM tokens t"
-        " JOIN grants g ON g.row = t.grant_row JOIN people p ON p.row = g.person"
+        "SELECT g.account, g.client_id, t.scope, p.id AS user_id, a.quota FROM tokens t"
+        " JOIN grants g ON g.row = t.grant_row JOIN people p ON p.row = g.person JOIN accounts a ON a.row = g.account"
         " WHERE t.token_hash = ? AND t.kind = 'access' AND t.expires_at > ? AND t.ended_at IS NULL"
         " AND g.revoked_at IS NULL",
         (hash_secret(token), now_ms),
     )
     if row is None:
         return None
-    return Caller(row["account"], f"client {row['client_id']} user {row['user_id']}", frozenset(row["scope"].split()))
+    name = f"client {row['client_id']} user {row['user_id']}"
+    return Caller(row["account"], name, frozenset(row["scope"].split()), row["quota"])
 
 
 def prune(sql: sqlite3.Connection, now_ms: int) -> None:
