@@ -1,4 +1,4 @@
-"""The application: request log, faults, variant and gate around FastAPI, and one answer for each kind of error."""
+"""The application: request log, faults and gate around FastAPI, and one answer for each kind of error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simulator.service.oauth import endpoints as oauth_endpoints
 from simulator.service.oauth import pages as oauth_pages
 from simulator.service.oauth.cors import Cors
 from simulator.service.service import Service
-from simulator.service.variant_layer import VariantLayer
+from simulator.service.variant_answers import error_answer
 
 ROUTERS: Sequence[APIRouter] = (
     readings.router,  # first: routes are tried in this order, and devices ask for these most
@@ -83,8 +83,7 @@ def build_app(
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     app.add_exception_handler(HTTPException, _answer_error)
     service.paths = Paths(app.routes)
-    answering = VariantLayer(Cors(Gate(app, service), service), app, service)
-    return Recorder(Faults(answering, service), service)
+    return Recorder(Faults(Cors(Gate(app, service), service), service), service)
 
 
 async def _refuse_invalid(request: Request, exc: Exception) -> Response:
@@ -106,7 +105,8 @@ async def _refuse_invalid(request: Request, exc: Exception) -> Response:
 
 async def _answer_error(request: Request, exc: Exception) -> Response:
     error = exc if isinstance(exc, ApiError) else _of_starlette(request, exc)
-    return Response(error.body(), error.status_code, error.headers, "application/json")
+    headers, body = error_answer(request.scope["variant"], error)
+    return Response(body, error.status_code, headers)
 
 
 def _of_starlette(request: Request, exc: Exception) -> ApiError:

@@ -17,7 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire import paths
 from simulator.service import caller
-from simulator.service.errors import ApiError
+from simulator.service.db import one
+from simulator.service.errors import ApiError, invalid
+from simulator.service.variant import ServerVariant
+from simulator.service.variant_answers import error_answer
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
@@ -41,6 +44,10 @@ PUBLIC: Final = frozenset(
 )
 """Documents that describe the service, and where partners come: they say who they are in another way."""
 PUBLIC_PREFIXES: Final = ("/docs/", "/oauth/static/", f"{CONSOLE_PREFIX}/")
+_WITHOUT_VARIANT: Final = (CONTROL_PREFIX, *PUBLIC_PREFIXES)
+"""Documents, pages and partner access are the same for every account, and so are the control paths."""
+_VARIANT_HEADER: Final = b"x-emulator-variant"
+"""``complete``, from this machine: the service itself answers, so that one can look at what is true."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -64,6 +71,7 @@ class Gate:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         scope["request_id"] = request_id.decode()
         headers = [(b"x-request-id", request_id)]
+        scope["variant"] = None
         begun = False
 
         async def send_with_headers(message: Message) -> None:
@@ -75,16 +83,47 @@ class Gate:
             await send(message)
 
         try:
+            scope["variant"] = self._variant_of(scope)
             headers += self._admit(scope)
             await self._app(scope, receive, send_with_headers)
         except ApiError as exc:
-            await send_error(send_with_headers, exc)
+            await send_error(send_with_headers, exc, scope["variant"])
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if begun:
                 raise
             text = "The service failed on this request; its log says why."
-            await send_error(send_with_headers, ApiError(500, "internal_error", text))
+            await send_error(send_with_headers, ApiError(500, "internal_error", text), scope["variant"])
+
+    def _variant_of(self, scope: Scope) -> ServerVariant | None:
+        """How the account that a request names is answered, the first one where it names none; None as by default.
+
+        Raises:
+            ApiError: 400 or 403: the header that asks for the service itself is wrong, or not from here.
+        """
+        service, path = self._service, scope["path"]
+        is_same_for_all = (path in PUBLIC and path != paths.DISCOVERY) or path.startswith(_WITHOUT_VARIANT)
+        if is_same_for_all or scope["method"] == "OPTIONS":
+            return None
+        row = caller.key_row(service, scope)
+        if row is None:
+            named = caller.caller_named(service, scope)
+            where = "ORDER BY row LIMIT 1" if named is None else f"WHERE row = {named.account}"
+            row = one(service.db.sql, f"SELECT variant FROM accounts {where}")
+        if row is None or row["variant"] is None or self._asks_service_itself(scope):
+            return None
+        return ServerVariant.model_validate_json(row["variant"])
+
+    def _asks_service_itself(self, scope: Scope) -> bool:
+        if not caller.is_local(scope):
+            return False
+        value = caller.headers_of(scope).get(_VARIANT_HEADER)
+        if value is None or not self._service.config.control:
+            return caller.is_console(self._service, scope)
+        caller.check_control(self._service, scope, needs_token=True)
+        if value != b"complete":
+            raise invalid("X-Emulator-Variant", "must be complete, or absent for the account's own variant")
+        return True
 
     def _admit(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Find out whose request this is and put that into ``scope["caller"]``; further headers of the answer."""
@@ -112,16 +151,18 @@ class Gate:
         limit = service.config.rate_limit if found.quota is None else found.quota
         if limit and not caller.is_observer(service, scope):
             headers = service.quota.count(found.api_key, limit, service.clock.quota_ms())
+            if scope["variant"] is not None and not scope["variant"].extensions:
+                headers = []
         if is_control:
             raise ApiError(404, "not_found", "The control paths are off, or open to callers on this machine only.")
         return headers
 
 
-async def send_error(send: Send, error: ApiError) -> None:
+async def send_error(send: Send, error: ApiError, variant: ServerVariant | None = None) -> None:
     """Send an error as its answer."""
-    body = error.body()
-    own = [(name.lower().encode(), value.encode("latin-1")) for name, value in (error.headers or {}).items()]
-    headers = [*own, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    shown, body = error_answer(variant, error)
+    own = [(name.lower().encode(), value.encode("latin-1")) for name, value in shown.items()]
+    headers = [*own, (b"content-length", b"%d" % len(body))]
     start: MutableMapping[str, Any] = {"type": "http.response.start", "status": error.status_code, "headers": headers}
     await send(start)
     await send({"type": "http.response.body", "body": body})

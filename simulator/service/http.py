@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from agent.errors import InvalidMessage
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES, IDEMPOTENCY_S
+from simulator.service import variant_answers
 from simulator.service.caller import Caller, authenticate, headers_of
 from simulator.service.db import Database, one
 from simulator.service.errors import ApiError, conflict, invalid, invalid_all, too_large, unavailable
@@ -32,6 +33,7 @@ from simulator.service.gate import CONTROL_PREFIX
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
+    from simulator.service.variant import ServerVariant
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class Json(Response):
     """An answer with a JSON body."""
 
     media_type = "application/json"
+    is_list = False
+    """Whether it is a page of a list, in the service's envelope."""
 
     def __init__(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(to_json(value), status, headers)
@@ -64,12 +68,14 @@ def no_content() -> Response:
 class Call:
     """A request as its handler sees it."""
 
-    __slots__ = ("caller", "request", "service")
+    __slots__ = ("caller", "request", "service", "variant")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.service: Service = request.app.state.service
         self.caller: Caller | None = request.scope["caller"]
+        self.variant: ServerVariant | None = request.scope["variant"]
+        """How the account is answered; None as the service itself does."""
 
     @property
     def account(self) -> int:
@@ -138,9 +144,11 @@ class _StrictRequest(Request):
         if not hasattr(self, "_json"):
             raw = await self.body()
             try:
-                self._json = parse_json(raw)
+                value = parse_json(raw)
             except InvalidMessage as exc:
                 raise invalid("body", str(exc) if raw else "the body is empty; it must be a JSON object") from None
+            body_filter = self.scope.get("body_filter")
+            self._json = value if body_filter is None else body_filter(value)
         return self._json
 
     def _check_headers(self, limit: int) -> None:
@@ -235,6 +243,8 @@ class Route(APIRoute):
         caller = call.caller
         if caller is not None and caller.scopes is not None:
             _check_scope(caller.scopes, self.bearer_scope)
+        if call.variant is not None:
+            variant_answers.prepare(request, self, self.query_names[0], call.variant)
         if request.scope["query_string"] and not self.free_query:
             _check_query(request, self.query_names)
         for name, value in request.path_params.items():
@@ -242,9 +252,12 @@ class Route(APIRoute):
         key = headers_of(request.scope).get(b"idempotency-key")
         try:
             if key is not None and caller is not None and request.method == "POST" and self.replayed:
-                return await _once(call, key.decode("latin-1"), handle)
-            response = await handle(request)
-            await call.db.committed()
+                response = await _once(call, key.decode("latin-1"), handle)
+            else:
+                response = await handle(request)
+                await call.db.committed()
+            if call.variant is not None:
+                variant_answers.finish(call, call.variant, response, is_list=getattr(response, "is_list", False))
             return response
         except (HTTPException, RequestValidationError):
             raise

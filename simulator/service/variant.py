@@ -1,6 +1,6 @@
 """Variants: how the service answers an account as a server that was written with other choices would.
 
-The specification leaves much open. :mod:`simulator.service.variant_layer` carries the choices out.
+The specification leaves much open. :mod:`simulator.service.variant_answers` and the handlers carry the choices out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.wire.base import list_faults
+from agent.wire.command_states import CommandStatus
 from simulator.service.errors import nearest
 
 PAGE_SIZE_MAX: Final = 1_000
@@ -92,6 +93,18 @@ class ServerVariant(BaseModel):
     ] = "complete"
 
 
+STATUS_WORDS: Final[dict[str, str]] = {
+    CommandStatus.QUEUED: "PENDING",
+    CommandStatus.DELIVERED: "SENT",
+    CommandStatus.IN_PROGRESS: "RUNNING",
+    CommandStatus.SUCCEEDED: "DONE",
+    CommandStatus.FAILED: "ERROR",
+    CommandStatus.REJECTED: "REFUSED",
+    CommandStatus.EXPIRED: "LAPSED",
+    CommandStatus.TIMED_OUT: "LOST",
+    CommandStatus.CANCELED: "WITHDRAWN",
+}
+"""The service's words -> those of a server with ``status_words: own``; its numbers follow this order."""
 COMPLETE: Final = ServerVariant()
 """The service as its OpenAPI document describes it."""
 PLAIN: Final = ServerVariant(extensions=False, paging="none", results="table")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import sqlite3
 import time
 from collections.abc import AsyncGenerator
@@ -37,11 +38,13 @@ from simulator.service.api.products import find_product, vocabulary
 from simulator.service.db import insert, one, update
 from simulator.service.errors import ApiError, conflict, invalid, invalid_all, not_found, too_large
 from simulator.service.http import Call, CallDep, Json, Router, answers, extends, hot
-from simulator.service.paging import Page, PageQuery, page
+from simulator.service.paging import Order, Page, PageQuery, page
 from simulator.service.times import show_time, show_time_or_none
+from simulator.service.variant_answers import command_location, write_command, write_times
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
+    from simulator.service.variant import ServerVariant
 
 router = Router(tag="commands", scope=scopes.COMMANDS)
 
@@ -58,6 +61,7 @@ _DELIVER: Final = "UPDATE commands SET status = 'delivered', delivered_at = ? WH
 _GONE: Final = 499
 """The caller has closed the connection; for the request log, as nginx has it."""
 _RECORD: Final = "/devices/{device_id}/commands/{command_id}"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 # --- stored commands --------------------------------------------------------------------------------------------
@@ -108,9 +112,9 @@ def _by_row(sql: sqlite3.Connection, row: int) -> sqlite3.Row:
     return found
 
 
-def show_command(row: sqlite3.Row, device_id: str) -> JsonObject:
-    """The command record."""
-    return {
+def show_command(row: sqlite3.Row, device_id: str, variant: ServerVariant | None) -> JsonObject:
+    """The command record, as the account's variant has it."""
+    record = {
         "id": row["id"],
         "device_id": device_id,
         "command_payload": from_json(row["command_payload"]),
@@ -122,6 +126,7 @@ def show_command(row: sqlite3.Row, device_id: str) -> JsonObject:
         "completed_at": show_time_or_none(row["completed_at"]),
         "expires_at": show_time(row["expires_at"]),
     }
+    return write_command(variant, record, row["row"])
 
 
 def take_result(
@@ -185,8 +190,8 @@ async def send_command(call: CallDep, body: SendCommand) -> Response:
     with call.db.write() as sql:
         device = find_device(sql, call.account, body.device_id)
         row = queue(service, sql, device, body, call.now_ms)
-    location = paths.fill(_RECORD, device_id=device["id"], command_id=row["id"])
-    return Json(show_command(row, device["id"]), 202, {"Location": location})
+    record = show_command(row, device["id"], call.variant)
+    return Json(record, 202, command_location(call.variant, record))
 
 
 class CommandListQuery(PageQuery):
@@ -240,7 +245,9 @@ async def list_device_commands(
     With `status=open` this is the device's poll: what is open, oldest first; queued commands become delivered.
     """
     service = call.service
-    polled = q.status == OPEN and call.request.method == "GET"  # HEAD changes nothing
+    lists = "everything" if call.variant is None else call.variant.command_list
+    is_poll = q.status == OPEN or (q.status is None and lists != "everything")
+    polled = is_poll and call.request.method == "GET"  # HEAD changes nothing
     asks = call.request.headers.get(INSTANCE_HEADER)
     told: dict[str, str] = {}
     if asks is not None:
@@ -254,7 +261,7 @@ async def list_device_commands(
         device = find_device(call.db.sql, call.account, device_id)
         if polled:
             service.saw(device["row"])
-        answer = _list(call, listing, device, polled=polled)
+        answer = _list(call, listing, device, is_poll=is_poll, polled=polled, once=polled and lists == "once")
         answer.headers.update(told)
         if "*" not in known and answer.headers["etag"] not in known:
             return answer
@@ -267,11 +274,22 @@ async def list_device_commands(
         call.check_caller()
 
 
-def _list(call: Call, q: CommandListQuery, device: sqlite3.Row, *, polled: bool) -> Json:
-    """The page with its tag. Of a poll its queued commands are delivered."""
+def _list(call: Call, q: CommandListQuery, device: sqlite3.Row, *, is_poll: bool, polled: bool, once: bool) -> Json:
+    """The page with its tag.
+
+    Args:
+        call: the request.
+        q: what it asks for.
+        device: whose commands.
+        is_poll: open commands alone are listed.
+        polled: the queued ones of the page are delivered by that.
+        once: queued ones alone are listed: what is delivered is never listed again.
+    """
     end_overdue(call.service, call.now_ms)
     statement, values = "SELECT * FROM commands WHERE device = ?", [device["row"]]
-    if q.status == OPEN:
+    if once:
+        statement += " AND status = 'queued'"
+    elif is_poll:
         statement += f" AND {IS_OPEN}"
     elif q.status is not None:
         statement += " AND status = ?"
@@ -280,10 +298,11 @@ def _list(call: Call, q: CommandListQuery, device: sqlite3.Row, *, polled: bool)
 
     def show(row: sqlite3.Row) -> JsonObject:
         shown.append(row)
-        return show_command(row, device["id"])
+        return show_command(row, device["id"], call.variant)
 
     def make() -> Json:
-        return page(call, q, statement, values, show=show, default_order="asc" if q.status == OPEN else "desc")
+        order: Order = "asc" if q.status == OPEN else "desc"
+        return page(call, q, statement, values, show=show, default_order=order, takes_out=once)
 
     answer = make()
     if polled and any(row["status"] == CommandStatus.QUEUED for row in shown):
@@ -291,7 +310,11 @@ def _list(call: Call, q: CommandListQuery, device: sqlite3.Row, *, polled: bool)
         with call.db.write() as sql:
             queued = [(call.now_ms, row["row"]) for row in listed if row["status"] == CommandStatus.QUEUED]
             sql.executemany(_DELIVER, queued)
-        answer = make()
+        if once:
+            call.service.saw(device["row"])
+            call.service.changed(device["row"])
+        else:
+            answer = make()
     answer.headers["ETag"] = f'"{hashlib.blake2b(answer.body, digest_size=12).hexdigest()}"'
     return answer
 
@@ -301,7 +324,8 @@ async def get_command(call: CallDep, device_id: str, command_id: str) -> Respons
     """One command: where `Location` of a sent one points."""
     end_overdue(call.service, call.now_ms)
     device = find_device(call.db.sql, call.account, device_id)
-    return Json(show_command(find_command(call.db.sql, device, command_id), device_id))
+    row = find_command(call.db.sql, device, _id_of(call, command_id))
+    return Json(show_command(row, device_id, call.variant))
 
 
 @router.post(
@@ -314,9 +338,18 @@ async def report_command_result(call: CallDep, device_id: str, command_id: str, 
     """Report how a command goes or ended."""
     with call.db.write() as sql:
         device = find_device(sql, call.account, device_id)
-        row = take_result(call.service, sql, device, command_id, body, call.now_ms)
+        row = take_result(call.service, sql, device, _id_of(call, command_id), body, call.now_ms)
         call.service.saw(device["row"])
-    return Json(show_command(row, device_id))
+    return Json(show_command(row, device_id, call.variant))
+
+
+def _id_of(call: Call, command_id: str) -> str:
+    """The command's id; where the account's variant has numbers, the path holds its row."""
+    if call.variant is None or call.variant.id_type != "integer" or not _NUMBER.fullmatch(command_id):
+        return command_id
+    query = "SELECT id FROM commands WHERE row = ? AND account = ?"
+    row = one(call.db.sql, query, (int(command_id), call.account))
+    return command_id if row is None else str(row["id"])
 
 
 # --- events -----------------------------------------------------------------------------------------------------
@@ -360,12 +393,12 @@ async def stream_command_events(
         after = int(last["row"])
     else:
         after = _newest(call.db.sql, account)
-    events = _events(service, account, after)
+    events = _events(service, account, after, call.variant)
     await anext(events)  # it is among those that are woken; 429 where there are too many
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-async def _events(service: Service, account: int, after: int) -> AsyncGenerator[bytes]:
+async def _events(service: Service, account: int, after: int, variant: ServerVariant | None) -> AsyncGenerator[bytes]:
     """Events, and first an empty piece. No queue: what is new is read from the storage, as fast as the caller takes it.
 
     Raises:
@@ -387,7 +420,7 @@ async def _events(service: Service, account: int, after: int) -> AsyncGenerator[
                 except ApiError:  # what was read is not stored; the caller comes back with its place
                     return
                 for row in rows:
-                    data = to_json(show_command(row, row["device_id"]))
+                    data = to_json(write_times(variant, show_command(row, row["device_id"], variant)))
                     yield b"id: %s\nevent: command\ndata: %s\n\n" % (row["id"].encode(), data)
                 after = rows[-1]["row"]
                 continue

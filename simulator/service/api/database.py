@@ -169,6 +169,7 @@ def find_columns(sql: sqlite3.Connection, product_id: str, table_name: str) -> S
 @router.post(paths.RUNTIME_DATA, status_code=201, response_model=RuntimeRecord, responses=answers(404))
 async def create_runtime_record(call: CallDep, body: NewRuntimeRecord) -> Response:
     """Store a record in a table; every product has the table `command_results`."""
+    _check_table_shown(call, body.table_name)
     find_product(call.db.sql, call.account, body.product_id)
     device = find_device(call.db.sql, call.account, body.device_id)
     if device["product_id"] != body.product_id:
@@ -234,6 +235,7 @@ async def list_runtime_data(call: CallDep, query: Annotated[RuntimeDataQuery, Qu
         device = find_device(sql, account, query.device_id)
         statement, values = f"{statement} AND device = ?", [*values, device["row"]]
     if query.table_name is not None:
+        _check_table_shown(call, query.table_name)
         _check_column_names(sql, account, query.product_id, query.table_name, data)
         statement, values = f"{statement} AND table_name = ?", [*values, query.table_name]
     for column, text in data.items():
@@ -243,6 +245,12 @@ async def list_runtime_data(call: CallDep, query: Annotated[RuntimeDataQuery, Qu
     return await call.db.aggregate(
         lambda reader: page(call, query, statement, values, _show_record, default_order="desc", sql=reader)
     )
+
+
+def _check_table_shown(call: Call, table_name: str) -> None:
+    """404 for the table of results where the account's variant has none."""
+    if call.variant is not None and call.variant.results == "none" and table_name == COMMAND_RESULTS:
+        raise not_found("table", table_name)
 
 
 def _check_column_names(

@@ -178,7 +178,7 @@ async def delete_product(call: CallDep, product_id: str) -> Response:
 @router.get(paths.PRODUCT_COMMANDS, response_model=Page[CommandDefinition], responses=answers(404))
 async def list_product_commands(call: CallDep, product_id: str) -> Response:
     """The product's command vocabulary, whole."""
-    return whole(vocabulary(find_product(call.db.sql, call.account, product_id)))
+    return whole(call, vocabulary(find_product(call.db.sql, call.account, product_id)))
 
 
 @dashboards.get(paths.PRODUCT_DASHBOARD, response_model=Dashboard, responses=answers(404))

@@ -135,7 +135,7 @@ async def save_snapshot(call: CallDep, body: NewSnapshot) -> Response:
 @router.get(_PATH, response_model=Page[Snapshot])
 async def list_snapshots(call: CallDep) -> Response:
     """All snapshots, by name."""
-    return whole([_show(call.service, name) for name in _names(call.service)])
+    return whole(call, [_show(call.service, name) for name in _names(call.service)])
 
 
 @router.get(f"{_PATH}/{{name}}", response_model=Snapshot, responses=answers(404))
