@@ -48,7 +48,7 @@ def page(bench: Bench) -> Iterator[httpx.Client]:
     """What a page of the console sends: the token, and no keys."""
     token = (bench.service.console_url or "").partition("#token=")[2]
     headers = {"x-emulator-token": token, "x-emulator-account": bench.service.api_key}
-    with httpx.Client(base_url=bench.service.base_url, headers=headers, trust_env=False) as http:
+    with httpx.Client(base_url=bench.service.base_url, headers=headers, trust_env=False, timeout=60) as http:
         yield http
 
 

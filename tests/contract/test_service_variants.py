@@ -251,6 +251,19 @@ def test_results_find_no_place(bench: Bench) -> None:
     switch(bench, COMPLETE)
 
 
+@pytest.mark.parametrize("results", ["table", "none"])
+def test_a_server_without_the_endpoint_of_results_has_none(bench: Bench, results: str) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(bench, variant(results=results))
+    with outside(bench) as http:
+        record = f"{world.commands}/{world.command_ids[0]}"
+        assert http.post(f"{record}/result", json={"status": "succeeded"}).status_code == 404
+        assert "command-results" not in http.get("/.well-known/device-service").json()["extensions"]
+    switch(bench, COMPLETE)
+    assert bench.command(world.device_id, world.command_ids[0])["status"] == "queued"
+
+
 def test_a_variant_is_switched_while_the_service_runs(bench: Bench) -> None:
     path = f"/_emulator/accounts/{bench.service.api_key}/variant"
     assert bench.http.put(path, json={"base": "plain", "list_shape": "bare"}).json()["extensions"] is False
