@@ -80,15 +80,6 @@ class BrokerSettings:
     user: str = "mosquitto"
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBroker:
-    """The result of writing them: a sentence for each file, and whether mosquitto must restart or reload."""
-
-    lines: tuple[str, ...]
-    restart: bool
-    reload: bool
-
-
 def device_passwords(state_dir: Path) -> dict[str, str]:
     """User name -> password entry of each device with a valid token, of the gateway with this state directory.
 
@@ -99,9 +90,7 @@ def device_passwords(state_dir: Path) -> dict[str, str]:
     return {topics.user_name(device_id): password for device_id, password in passwords.items()}
 
 
-def write_broker_config(
-    settings: BrokerSettings, devices: Mapping[str, str], gateway: str, password: Secret
-) -> WrittenBroker:
+def write_broker_config(settings: BrokerSettings, devices: Mapping[str, str], gateway: str, password: Secret) -> str:
     """Write configuration, passwords and rules; what is there already and the same is left alone.
 
     Args:
@@ -110,42 +99,36 @@ def write_broker_config(
         gateway: the gateway's user name.
         password: its password.
 
+    Returns:
+        What mosquitto needs to take it over: ``restart``, ``reload``, or nothing.
+
     Raises:
-        ConfigurationError: the gateway's name cannot be one or is a device's, or a file cannot be written.
+        ConfigurationError: the gateway's name is a device's, or a file cannot be written.
     """
-    fault = ""
-    if not gateway or topics.user_name(gateway) != gateway:
-        fault = f"the gateway's user name {gateway!r} may have letters, digits and . _ ~ - only"
-    elif gateway in devices:
-        fault = f"the gateway's user name {gateway!r} is a device's id, too: give the gateway another one"
-    if fault:
+    if gateway in devices:
+        fault = f"the gateway's user name {gateway!r} is a device's id, too: set another mqtt.user_name"
         raise ConfigurationError([fault], "broker-config")
-    refuse_foreign_folders("broker-config", settings.directory, settings.configuration.parent)
-    directory, tls = settings.directory, settings.tls
-    passwords, state = directory / PASSWORDS, directory / "state"
-    originals = () if tls is None else (tls.authority, tls.certificate, tls.private_key)
+    _refuse_foreign_folders(settings.directory, settings.configuration.parent)
+    directory, state = settings.directory, settings.directory / "state"
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        entries = {gateway: _entry(password, _read_passwords(passwords).get(gateway)), **devices}
-        changed_passwords = _put(settings, passwords, _password_file(entries), 0o600)
-        changed_rules = _put(settings, directory / RULES, rules(gateway), 0o600)
-        changed_tls = [
-            _put(settings, directory / name, as_owner_of(original, partial(original.read_text, "utf-8")), 0o600)
-            for original, name in zip(originals, _COPIES, strict=False)
-        ]
+        settings.configuration.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        entry = _entry(password, _read_passwords(directory).get(gateway))
+        texts = {PASSWORDS: _password_file({gateway: entry, **devices}), RULES: rules(gateway)}
+        if settings.tls is not None:
+            files = (settings.tls.authority, settings.tls.certificate, settings.tls.private_key)
+            for name, path in zip(_COPIES, files, strict=True):
+                texts[name] = as_owner_of(path, partial(path.read_text, "utf-8"))
+        changed = [_put(directory / name, text, 0o600, settings.user) for name, text in texts.items()]
         if settings.standalone:
             state.mkdir(mode=0o700, exist_ok=True)
             give_to(state, settings.user)  # mosquitto writes there
-        changed = _put(settings, settings.configuration, configuration(settings), 0o644)
+        if _put(settings.configuration, configuration(settings), 0o644, settings.user):
+            return "restart"
     except OSError as error:
-        fault = f"{error.filename or directory} cannot be written: {error.strerror}; use sudo, or name others"
+        fault = f"{error.filename or directory} cannot be used: {error.strerror}; use sudo, or name others"
         raise ConfigurationError([fault], "broker-config") from None
-    lines = (
-        _line(passwords, f"{len(devices)} device(s) and the gateway", changed=changed_passwords),
-        _line(directory / RULES, "each device reaches its own topics only", changed=changed_rules),
-        _line(settings.configuration, f"port {settings.port}, {'TLS' if tls else 'no TLS'}", changed=changed),
-    )
-    return WrittenBroker(lines, restart=changed, reload=changed_passwords or changed_rules or any(changed_tls))
+    return "reload" if any(changed) else ""
 
 
 def update_passwords(directory: Path, devices: Mapping[str, str], user: str) -> bool:
@@ -157,24 +140,16 @@ def update_passwords(directory: Path, devices: Mapping[str, str], user: str) -> 
     Raises:
         ConfigurationError: ``broker-config`` was not run before, or the file cannot be written.
     """
-    refuse_foreign_folders("broker-update", directory)
-    path = directory / PASSWORDS
+    _refuse_foreign_folders(directory)
     try:
         lines = (directory / RULES).read_text("utf-8").splitlines()
         gateways = {line.removeprefix(_USER) for line in lines if line.startswith(_USER)}
-        before = path.read_text("utf-8")
-        kept = {name: entry for name, entry in _read_passwords(path).items() if name in gateways}
-        new = _password_file(kept | dict(devices))
-        if new == before:
-            return False
-        replace_file(path, new, 0o600, durable=True, group=user)
-    except FileNotFoundError as error:
-        fault = f"{error.filename} is not there: run device-gateway broker-config first, or give --dir"
-        raise ConfigurationError([fault], "broker-update") from None
+        kept = {name: entry for name, entry in _read_passwords(directory).items() if name in gateways}
+        return _put(directory / PASSWORDS, _password_file(kept | dict(devices)), 0o600, user)
     except OSError as error:
-        fault = f"{error.filename or path} cannot be used: {error.strerror}; use sudo, or give --dir"
+        fix = "use sudo, or run device-gateway broker-config first, or give --dir"
+        fault = f"{error.filename or directory} cannot be used: {error.strerror}; {fix}"
         raise ConfigurationError([fault], "broker-update") from None
-    return True
 
 
 def gateway_password(path: Path, make: Callable[[int], str], user: str) -> Secret:
@@ -196,9 +171,9 @@ def gateway_password(path: Path, make: Callable[[int], str], user: str) -> Secre
 
     try:
         text = as_owner_of(path, read)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigurationError([f"{path} cannot be read or written: {reason}; use sudo"], "broker-config") from None
+    except OSError as error:
+        fault = f"{path} cannot be read or written: {error.strerror}; use sudo"
+        raise ConfigurationError([fault], "broker-config") from None
     if not text:
         fault = f"{path} is empty: put the gateway's password into it, or remove it to have one made"
         raise ConfigurationError([fault], "broker-config")
@@ -247,7 +222,7 @@ def configuration(settings: BrokerSettings) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def refuse_foreign_folders(command: str, *folders: Path) -> None:
+def _refuse_foreign_folders(*folders: Path) -> None:
     """Root writes the broker's files only where nobody else can put a link in their place.
 
     Raises:
@@ -260,12 +235,12 @@ def refuse_foreign_folders(command: str, *folders: Path) -> None:
         if os.geteuid() == 0 and (owner := owner_of(folder)) is not None
     ]
     if faults:
-        raise ConfigurationError(faults, command)
+        raise ConfigurationError(faults, "broker files")
 
 
-def _read_passwords(path: Path) -> dict[str, str]:
+def _read_passwords(directory: Path) -> dict[str, str]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = (directory / PASSWORDS).read_text("utf-8").splitlines()
     except FileNotFoundError:
         return {}
     return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
@@ -284,13 +259,9 @@ def _entry(password: Secret, known: str | None) -> str:
     return mosquitto_password(password.reveal(), os.urandom(12))
 
 
-def _put(settings: BrokerSettings, path: Path, text: str, mode: int) -> bool:
+def _put(path: Path, text: str, mode: int, user: str) -> bool:
+    """Write a file that differs; whether it did."""
     if path.exists() and path.read_text("utf-8") == text:
         return False
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    replace_file(path, text, mode, group=settings.user)
+    replace_file(path, text, mode, durable=True, group=user)
     return True
-
-
-def _line(path: Path, what: str, *, changed: bool) -> str:
-    return f"{'wrote' if changed else 'kept'} {path}: {what}"

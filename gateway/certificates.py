@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -70,21 +70,52 @@ def make_certificates(
         ConfigurationError: a name is none, or a file cannot be read or written.
     """
     names = _names(hosts)
-    files = CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
+    files = _files_in(directory)
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        authority, authority_key, lines = _authority(directory, now)
+        authority, authority_key, line = _authority(directory, now)
         if not renew and _is_good(files, authority, names, now):
-            return _with(files, lines, f"kept {files.certificate}: it is for these names and not near its end")
+            kept = f"kept {files.certificate}: it is for these names and not near its end"
+            return replace(files, lines=(line, kept))
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _server_certificate(key, names, authority, authority_key, now)
-        replace_file(files.private_key, _pem_key(key), 0o600, group=user)
+        common = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(names[0].value)[:64])])  # X.520's bound
+        certificate = _sign(
+            (common, key),
+            (authority.subject, authority_key),
+            (now, SERVER_DAYS),
+            x509.BasicConstraints(ca=False, path_length=None),
+            x509.SubjectAlternativeName(names),
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+        )
+        replace_file(files.private_key, _pem(key), 0o600, group=user)
         replace_file(files.certificate, _pem(certificate) + _pem(authority), 0o644)
     except OSError as error:
         fault = f"{error.filename or directory} cannot be written: {error.strerror}; give another directory or use sudo"
         raise ConfigurationError([fault], "certificates") from None
     ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    return _with(files, lines, f"wrote {files.certificate} and {files.private_key}, good until {ends}")
+    return replace(files, lines=(line, f"wrote {files.certificate} and {files.private_key}, good until {ends}"))
+
+
+def given_certificates(directory: Path) -> CertificateFiles:
+    """The files that somebody has put there.
+
+    Raises:
+        ConfigurationError: one of them is missing.
+    """
+    files = _files_in(directory)
+    faults = [
+        f"{path}: there is no such file; device-gateway certificates --host NAME makes it, or use --tls-dir or --no-tls"
+        for path in (files.authority, files.certificate, files.private_key)
+        if not path.is_file()
+    ]
+    if faults:
+        raise ConfigurationError(faults, "certificates")
+    return files
+
+
+def _files_in(directory: Path) -> CertificateFiles:
+    return CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
 
 
 def certificate_trouble(path: Path, now_s: float) -> str:
@@ -136,89 +167,74 @@ def shown_certificate(url: str, path: Path | None, *, plain: bool) -> bytes | No
         raise ConfigurationError([f"{path} cannot be read as a certificate: {error}"], "invite") from None
 
 
-def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey, tuple[str, ...]]:
+def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey, str]:
+    """The authority that is there, or a new one, and a sentence on it."""
     path, key_path = directory / "ca.pem", directory / "ca.key"
+    fault = ""
     if path.exists() and key_path.exists():
         try:
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
-            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+            known = serialization.load_pem_private_key(key_path.read_bytes(), None)
+            ends = certificate.not_valid_after_utc
+            if isinstance(known, ec.EllipticCurvePrivateKey) and known.public_key() == certificate.public_key():
+                if ends - _RENEW_BEFORE >= now:
+                    return certificate, known, f"kept {path}, which devices trust already"
+                fault = f"{path} ends on {ends:%Y-%m-%d}, and devices will need another ca.pem"
+            else:
+                fault = f"{key_path} is not the key of {path}"
         except (ValueError, TypeError) as error:
-            fault = f"{path} and {key_path} cannot be read: {error}; restore them, or move both away to begin anew"
-            raise ConfigurationError([fault], "certificates") from None
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-            fault = f"{key_path} is not the key of {path}; restore them, or move both away to begin anew"
-            raise ConfigurationError([fault], "certificates")
-        if certificate.not_valid_after_utc - _RENEW_BEFORE < now:
-            ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-            fault = f"{path} ends on {ends}: move it and ca.key away, run this again, and give devices the new ca.pem"
-            raise ConfigurationError([fault], "certificates")
-        return certificate, key, (f"kept {path}, which devices trust already",)
-    if path.exists() != key_path.exists():
+            fault = f"{path} and {key_path} cannot be read: {error}"
+    elif path.exists() or key_path.exists():
         there, missing = (path, key_path) if path.exists() else (key_path, path)
-        fault = f"{there} is there and {missing} is not; restore it, or move the other away to begin anew"
-        raise ConfigurationError([fault], "certificates")
+        fault = f"{there} is there and {missing} is not"
+    if fault:
+        raise ConfigurationError([f"{fault}; restore it, or move both away to begin anew"], "certificates")
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _authority_certificate(key, now)
-    replace_file(key_path, _pem_key(key), 0o600)
-    replace_file(path, _pem(certificate), 0o644)
-    return certificate, key, (f"wrote {path} for devices, and {key_path} (mode 600), which never leaves this machine",)
-
-
-def _authority_certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Device gateway authority {now:%Y-%m-%d}")])
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
+    certificate = _sign(
+        (name, key),
+        (name, key),
+        (now, AUTHORITY_DAYS),
+        x509.BasicConstraints(ca=True, path_length=0),
+        x509.KeyUsage(
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        ),
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
     )
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return (
-        _begun(name, name, key, now, AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    replace_file(key_path, _pem(key), 0o600)
+    replace_file(path, _pem(certificate), 0o644)
+    return certificate, key, f"wrote {path} for devices, and {key_path} (mode 600), which never leaves this machine"
 
 
-def _server_certificate(
-    key: ec.EllipticCurvePrivateKey,
-    names: Sequence[x509.GeneralName],
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    now: datetime,
+def _sign(
+    subject: tuple[x509.Name, ec.EllipticCurvePrivateKey],
+    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey],
+    good: tuple[datetime, int],
+    *extensions: x509.ExtensionType,
 ) -> x509.Certificate:
-    common = str(names[0].value)[:64]  # X.520's bound; clients read the alternative names
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    return (
-        _begun(subject, authority.subject, key, now, SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(issuer, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-
-
-def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
-) -> x509.CertificateBuilder:
-    return (
+    """A certificate that is good from now on, for so many days."""
+    (name, key), (issuer_name, issuer_key), (now, days) = subject, issuer, good
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(name)
+        .issuer_name(issuer_name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SKEW)
         .not_valid_after(now + timedelta(days=days))
     )
+    for extension in extensions:
+        is_critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical=is_critical)
+    return builder.sign(issuer_key, hashes.SHA256())
 
 
 def _is_good(
@@ -256,15 +272,8 @@ def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     return names
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _with(files: CertificateFiles, lines: Sequence[str], line: str) -> CertificateFiles:
-    return CertificateFiles(files.authority, files.certificate, files.private_key, (*lines, line))
+def _pem(what: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
+    if isinstance(what, x509.Certificate):
+        return what.public_bytes(serialization.Encoding.PEM)
+    form = serialization.PrivateFormat.PKCS8
+    return what.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 
 from agent.core.listed import FINAL_STATUSES, listed_state
 from agent.errors import InvalidMessage, NotFound, RateLimited, Refused, ServiceError
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.wire.base import JsonObject
 from agent.wire.command_lists import CommandList
 from agent.wire.command_states import OPEN, CommandStatus
@@ -97,7 +97,6 @@ class Commands:
         poll_s: how often to ask about a device without a stream, seconds.
         reconcile_s: how often with one, seconds.
         on_change: called with a device's id when its open commands have changed.
-        repeat_after_s: how soon the same complaint may be logged again, seconds.
     """
 
     def __init__(
@@ -108,14 +107,13 @@ class Commands:
         reconcile_s: float,
         *,
         on_change: Callable[[str], object] = lambda _device_id: None,
-        repeat_after_s: float = 300.0,
     ) -> None:
         self._service = service
         self._tokens = tokens
         self._poll_s = poll_s
         self._reconcile_s = reconcile_s
         self.on_change = on_change
-        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._devices: dict[str, _Device] = {}
         self._due: list[tuple[float, str]] = []
         self._earlier = asyncio.Event()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
@@ -134,22 +133,7 @@ class MqttFrontConfig(Section):
         default=None,
         example="/etc/device-gateway/ca.pem",
     )
-    cert_file: Path | None = key(
-        "PEM file with the gateway's own certificate, where the broker asks for one.",
-        default=None,
-        example="/etc/device-gateway/client.pem",
-    )
-    key_file: Path | None = key(
-        "PEM file with the key of cert_file, when it is not in the same file.",
-        default=None,
-        example="/etc/device-gateway/client.key",
-    )
     version: MqttVersion = key("'auto' begins with 5 and falls back to 3.1.1.", default="auto")
-    session_expiry_s: Annotated[int, Field(ge=0, le=31 * 86_400)] = key(
-        "How long the broker keeps devices' messages for a gateway that is away (MQTT 5).",
-        unit="s",
-        default=3600,
-    )
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -158,10 +142,8 @@ class MqttFrontConfig(Section):
                 "mqtt.tls is off, so the gateway's password and all messages would travel in the clear: set "
                 "mqtt.tls: true, or mqtt.allow_plain_mqtt: true on a network of your own"
             )
-        if not self.tls and (self.ca_file or self.cert_file or self.key_file):
-            raise ValueError("mqtt.ca_file, mqtt.cert_file and mqtt.key_file need mqtt.tls: true")
-        if self.key_file is not None and self.cert_file is None:
-            raise ValueError("mqtt.key_file needs mqtt.cert_file beside it")
+        if not self.tls and self.ca_file:
+            raise ValueError("mqtt.ca_file needs mqtt.tls: true")
         if self.password_file is not None and self.user_name is None:
             raise ValueError("mqtt.password_file needs mqtt.user_name beside it")
         return self
@@ -216,28 +198,15 @@ class GatewayConfig(Section):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedGateway:
-    """A configuration that is whole and consistent.
-
-    Attributes:
-        path: the file; None when everything came from the environment.
-    """
-
-    config: GatewayConfig
-    path: Path | None
-
-
-def load_gateway(path: Path | None, environ: Mapping[str, str]) -> LoadedGateway:
+def load_gateway(path: Path | None, environ: Mapping[str, str]) -> GatewayConfig:
     """Defaults < file < environment.
 
     Raises:
         ConfigurationError: every fault of file, environment and key files.
     """
-    config, _ = load_model(
+    return load_model(
         GatewayConfig, path, environ, PREFIX, auth=lambda section: KeysConfig.model_validate(section).files
-    )
-    return LoadedGateway(config, path)
+    )[0]
 
 
 def gateway_file(values: Mapping[str, Any]) -> str:

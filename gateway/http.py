@@ -37,7 +37,7 @@ from agent.errors import (
     Refused,
     ServiceError,
 )
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults, list_faults
 from agent.wire.command_states import OPEN, CommandStatus
@@ -194,7 +194,6 @@ class HttpApp:
         commands: has the open commands.
         tokens: says whose token it is.
         enroller: takes devices with a code.
-        repeat_after_s: how soon the same complaint may be logged again, seconds.
 
     Attributes:
         counts: what happened, by name.
@@ -208,7 +207,6 @@ class HttpApp:
         commands: Commands,
         tokens: Tokens,
         enroller: Enroller,
-        repeat_after_s: float = 300.0,
     ) -> None:
         self._service = service
         self._uplink = uplink
@@ -218,7 +216,7 @@ class HttpApp:
         self._rate = RateLimit(config.requests_per_minute, AT_ONCE)
         self._tries = RateLimit(ENROLL_TRIES, AT_ONCE)
         self._instances = InstanceWatch()
-        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._held: dict[asyncio.Event, str] = {}
         self._is_closing = False
         self.counts: Counter[str] = Counter()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.errors import ConfigurationError
 from agent.wire.address import authority
@@ -72,7 +71,7 @@ async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[HttpServer]
     listener = _listen(config.host, config.port)
     server = _Server(
         uvicorn.Config(
-            _as_app(app),
+            app,
             http="h11",  # it bounds the head of a request
             ws="none",
             lifespan="off",
@@ -90,28 +89,20 @@ async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[HttpServer]
             ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         )
     )
-    task = asyncio.ensure_future(server.serve([listener]))
-    sweep = asyncio.ensure_future(app.sweep())
+    tasks = [asyncio.ensure_future(each) for each in (server.serve([listener]), app.sweep())]
     try:
-        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
+        while not server.started and not tasks[0].done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         scheme = "http" if tls is None else "https"
         found = HttpServer(f"{scheme}://{authority(config.host, listener.getsockname()[1])}", config, tls)
         _log.info("http=listening at %s", found.base_url)
         yield found
     finally:
-        sweep.cancel()
+        tasks[1].cancel()
         app.release()
         server.should_exit = True
-        await task
+        await tasks[0]
         listener.close()
-
-
-def _as_app(app: HttpApp) -> ASGIApp:
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        await app(scope, receive, send)
-
-    return run
 
 
 def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
@@ -149,20 +140,15 @@ def _load(context: ssl.SSLContext, config: HttpConfig) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(
+            address[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=family == socket.AF_INET6
+        )
     except socket.gaierror as error:
-        raise OSError(error.errno, f"http.host {host!r} is no address of this machine: {error.strerror}") from None
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # "::" is IPv4 too
-        listener.bind(address)
+        text = f"http.host {host!r} is no address of this machine: {error.strerror}"
+        raise OSError(error.errno, text) from None
     except OSError as error:
-        listener.close()
+        text = f"cannot listen on {host} port {port}: {error.strerror}; mend http.host and http.port"
         if error.errno == errno.EADDRINUSE:
             text = f"port {port} on {host} is in use: stop what listens there, or set another http.port"
-        else:
-            text = f"cannot listen on {host} port {port}: {error.strerror}; mend http.host and http.port"
         raise OSError(error.errno, text) from None
-    return listener

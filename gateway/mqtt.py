@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, ServiceError
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics
 from agent.wire.base import JsonObject
@@ -51,6 +51,8 @@ _log = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "device-gateway"
 """Where no user name is configured, which would be the client id."""
+SESSION_S: Final = 3600
+"""So long the broker keeps devices' messages for a gateway that is away, seconds."""
 NOTICE_S: Final = 60.0
 """How long a device is asked to hold readings back that cannot be handed over now, and how often, seconds."""
 _RECONNECT_MAX_S: Final = 10.0  # one client, and all devices wait for it
@@ -72,7 +74,6 @@ class MqttFront:
         commands: has the open commands.
         tokens: says which devices are served; messages of others are dropped and counted.
         poll_s: what devices that also poll over HTTP are told, seconds.
-        repeat_after_s: how soon the same complaint may be logged again, seconds.
 
     Attributes:
         counts: what happened, by name.
@@ -87,7 +88,6 @@ class MqttFront:
         tokens: Tokens,
         *,
         poll_s: float = 60.0,
-        repeat_after_s: float = 300.0,
     ) -> None:
         self._config = config
         self._service = service
@@ -96,7 +96,7 @@ class MqttFront:
         self._tokens = tokens
         self._poll_s = poll_s
         self._loop = asyncio.get_running_loop()
-        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: Session | None = None
         self._result_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -446,8 +446,8 @@ def broker_of(config: MqttFrontConfig) -> Broker:
         config.host,
         config.port,
         config.user_name or CLIENT_ID,
-        tls=Tls(config.ca_file, config.cert_file, config.key_file) if config.tls else None,
+        tls=Tls(config.ca_file) if config.tls else None,
         keepalive_s=30,
-        session_expiry_s=config.session_expiry_s,
+        session_expiry_s=SESSION_S,
         user_name=config.user_name,
     )

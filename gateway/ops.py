@@ -12,13 +12,13 @@ from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.config.credentials import Credentials
 from agent.doctor.findings import Named, fault, no_answer, ok, warning
-from agent.doctor.quick_check import check_configuration, check_state_dir
+from agent.doctor.quick_check import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.runtime.retry_policy import describe
 from agent.wire.address import authority
 from gateway.broker import LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble
-from gateway.config import GatewayConfig, HttpConfig, LoadedGateway
+from gateway.config import GatewayConfig, HttpConfig
 from gateway.devices import service_client
 from gateway.http_server import tls_context
 from gateway.mqtt import check_broker_port
@@ -33,7 +33,7 @@ _BROKER_FILES: Final = (Path("/etc/mosquitto/conf.d/device-gateway.conf"), Path(
 # --- check ------------------------------------------------------------------------------------------------------------
 
 
-def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str], *, online: bool) -> list[Named]:
+def check_gateway(load: Callable[[], GatewayConfig], environ: Mapping[str, str], *, online: bool) -> list[Named]:
     """Every check; one that fails hides no other.
 
     Args:
@@ -41,18 +41,23 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
         environ: for systemd's credentials.
         online: ask the service and the broker too.
     """
-    loaded, credentials, findings = check_configuration(load, lambda it: it.config.auth.credentials(environ))
-    if loaded is None:
-        return findings
-    config = loaded.config
-    findings += [check_state_dir(config.state_dir, "gateway"), _check_tokens(config)]
+    try:
+        config = load()
+        credentials = config.auth.credentials(environ)
+    except ConfigurationError as error:
+        return [("configuration", fault(each)) for each in error.faults]
+    findings = [
+        ("configuration", ok("it is whole and consistent, and the key files can be read")),
+        check_state_dir(config.state_dir, "gateway"),
+        _check_tokens(config),
+    ]
     if config.http.enabled:
-        findings += _check_http(config.http)
+        findings.append(_check_http(config.http))
     if config.mqtt.enabled:
         findings += _check_broker_files()
         if online:
             findings.append(_check_broker(config))
-    if online and credentials is not None:
+    if online:
         findings.append(_check_service(config, credentials))
     return findings
 
@@ -67,16 +72,16 @@ def _check_tokens(config: GatewayConfig) -> Named:
     return ("devices", ok(f"{count} have a valid token"))
 
 
-def _check_http(http: HttpConfig) -> list[Named]:
+def _check_http(http: HttpConfig) -> Named:
     try:
         tls_context(http)
     except ConfigurationError as error:
-        return [("http", fault(each)) for each in error.faults]
-    trouble = "" if http.certificate is None else certificate_trouble(http.certificate, time.time())
-    if trouble:
-        return [("http", fault(trouble))]
+        return ("http", fault(error.faults[0]))
+    state, trouble = certificate_state(http, time.time())
+    if state != "ok":
+        return ("http", fault(trouble))
     scheme = "http" if http.certificate is None else "https"
-    return [("http", ok(f"devices are to be served at {scheme}://{authority(http.host, http.port)}"))]
+    return ("http", ok(f"devices are to be served at {scheme}://{authority(http.host, http.port)}"))
 
 
 def _check_broker_files() -> list[Named]:

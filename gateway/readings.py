@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from agent.core.outbox import Disposition, judge_readings
 from agent.errors import Conflict, ErrorAnswer, NoPlaceForResults, NotFound, Refused
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions, paths
 from agent.wire.base import JsonObject
 from agent.wire.commands import CommandResult
@@ -87,13 +87,12 @@ class Uplink:
 
     Args:
         service: takes them.
-        repeat_after_s: how soon the same refusal may be logged again, seconds.
 
     Attributes:
         counts: what happened, by name.
     """
 
-    def __init__(self, service: Service, repeat_after_s: float = 300.0) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
         self._queues: dict[str, deque[tuple[Reading, asyncio.Future[None]]]] = {}
         self._queued = 0
@@ -102,7 +101,7 @@ class Uplink:
         self._under_way: dict[bytes, asyncio.Task[Any]] = {}
         self._stored: OrderedDict[bytes, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self.counts: Counter[str] = Counter()
 
     @property

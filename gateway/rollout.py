@@ -1,9 +1,9 @@
 """A command for many devices in waves: the next wave follows once the one before has done well.
 
-One SQLite file holds what was decided and what has become of each device's command. A device is noted as ``sending``
-before its command goes out and as ``sent`` after the answer, so that a process which is killed at any moment leaves one
-device of which it is not certain. Where the service takes idempotency keys, that command is sent again under the same
-key, which stores it once. Where it does not, the device is not sent a second one and counts as silent.
+One SQLite file holds the plan and what has become of each device's command. A device is noted as ``sending`` before its
+command goes out and as ``sent`` after the answer, so that a process which is killed at any moment leaves one device of
+which it is not certain. Where the service takes idempotency keys, that command is sent again under the same key, which
+stores it once. Where it does not, the device is not sent a second one and counts as silent.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from agent.wire.answers import read_retry_after
 from agent.wire.base import JsonObject
 from agent.wire.command_states import FINAL_STATES, RESULT_STATES, CommandStatus
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
-from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, LIST_PARAMETERS
+from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, LIST_PARAMETERS
 from agent.wire.limits import IDEMPOTENCY_S
 from agent.wire.network import open_transport
 from agent.wire.sending import SendCommand, SendingClient
 from agent.wire.trust import service_trust
-from gateway.devices import service_client, unknown_devices
+from gateway.devices import service_client, unknown_devices, with_retries
 from gateway.quota import Kind, Quota
 
 Value = TypeVar("Value")
@@ -54,19 +54,10 @@ _UNCLEAR: Final = "whether it was sent is not known, so it is not sent again"
 _NO_ID: Final = "the service's answer names no command id, so its result cannot be found"
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
 
-_VERSION: Final = 2
-_TABLES: Final = """
-CREATE TABLE rollout (begun TEXT NOT NULL, limits TEXT NOT NULL);
-CREATE TABLE device (
-    position INTEGER PRIMARY KEY,
-    wave INTEGER NOT NULL,
-    device_id TEXT NOT NULL UNIQUE,
-    state TEXT NOT NULL,
-    command_id TEXT,
-    sending_at REAL,
-    sent_at REAL,
-    reason TEXT
-);
+_VERSION: Final = 3
+_DEVICES: Final = """
+CREATE TABLE device (position INTEGER PRIMARY KEY, wave INTEGER NOT NULL, device_id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL, command_id TEXT, sending_at REAL, sent_at REAL, reason TEXT)
 """
 
 
@@ -87,14 +78,26 @@ class DeviceState(StrEnum):
 # --- the waves --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a rollout stops: the shares of a wave's devices that may fail or give no result, 0 to 1, and how long its
-    results are waited for after its last command was sent, seconds.
+@dataclass(slots=True)
+class Plan:
+    """What is decided when a rollout begins; when it stops may be decided anew.
+
+    Attributes:
+        rollout_id: random; the commands' idempotency keys are made of it.
+        base_url: of the service.
+        ttl_s: how long a command waits for its device, seconds; None leaves it to the service.
+        max_failed: it stops when more than this share of a wave's devices fails, 0 to 1.
+        max_silent: the same for those that give no result.
+        timeout_s: how long a wave's results are waited for after its last command was sent, seconds.
     """
 
-    failed: float
-    silent: float
+    rollout_id: str
+    name: str
+    base_url: str
+    command_payload: JsonObject
+    ttl_s: int | None
+    max_failed: float
+    max_silent: float
     timeout_s: float
 
 
@@ -155,19 +158,19 @@ def in_waves(name: str, device_ids: Iterable[str], waves: str) -> list[list[str]
     return [[next(left) for _ in range(size)] for size in wave_sizes(waves, len(ordered))]
 
 
-def stop_reason(wave: int, counts: Counter[str], limits: Limits, *, is_over: bool) -> str | None:
+def stop_reason(wave: int, counts: Counter[str], plan: Plan, *, is_over: bool) -> str | None:
     """Why the rollout stops in this wave: one sentence; None while it may go on.
 
     Args:
         wave: its number, from 1.
         counts: its devices by state.
-        limits: beyond which it stops.
+        plan: says how many may fail.
         is_over: no more results are waited for, so that a device without one counts as silent.
     """
     silent = counts[DeviceState.SILENT] + (counts[DeviceState.SENT] if is_over else 0)
     for count, share, what in (
-        (counts[DeviceState.FAILED], limits.failed, "failed"),
-        (silent, limits.silent, "gave no result"),
+        (counts[DeviceState.FAILED], plan.max_failed, "failed"),
+        (silent, plan.max_silent, "gave no result"),
     ):
         if count > share * counts.total():
             part = 100 * count / counts.total()
@@ -179,34 +182,18 @@ def stop_reason(wave: int, counts: Counter[str], limits: Limits, *, is_over: boo
 # --- the state file ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """What is decided when a rollout begins, and stays.
-
-    Attributes:
-        rollout_id: random; the commands' idempotency keys are made of it.
-        base_url: of the service.
-        ttl_s: how long a command waits for its device, seconds; None leaves it to the service.
-    """
-
-    rollout_id: str
-    name: str
-    base_url: str
-    command_payload: JsonObject
-    ttl_s: int | None
-
-
 @dataclass(slots=True)
 class Row:
     """One device of the rollout; times are epoch seconds.
 
     Attributes:
-        position: in the order of sending, from 0.
+        position: in the order of sending.
         wave: from 1.
         command_id: the service's; None before it has answered, or when it gave none.
         sending_at: when the command was first about to be sent.
         sent_at: when the service had taken it.
         reason: why it failed or is silent.
+        look_at: when its result is looked for next; not kept.
     """
 
     position: int
@@ -217,6 +204,7 @@ class Row:
     sending_at: float | None = None
     sent_at: float | None = None
     reason: str | None = None
+    look_at: float = 0.0
 
 
 class RolloutFile:
@@ -224,48 +212,59 @@ class RolloutFile:
 
     Args:
         path: of the file.
-        begin: what it begins with: limits, and the device ids of each wave; None opens the one that is there.
+        begin: the plan, and the device ids of each wave; None opens the one that is there.
 
     Raises:
         ConfigurationError: there is none to open or one already, another process works on it, or it is none of ours.
     """
 
-    def __init__(self, path: Path, begin: tuple[Begun, Limits, Sequence[Sequence[str]]] | None = None) -> None:
+    def __init__(self, path: Path, begin: tuple[Plan, Sequence[Sequence[str]]] | None = None) -> None:
         if begin is None and not path.is_file():
-            fix = "compare --name and --folder; a rollout that was never begun is begun without --resume"
+            fix = "compare --name; a rollout that was never begun is begun without --resume"
             raise ConfigurationError([f"there is no rollout to resume: {path} does not exist; {fix}"], "rollout")
+        fault = ""
+        self._connection: Any = None
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            self._connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+            fault = self._open(begin)
+            if not fault:
+                [kept] = self._connection.execute("SELECT plan FROM rollout").fetchone()
+                self.plan = Plan(**json.loads(kept))
         except OSError as error:
-            fix = "run it as the gateway's user, or as root, or give --folder"
-            raise ConfigurationError([f"{path} cannot be made: {error.strerror}; {fix}"], "rollout") from None
-        self._connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
-        try:
-            for pragma in ("trusted_schema=OFF", "locking_mode=EXCLUSIVE", "synchronous=FULL"):
-                self._connection.execute(f"PRAGMA {pragma}")
-            with self._transaction():
-                version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-                if begin is not None and version == 0:  # also one whose begin was cut off
-                    self._fill(*begin)
-            if begin is not None and version != 0:
-                fix = "--resume goes on with it; give another --name to begin a new one"
-                raise ConfigurationError([f"the rollout {path.stem} was begun already ({path}): {fix}"], "rollout")
-            if begin is None and version != _VERSION:
-                what = "its begin was cut off, so leave --resume out" if version == 0 else f"its version is {version}"
-                raise ConfigurationError([f"{path} is no rollout that this program can resume: {what}"], "rollout")
-            begun, limits = self._connection.execute("SELECT begun, limits FROM rollout").fetchone()
+            fault = f"{error.strerror}; run it as the gateway's user, or as root"
         except sqlite3.Error as error:
-            self.close()
-            text = f"{path} cannot be used: {error}; run it as the gateway's user, or as root, or restore the file"
+            fault = f"{error}; run it as the gateway's user, or as root, or restore the file"
             if "locked" in str(error):
-                text = f"another process works on this rollout ({path}): wait for it, or end it"
-            raise ConfigurationError([text], "rollout") from None
-        except BaseException:
-            self.close()
-            raise
-        self.begun = Begun(**json.loads(begun))
-        self.limits = Limits(**json.loads(limits))
+                fault = "another process works on this rollout: wait for it, or end it"
+        if fault:
+            if self._connection is not None:
+                self._connection.close()
+            raise ConfigurationError([f"{path}: {fault}"], "rollout")
+
+    def _open(self, begin: tuple[Plan, Sequence[Sequence[str]]] | None) -> str:
+        """Lock it, and fill a new one; why it cannot be used."""
+        for pragma in ("trusted_schema=OFF", "locking_mode=EXCLUSIVE", "synchronous=FULL"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        with self._transaction():
+            version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+            if begin is not None and version == 0:  # also one whose begin was cut off
+                plan, waves = begin
+                self._connection.execute("CREATE TABLE rollout (plan TEXT NOT NULL)")
+                self._connection.execute("INSERT INTO rollout VALUES (?)", (json.dumps(asdict(plan)),))
+                self._connection.execute(_DEVICES)
+                self._connection.executemany(
+                    "INSERT INTO device (wave, device_id, state) VALUES (?, ?, 'planned')",
+                    [(wave, each) for wave, devices in enumerate(waves, 1) for each in devices],
+                )
+                self._connection.execute(f"PRAGMA user_version={_VERSION}")
+                return ""
+        if begin is not None:
+            return "this rollout was begun already: --resume goes on with it; give another --name to begin a new one"
+        if version == 0:
+            return "its begin was cut off, so leave --resume out"
+        return "" if version == _VERSION else f"its version is {version}, and this program knows {_VERSION}"
 
     def __enter__(self) -> Self:
         return self
@@ -277,11 +276,13 @@ class RolloutFile:
         """Give the file back."""
         self._connection.close()
 
-    def set_limits(self, limits: Limits) -> None:
-        """Go on with other limits."""
+    def replan(self, **limits: float | None) -> None:
+        """Go on with other limits: ``max_failed``, ``max_silent`` or ``timeout_s``; None leaves one as it is."""
+        for name, value in limits.items():
+            if value is not None:
+                setattr(self.plan, name, value)
         with self._transaction():
-            self._connection.execute("UPDATE rollout SET limits = ?", (json.dumps(asdict(limits)),))
-        self.limits = limits
+            self._connection.execute("UPDATE rollout SET plan = ?", (json.dumps(asdict(self.plan)),))
 
     def rows(self) -> list[Row]:
         """All devices, in the order of sending."""
@@ -297,18 +298,6 @@ class RolloutFile:
                 "WHERE position = ?",
                 values,
             )
-
-    def _fill(self, begun: Begun, limits: Limits, waves: Sequence[Sequence[str]]) -> None:
-        for statement in filter(str.strip, _TABLES.split(";")):
-            self._connection.execute(statement)
-        terms = (json.dumps(asdict(begun)), json.dumps(asdict(limits)))
-        self._connection.execute("INSERT INTO rollout VALUES (?, ?)", terms)
-        numbered = [(wave, each) for wave, devices in enumerate(waves, 1) for each in devices]
-        self._connection.executemany(
-            "INSERT INTO device (position, wave, device_id, state) VALUES (?, ?, ?, 'planned')",
-            [(position, *each) for position, each in enumerate(numbered)],
-        )
-        self._connection.execute(f"PRAGMA user_version={_VERSION}")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -355,15 +344,6 @@ def rollout_client(service: ServiceConfig, credentials: Credentials) -> SendingC
     return service_client(service, credentials, _Metered(open_transport(trust, httpx.Limits())))
 
 
-def again(ask: Callable[[], Value]) -> Value:
-    """What is asked for; after a 429 again, for which the client waits."""
-    while True:
-        try:
-            return ask()
-        except RateLimited:
-            continue
-
-
 def known_devices(client: SendingClient, device_ids: Iterable[str]) -> list[str]:
     """These devices, each once.
 
@@ -388,19 +368,14 @@ def devices_of_product(client: SendingClient, offers: frozenset[str], product_id
     """
     filtered = product_id if LIST_PARAMETERS in offers else None
     try:
-        found = again(lambda: list(client.devices(product_id=filtered)))
+        found = with_retries(lambda: list(client.devices(product_id=filtered)))
     except NotFound:
         found = []
     unsaid = [each.device_id for each in found if each.product_id is None]
     mine = [each.device_id for each in found if each.device_id and each.product_id == product_id]
-    fault = ""
+    fault = "" if mine else f"the product {product_id} has no device: compare the id, or register devices first"
     if unsaid:
-        fault = (
-            f"the service does not say which product the device {unsaid[0]} is of ({len(unsaid)} such device(s)): name "
-            "the devices with --device-id or --devices"
-        )
-    elif not mine:
-        fault = f"the product {product_id} has no device: compare the id, or register devices first"
+        fault = f"the service does not say which product {unsaid[0]} is of ({len(unsaid)} such): give --devices"
     if fault:
         raise ConfigurationError([fault], "rollout")
     return mine
@@ -419,17 +394,12 @@ class Results:
     """
 
     def __init__(self, client: SendingClient, offers: frozenset[str], dialect: Dialect) -> None:
-        place = dialect.results
-        if place is None:
-            place = ResultPlace.ENDPOINT if COMMAND_RESULTS in offers else ResultPlace.TABLE
+        place = dialect.results or (ResultPlace.ENDPOINT if COMMAND_RESULTS in offers else ResultPlace.TABLE)
+        has_states = COMMAND_STATUS in offers or dialect.command_lists is CommandLists.EVERYTHING
         fault = ""
         if place is ResultPlace.NONE:
             fault = "service.dialect.results is none: without results no wave can be judged, so nothing was sent"
-        elif (
-            place is ResultPlace.ENDPOINT
-            and COMMAND_STATUS not in offers
-            and dialect.command_lists is not CommandLists.EVERYTHING
-        ):
+        elif place is ResultPlace.ENDPOINT and not has_states:
             fault = (
                 "this service may hand a command out with the list that shows its result, so the list cannot be read "
                 "here; if it lists all commands for ever, set service.dialect.command_lists to everything"
@@ -454,10 +424,9 @@ class Results:
             return self._ends.get((row.device_id, row.command_id or ""))
         for part in self._client.device_command_parts(row.device_id):
             for record in part.records:
-                status = (record.status or "").lower()
                 if record.id == row.command_id:
                     said = (record.result or {}).get("error") or (record.result or {}).get("message")
-                    return _end(status, record.error or record.status_reason or said)
+                    return _end((record.status or "").lower(), record.error or record.status_reason or said)
         return None
 
     def _read_table(self, table: str) -> None:
@@ -488,9 +457,9 @@ class Rollout:
         file: its state file.
         client: for the commands; it keeps to the quota by itself.
         results: where the results are read.
-        offers: the extensions of the service.
-        show: called with the number of the present wave, how many there are, its devices by state, and what holds it
-            up; empty when nothing does.
+        has_keys: the service takes idempotency keys.
+        show: called with the number of the present wave, its devices by state, and what holds it up; empty when
+            nothing does.
     """
 
     def __init__(
@@ -498,17 +467,17 @@ class Rollout:
         file: RolloutFile,
         client: SendingClient,
         results: Results,
-        offers: frozenset[str],
-        show: Callable[[int, int, Counter[str], str], None],
+        show: Callable[[int, Counter[str], str], None],
+        *,
+        has_keys: bool,
     ) -> None:
         self._file = file
         self._client = client
         self._results = results
-        self._has_keys = IDEMPOTENCY_KEY in offers
+        self._has_keys = has_keys
         self._show = show
-        self._rows: list[Row] = []
-        self._waves = 0
         self._wave = 0
+        self._rows: list[Row] = []
 
     def run(self) -> str | None:
         """All waves, or those until one goes wrong: why it stopped, or None when all is done.
@@ -517,65 +486,52 @@ class Rollout:
             ServiceError: the service takes the keys no more, or has not answered for ten minutes; to be resumed.
         """
         every = self._file.rows()
-        self._waves = max(row.wave for row in every)
-        for wave in range(1, self._waves + 1):
+        for wave in range(1, every[-1].wave + 1):
             self._wave, self._rows = wave, [row for row in every if row.wave == wave]
             reason = self._roll_wave()
             if reason is not None:
                 return reason
         return None
 
-    @property
-    def _counts(self) -> Counter[str]:
-        return Counter(row.state for row in self._rows)
-
     def _roll_wave(self) -> str | None:
         """Send and look in turn, until the wave is over; why the rollout stops here, or None."""
+        plan = self._file.plan
         unsent = [row for row in self._rows if row.state in {DeviceState.PLANNED, DeviceState.SENDING}]
-        due = {row.position: (row.sent_at or 0.0) + _LOOK_S for row in self._rows if row.state is DeviceState.SENT}
-        limits = self._file.limits
         while True:
-            counts = self._counts
-            self._show(self._wave, self._waves, counts, "")
-            reason = stop_reason(self._wave, counts, limits, is_over=False)
+            self._tell("")
+            reason = stop_reason(self._wave, self._counts(), plan, is_over=False)
             if reason is not None:
                 return reason
             if unsent:
-                row = unsent.pop(0)
-                self._send(row)
-                if row.state is DeviceState.SENT:
-                    due[row.position] = time.time() + _LOOK_S
-            elif not due:
-                return None
-            ends_s = math.inf if unsent else max(row.sent_at or 0.0 for row in self._rows) + limits.timeout_s
-            is_last, now_s = time.time() >= ends_s, time.time()
-            looked = [row for row in self._rows if row.position in due and (is_last or due[row.position] <= now_s)]
-            for row in looked[: None if is_last else 1]:
-                if self._look(row):
-                    del due[row.position]
-                else:  # again after a fifth of the time since it was sent
-                    wait_s = min(max((time.time() - (row.sent_at or 0.0)) / 5, _LOOK_S), _LOOK_MAX_S)
-                    due[row.position] = time.time() + wait_s
-            if is_last:
-                return stop_reason(self._wave, self._counts, limits, is_over=True)
-            if not unsent and not looked:
-                time.sleep(max(0.0, min(*due.values(), ends_s) - time.time()) if due else 0.0)
+                self._send(unsent.pop(0))
+            open_rows = [row for row in self._rows if row.state is DeviceState.SENT]
+            if not unsent and not open_rows:
+                return stop_reason(self._wave, self._counts(), plan, is_over=True)
+            last_sent_s = max((row.sent_at or 0.0 for row in self._rows), default=0.0)
+            is_over = not unsent and time.time() >= last_sent_s + plan.timeout_s
+            due = [row for row in open_rows if is_over or row.look_at <= time.time()]
+            for row in due[: 1 if unsent else None]:
+                self._look(row)
+            if is_over:
+                return stop_reason(self._wave, self._counts(), plan, is_over=True)
+            if not unsent and not due:
+                time.sleep(_LOOK_S / 2)
 
     def _send(self, row: Row) -> None:
         is_repeat = row.state is DeviceState.SENDING
         if is_repeat and not (self._has_keys and time.time() - (row.sending_at or 0.0) < _KEY_GOOD_S):
-            self._over(row, DeviceState.SILENT, _UNCLEAR)
+            self._end(row, DeviceState.SILENT, _UNCLEAR)
             return
-        begun = self._file.begun
-        command = SendCommand(device_id=row.device_id, command_payload=begun.command_payload, ttl_seconds=begun.ttl_s)
-        key = str(uuid.uuid5(uuid.UUID(begun.rollout_id), row.device_id)) if self._has_keys else None
+        plan = self._file.plan
+        command = SendCommand(device_id=row.device_id, command_payload=plan.command_payload, ttl_seconds=plan.ttl_s)
+        key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), row.device_id)) if self._has_keys else None
         row.state, row.sending_at = DeviceState.SENDING, row.sending_at or time.time()
         self._file.note(row)
         try:
-            ask = self._retried(lambda: self._client.send_command(command, idempotency_key=key), self._has_keys)
+            sent = self._retried(lambda: self._client.send_command(command, idempotency_key=key), self._has_keys)
         except ServiceError as error:
             if error.advice is Advice.DROP:
-                self._over(row, DeviceState.FAILED, str(error))
+                self._end(row, DeviceState.FAILED, str(error))
             elif error.advice is Advice.REAUTHENTICATE:
                 row.state, row.sending_at = DeviceState.PLANNED, None
                 self._file.note(row)
@@ -583,27 +539,34 @@ class Rollout:
             elif self._has_keys:
                 raise
             else:
-                self._over(row, DeviceState.SILENT, f"{_UNCLEAR}: {error}")
+                self._end(row, DeviceState.SILENT, f"{_UNCLEAR}: {error}")
             return
-        if ask.id is None:
-            self._over(row, DeviceState.SILENT, _NO_ID)
+        if sent.id is None:
+            self._end(row, DeviceState.SILENT, _NO_ID)
             return
-        row.state, row.command_id, row.sent_at = DeviceState.SENT, ask.id, time.time()
+        row.state, row.command_id, row.sent_at = DeviceState.SENT, sent.id, time.time()
+        row.look_at = time.time() + _LOOK_S
         self._file.note(row)
 
-    def _look(self, row: Row) -> bool:
-        """Whether this device's command has ended, which is noted then."""
+    def _look(self, row: Row) -> None:
+        """Note how the device's command has ended, or look again after a fifth of the time since it was sent."""
         try:
             end = self._retried(lambda: self._results.end_of(row), is_repeatable=True)
         except NotFound as error:
             end = DeviceState.FAILED, str(error)
         if end is not None:
-            self._over(row, *end)
-        return end is not None
+            self._end(row, *end)
+        row.look_at = time.time() + min(max((time.time() - (row.sent_at or 0.0)) / 5, _LOOK_S), _LOOK_MAX_S)
 
-    def _over(self, row: Row, state: DeviceState, reason: str | None) -> None:
+    def _end(self, row: Row, state: DeviceState, reason: str | None) -> None:
         row.state, row.reason = state, reason
         self._file.note(row)
+
+    def _counts(self) -> Counter[str]:
+        return Counter(row.state for row in self._rows)
+
+    def _tell(self, note: str) -> None:
+        self._show(self._wave, self._counts(), note)
 
     def _retried(self, ask: Callable[[], Value], is_repeatable: bool) -> Value:
         """Ask again while the service is away or its quota is used up, for ten minutes.
@@ -616,12 +579,12 @@ class Rollout:
             try:
                 return ask()
             except RateLimited as error:  # for whose end the client waits before its next request
-                self._show(self._wave, self._waves, self._counts, f"the quota of the key is used up ({error})")
+                self._tell(f"the quota of the key is used up ({error})")
             except ServiceError as error:
                 is_lasting = time.monotonic() - began_s >= GIVE_UP_S
                 if error.advice is not Advice.RETRY or not is_repeatable or is_lasting:
                     raise
-                self._show(self._wave, self._waves, self._counts, f"{error}; trying again in {pause_s:g} s")
+                self._tell(f"{error}; trying again in {pause_s:g} s")
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
@@ -635,4 +598,4 @@ def summary(file: RolloutFile, ended: str, reason: str | None) -> dict[str, Any]
     ]
     names = ("device_id", "wave", "state", "command_id", "reason")
     devices = [{name: getattr(row, name) for name in names} for row in rows]
-    return {"rollout": file.begun.name, "ended": ended, "reason": reason, "waves": waves, "devices": devices}
+    return {"rollout": file.plan.name, "ended": ended, "reason": reason, "waves": waves, "devices": devices}

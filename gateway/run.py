@@ -9,7 +9,7 @@ import secrets
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from agent.runtime.health import Health
 from agent.runtime.service_clock import ServiceClock
 from gateway.codes import Enroller
 from gateway.commands import Commands
-from gateway.config import GatewayConfig, LoadedGateway
+from gateway.config import GatewayConfig
 from gateway.http import HttpApp
 from gateway.http_server import HttpServer, serving
 from gateway.metrics import GatewayCollector, serve_metrics
@@ -45,96 +45,46 @@ FIRST_ANSWER_S: Final = 3.0
 MOST_STOP_S: Final = 15.0
 """The longest that a stop in order takes."""
 
-Reload = Callable[[], LoadedGateway]
-"""Reads the configuration again; raises :class:`~agent.errors.ConfigurationError`."""
 
-
-def run_gateway(loaded: LoadedGateway, environ: Mapping[str, str], reload: Reload) -> int:
+def run_gateway(config: GatewayConfig, environ: Mapping[str, str]) -> int:
     """Run until the end; the exit code.
 
     Raises:
         ConfigurationError: keys, state directory, address or certificate cannot be used; nothing was started.
     """
-    config = loaded.config
     set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
     with StateLock(config.state_dir):
-        return asyncio.run(Gateway(config, environ, reload).run())
+        return asyncio.run(Gateway(config, environ).run())
 
 
 class Gateway:
-    """One run of the gateway.
+    """One run of the gateway."""
 
-    Attributes:
-        started_s: when this process began, epoch seconds.
-    """
-
-    def __init__(self, config: GatewayConfig, environ: Mapping[str, str], reload: Reload) -> None:
-        self.config = config
-        self.started_s = time.time()
+    def __init__(self, config: GatewayConfig, environ: Mapping[str, str]) -> None:
+        self._config = config
         self._environ = environ
-        self._read = reload
+        self._started_s = time.time()
         self._notifier = make_notifier(environ)
         self._clock = SystemClock()
-        self.health = Health(self._clock)
+        self._health = Health(self._clock)
         self._written: object = None
         self._ending = asyncio.Event()
         self._reason, self._exit_code = "", EXIT_STOPPED
         self._tasks: list[asyncio.Task[None]] = []
-        self.server: HttpServer | None = None
-        self.app: HttpApp | None = None
-        self.front: MqttFront | None = None
+        self._server: HttpServer | None = None
+        self._front: MqttFront | None = None
 
     async def run(self) -> int:
         """Start in order, wait for the end, stop in reverse; the exit code."""
-        config, credentials = self.config, self.config.auth.credentials(self._environ)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, f"{number.name} received", EXIT_STOPPED)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        self.tokens = Tokens(config.state_dir / FILE_NAME)
-        self.quota = Quota(config.requests_per_minute, time.monotonic)
-        self.service = service = Service(
-            config.service,
-            credentials,
-            self.quota,
-            ServiceClock(self._clock, trust_wall=True),
-            on_state=lambda state, detail: self.health.put("service", state, detail),
-        )
-        self.uplink = Uplink(service)
-        self.commands = Commands(service, self.tokens, config.commands.poll_s, config.commands.reconcile_s)
-        counts: dict[str, Mapping[str, int]] = {"uplink": self.uplink.counts}
-        collector = GatewayCollector(self.started_s, self.quota, self.uplink, self.commands, self.health, counts)
         try:
             async with AsyncExitStack() as held:
-                held.callback(self.tokens.close)
-                held.push_async_callback(service.close)
-                held.push_async_callback(self._cancel)
-                if config.metrics.enabled:
-                    held.callback(serve_metrics(config.metrics, collector).stop)
-                self._start("discovery", service.keep_known())
-                await self._wait_for_first_answer()
-                self._start("commands", self.commands.poll())
-                self._start("events", self.commands.stream())
-                if config.http.enabled:
-                    enroller = Enroller(self.tokens, service, config.state_dir, secrets.token_bytes)
-                    self.app = HttpApp(config.http, service, self.uplink, self.commands, self.tokens, enroller)
-                    counts["http"] = self.app.counts
-                    self.server = await held.enter_async_context(serving(self.app, config.http))
-                if config.mqtt.enabled:
-                    self.front = MqttFront(
-                        config.mqtt,
-                        service,
-                        self.uplink,
-                        self.commands,
-                        self.tokens,
-                        poll_s=config.commands.reconcile_s,
-                    )
-                    counts["mqtt"] = self.front.counts
-                    held.push_async_callback(self.front.stop)
-                    self.front.start()
-                self._start("housekeeping", self._keep_house())
+                await self._start_all(held)
                 self._notifier.ready()
-                _log.info("gateway=ready version=%s service=%s", VERSION, config.service.base_url)
+                _log.info("gateway=ready version=%s service=%s", VERSION, self._config.service.base_url)
                 await self._ending.wait()
                 self._notifier.stopping()
                 _log.info("gateway=stopping reason=%r", self._reason)
@@ -145,6 +95,48 @@ class Gateway:
             self._write_status("stopped")
             _log.info("gateway=stopped")
         return self._exit_code
+
+    async def _start_all(self, held: AsyncExitStack) -> None:
+        """Start every part; ``held`` ends them in reverse."""
+        config, health = self._config, self._health
+        tokens = Tokens(config.state_dir / FILE_NAME)
+        held.callback(tokens.close)
+        quota = Quota(config.requests_per_minute, time.monotonic)
+        service = Service(
+            config.service,
+            config.auth.credentials(self._environ),
+            quota,
+            ServiceClock(self._clock, trust_wall=True),
+            on_state=lambda state, detail: health.put("service", state, detail),
+        )
+        held.push_async_callback(service.close)
+        uplink = Uplink(service)
+        commands = Commands(service, tokens, config.commands.poll_s, config.commands.reconcile_s)
+        counts: dict[str, Mapping[str, int]] = {"uplink": uplink.counts}
+        if config.metrics.enabled:
+            collector = GatewayCollector(self._started_s, quota, uplink, commands, health, counts)
+            held.callback(serve_metrics(config.metrics, collector).stop)
+        held.push_async_callback(self._cancel)
+        self._start("discovery", service.keep_known())
+        # Devices are sent the service's clock, and a new one separates history from work by it.
+        until_s = time.monotonic() + FIRST_ANSWER_S
+        while service.offered is None and not service.is_away and time.monotonic() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        self._start("commands", commands.poll())
+        self._start("events", commands.stream())
+        if config.http.enabled:
+            enroller = Enroller(tokens, service, config.state_dir, secrets.token_bytes)
+            app = HttpApp(config.http, service, uplink, commands, tokens, enroller)
+            counts["http"] = app.counts
+            self._server = await held.enter_async_context(serving(app, config.http))
+        if config.mqtt.enabled:
+            poll_s = config.commands.reconcile_s
+            front = MqttFront(config.mqtt, service, uplink, commands, tokens, poll_s=poll_s)
+            counts["mqtt"] = front.counts
+            self._front = front
+            held.push_async_callback(front.stop)
+            front.start()
+        self._start("housekeeping", self._keep_house(tokens, commands))
 
     def _end(self, reason: str, exit_code: int) -> None:
         if not self._ending.is_set():
@@ -171,13 +163,7 @@ class Gateway:
             with suppress(asyncio.CancelledError, Exception):
                 await task
 
-    async def _wait_for_first_answer(self) -> None:
-        """Devices are sent the service's clock, and a new one separates history from work by it."""
-        until_s = time.monotonic() + FIRST_ANSWER_S
-        while self.service.offered is None and not self.service.is_away and time.monotonic() < until_s:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-    async def _keep_house(self) -> None:
+    async def _keep_house(self, tokens: Tokens, commands: Commands) -> None:
         """Feed the service manager, write the status down, keep when tokens were used, forget who has gone."""
         noted_s = time.monotonic()
         interval_s = min(_LOOK_S, self._notifier.watchdog_interval_s or _LOOK_S)
@@ -186,27 +172,26 @@ class Gateway:
             self._look()
             await asyncio.sleep(interval_s)
             try:
-                self.tokens.follow()
+                tokens.follow()
                 if time.monotonic() - noted_s >= _NOTE_USE_S:
                     noted_s = time.monotonic()
-                    self.tokens.note_use()
-                    self.commands.forget_unserved()
+                    tokens.note_use()
+                    commands.forget_unserved()
             except (ConfigurationError, sqlite3.Error) as error:
-                reason = error.faults[0] if isinstance(error, ConfigurationError) else str(error)
-                self.health.put("tokens", "unusable", f"what was read before stays in force, revoked too: {reason}")
+                self._health.put("tokens", "unusable", f"what was read before stays in force, revoked too: {error}")
             else:
-                self.health.put("tokens", "ok")
+                self._health.put("tokens", "ok")
 
     def _look(self) -> None:
-        if self.front is not None:
-            self.health.put("mqtt", *self.front.state())
-        if self.config.http.enabled:
-            self.health.put("http", *certificate_state(self.config.http, time.time()))
-        now = {name: (part.state, part.detail) for name, part in self.health.parts().items()}
+        if self._front is not None:
+            self._health.put("mqtt", *self._front.state())
+        if self._config.http.enabled:
+            self._health.put("http", *certificate_state(self._config.http, time.time()))
+        now = {name: (part.state, part.detail) for name, part in self._health.parts().items()}
         if now != self._written:
             self._written = now
             self._write_status("running")
-            self._notifier.status(self.health.summary())
+            self._notifier.status(self._health.summary())
 
     def _write_status(self, state: str) -> None:
         now = self._clock.now()
@@ -215,31 +200,22 @@ class Gateway:
             process_id=os.getpid(),
             version=VERSION,
             device_id=WHO,
-            started_wall_s=self.started_s,
+            started_wall_s=self._started_s,
             written_wall_s=now.wall_s,
             boot_id=now.boot_id,
-            parts=self.health.parts(),
+            parts=self._health.parts(),
             reason=self._reason,
         )
         with suppress(OSError):  # a full disk is no reason to end
-            write_status(status_path(self.config.state_dir, self._environ), status)
+            write_status(status_path(self._config.state_dir, self._environ), status)
 
     def _reload(self) -> None:
-        """Certificate and log level as they are now; all else needs a restart, and says so. Tokens count at once."""
-        faults: list[str] = []
-        new = self.config
+        """Take over the certificate; tokens count at once, and anything else needs a restart."""
         try:
-            new = self._read().config
-            set_up_logging(new.logging.level, new.logging.format, under_journald="JOURNAL_STREAM" in self._environ)
-            self.config = self.config.model_copy(update={"logging": new.logging})
-            if self.server is not None:
-                self.server.reload()
+            if self._server is not None:
+                self._server.reload()
         except ConfigurationError as error:
-            faults = error.faults
-        for fault in faults:
-            _log.error("reload=refused %s; what was in force stays", fault)
-        changed = sorted(name for name in type(new).model_fields if getattr(new, name) != getattr(self.config, name))
-        if changed:
-            _log.warning("reload=partly these sections change with a restart only: %s", ", ".join(changed))
-        if not faults:
-            _log.info("reload=done certificate and log level are as in the files")
+            for fault in error.faults:
+                _log.error("reload=refused %s; what was in force stays", fault)
+        else:
+            _log.info("reload=done the certificate is as in its file; all else needs a restart")

@@ -31,7 +31,7 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service_clock import ServiceClock
 from agent.wire import extensions, paths
@@ -103,7 +103,6 @@ class Service:
         clock: ServiceClock,
         *,
         on_state: Callable[[str, str], object] = lambda _state, _detail: None,
-        repeat_after_s: float = 300.0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.quota = quota
@@ -133,7 +132,7 @@ class Service:
         self._not_before_s = 0.0
         self._trouble = ""
         self._on_state = on_state
-        self._failure_log = FailureLog(_log, time.monotonic, repeat_after_s)
+        self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._products: dict[str, str | None] = {}
         self._products_at_s = float("-inf")
 

@@ -26,7 +26,7 @@ from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACH
 from agent.terminal import unescaped
 
 if TYPE_CHECKING:
-    from gateway.config import GatewayConfig, LoadedGateway
+    from gateway.config import GatewayConfig
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def read_duration(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def load(config_path: Path) -> LoadedGateway:
+def load(config_path: Path) -> GatewayConfig:
     """The configuration that a command works with.
 
     Raises:

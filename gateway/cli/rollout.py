@@ -5,59 +5,40 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_table
+from agent.cli.options import json_option, print_json, print_table
 from agent.error_text import bounded
-from agent.errors import Advice, ConfigurationError, InvalidMessage, ServiceError
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_INTERRUPTED, EXIT_UNREACHABLE
-from agent.terminal import escape, unescaped
-from gateway.cli.options import gateway_config_option, load_without_keys, read_duration
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_INTERRUPTED
+from gateway.cli.options import complain, errors_end_it, gateway_config_option, load_without_keys, read_duration
 
 if TYPE_CHECKING:
     from agent.wire.sending import SendingClient
     from gateway.config import GatewayConfig
-    from gateway.rollout import Limits, RolloutFile
+    from gateway.rollout import RolloutFile
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _WAVES, _FAILED, _SILENT, _TIMEOUT_S = "1,5%,25%,all", "5%", "20%", 1800.0
 _FIRST_IDS: Final = 3
-_ONLY_AT_BEGIN: Final = {
-    "command": "--command",
-    "command_file": "--command-file",
-    "product_id": "--product-id",
-    "device_ids": "--device-id",
-    "devices_file": "--devices",
-    "waves": "--waves",
-    "ttl_s": "--ttl",
-}
 
 
 @click.command()
 @gateway_config_option
 @json_option
 @click.option("--command", help="The command_payload that each device gets: a JSON object.")
-@click.option(
-    "--command-file",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="The same out of a file; - is standard input.",
-)
 @click.option("--product-id", help="All devices of this product.")
-@click.option("--device-id", "device_ids", multiple=True, help="This device; once for each.")
 @click.option(
     "--devices",
-    "devices_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The devices of a file: one id in each line.",
+    "listed",
+    type=click.File(encoding="utf-8-sig"),
+    help="Instead: the devices of a file, one id in each line; - is standard input.",
 )
 @click.option(
     "--waves",
@@ -72,14 +53,6 @@ _ONLY_AT_BEGIN: Final = {
     help="How long the results of a wave are waited for after its last command was sent: 90s, 30m, 6h. Default: 30m.",
 )
 @click.option(
-    "--ttl",
-    "ttl_s",
-    type=read_duration,
-    metavar="TIME",
-    help="How long a command waits for its device, 48h at most. Default: as long as --wave-timeout, so that no device "
-    "begins after it has counted as silent.",
-)
-@click.option(
     "--max-failed",
     help=f"Stop when more than this share of a wave's devices fails or rejects the command. Default: {_FAILED}.",
 )
@@ -87,16 +60,7 @@ _ONLY_AT_BEGIN: Final = {
     "--max-silent",
     help=f"Stop when more than this share of a wave's devices gives no result in time. Default: {_SILENT}.",
 )
-@click.option(
-    "--name",
-    help="Of this rollout: letters, digits, _ . - . Its devices' order and its state file hang on it. Default: the "
-    "time of its begin.",
-)
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where state files of rollouts are kept. Default: rollouts in the gateway's state directory.",
-)
+@click.option("--name", help="Of this rollout: letters, digits, _ . - . Default: the time of its begin.")
 @click.option("--resume", is_flag=True, help="Go on with the rollout --name, which was interrupted or has stopped.")
 @click.option("--dry-run", is_flag=True, help="Print the waves and send nothing.")
 def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **given: Any) -> None:
@@ -109,29 +73,28 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **
     Exit codes: 0 all waves are done, 1 it stopped or the service refused, 2 usage or configuration, 5 the service
     cannot be reached, 130 interrupted.
     """
-    from gateway.rollout import again, rollout_client
+    from gateway.devices import with_retries
+    from gateway.rollout import rollout_client
 
-    with configuration_faults_end_it(), _service_errors_end_it(), _signals_as_interrupts():
-        config = load_without_keys(config_path)
-        folder = given["folder"] or config.state_dir / "rollouts"
-        file = _resumed(folder, config, given, dry_run=dry_run) if resume else None
-        with rollout_client(config.service, config.auth.credentials(os.environ)) as client:
-            configured = config.service.dialect.dialect().extensions
-
-            def offers() -> frozenset[str]:
-                return again(client.discover) if configured is None else configured
-
-            if file is None:
-                known = offers()
-                file = _begun(folder, client, known, config, given, dry_run=dry_run, as_json=as_json)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, signal.default_int_handler)
+    try:
+        with errors_end_it():
+            config = load_without_keys(config_path)
+            file = _resumed(config, given, dry_run=dry_run) if resume else None
+            with rollout_client(config.service, config.auth.credentials(os.environ)) as client:
+                configured = config.service.dialect.dialect().extensions
                 if file is None:
-                    raise SystemExit(0)
-            code = _run(file, client, offers, config, as_json=as_json)
+                    offers = with_retries(client.discover) if configured is None else configured
+                    file = _begun(client, offers, config, given, dry_run=dry_run, as_json=as_json)
+                code = 0 if file is None else _run(file, client, config, as_json=as_json)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
     raise SystemExit(code)
 
 
 def _begun(
-    folder: Path,
     client: SendingClient,
     offers: frozenset[str],
     config: GatewayConfig,
@@ -145,75 +108,84 @@ def _begun(
     Raises:
         ConfigurationError: something that was given cannot be; nothing was sent.
     """
-    from gateway.rollout import Begun, Results, RolloutFile, in_waves
+    from agent.wire.extensions import COMMAND_TTL
+    from agent.wire.limits import TTL_MAX_S
+    from gateway.rollout import Plan, Results, RolloutFile, in_waves, read_share
 
-    payload = _payload(given["command"], given["command_file"])
     name = given["name"] or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError([f"--name {name!r}: use letters, digits, _ . and -, 64 at most"], "rollout")
-    limits = _limits(given, None)
+    timeout_s = given["timeout_s"] or _TIMEOUT_S
+    plan = Plan(
+        rollout_id=str(uuid.uuid4()),
+        name=name,
+        base_url=config.service.base_url,
+        command_payload=_payload(given["command"]),
+        # So that no device begins after it has counted as silent.
+        ttl_s=max(1, round(min(timeout_s, TTL_MAX_S))) if COMMAND_TTL in offers else None,
+        max_failed=read_share(given["max_failed"] or _FAILED),
+        max_silent=read_share(given["max_silent"] or _SILENT),
+        timeout_s=timeout_s,
+    )
     Results(client, offers, config.service.dialect.dialect())
-    ttl_s = _ttl(given["ttl_s"], limits.timeout_s, offers)
-    waves = in_waves(name, _targets(client, offers, given), given["waves"] or _WAVES)
+    waves = in_waves(name, _targets(client, offers, given["product_id"], given["listed"]), given["waves"] or _WAVES)
     if dry_run:
         if as_json:
-            print_json({"rollout": name, "waves": waves, "command_payload": payload, "ttl_s": ttl_s})
+            print_json({"rollout": name, "waves": waves, "command_payload": plan.command_payload, "ttl_s": plan.ttl_s})
         else:
             _print_plan(name, waves)
         return None
-    begun = Begun(str(uuid.uuid4()), name, config.service.base_url, payload, ttl_s)
-    file = RolloutFile(folder / f"{name}.db", (begun, limits, waves))
-    click.echo(bounded(f"rollout {name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)"), err=True)
+    file = RolloutFile(config.state_dir / "rollouts" / f"{name}.db", (plan, waves))
+    complain(f"rollout {name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
     return file
 
 
-def _resumed(folder: Path, config: GatewayConfig, given: dict[str, Any], *, dry_run: bool) -> RolloutFile:
+def _resumed(config: GatewayConfig, given: dict[str, Any], *, dry_run: bool) -> RolloutFile:
     """The state file of a rollout that was begun.
 
     Raises:
         ConfigurationError: there is none, or it is for another service.
     """
-    from gateway.rollout import RolloutFile
+    from gateway.rollout import RolloutFile, read_share
 
-    if not given["name"]:
-        raise click.UsageError("--resume needs the --name of the rollout")
-    if dry_run:
-        raise click.UsageError("--dry-run plans a new rollout: leave --resume out")
-    fixed = [option for name, option in _ONLY_AT_BEGIN.items() if given[name]]
+    if not given["name"] or dry_run:
+        raise click.UsageError("--resume needs the --name of the rollout, and --dry-run plans a new one")
+    fixed = [f"--{name.replace('_', '-')}" for name in ("command", "product_id", "waves") if given[name]]
+    fixed += ["--devices"] if given["listed"] else []
     if fixed:
         raise click.UsageError(f"a rollout that goes on has its command and its devices: leave out {', '.join(fixed)}")
-    file = RolloutFile(folder / f"{given['name']}.db")
-    if file.begun.base_url != config.service.base_url:
+    file = RolloutFile(config.state_dir / "rollouts" / f"{given['name']}.db")
+    if file.plan.base_url != config.service.base_url:
         file.close()
-        fault = (
-            f"this rollout was begun at {file.begun.base_url}, and the configuration names {config.service.base_url}"
-        )
+        fault = f"this rollout was begun at {file.plan.base_url}, and the configuration names {config.service.base_url}"
         raise ConfigurationError([f"{fault}: use the configuration that it was begun with"], "rollout")
-    file.set_limits(_limits(given, file.limits))
+    shares = {each: None if given[each] is None else read_share(given[each]) for each in ("max_failed", "max_silent")}
+    file.replan(timeout_s=given["timeout_s"], **shares)
     return file
 
 
-def _run(file: RolloutFile, client: SendingClient, offers: Any, config: GatewayConfig, *, as_json: bool) -> int:
+def _run(file: RolloutFile, client: SendingClient, config: GatewayConfig, *, as_json: bool) -> int:
     """Carry it out and show its end; the exit code.
 
     Raises:
         ServiceError: see :meth:`gateway.rollout.Rollout.run`; the table was shown.
     """
+    from agent.wire.extensions import IDEMPOTENCY_KEY
+    from gateway.devices import with_retries
     from gateway.rollout import Results, Rollout, summary
 
-    progress = _Progress()
+    dialect = config.service.dialect.dialect()
+    reason: str | None = f"device-gateway rollout --resume --name {file.plan.name}"
+    ended, code = "interrupted", EXIT_INTERRUPTED
     with file:
-        reason: str | None = f"device-gateway rollout --resume --name {file.begun.name}"
-        ended, code = "interrupted", EXIT_INTERRUPTED
         try:
-            known = offers()
-            results = Results(client, known, config.service.dialect.dialect())
-            reason = Rollout(file, client, results, known, progress.show).run()
+            offers = with_retries(client.discover) if dialect.extensions is None else dialect.extensions
+            results = Results(client, offers, dialect)
+            reason = Rollout(file, client, results, _Progress().show, has_keys=IDEMPOTENCY_KEY in offers).run()
             ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
         except KeyboardInterrupt:
             pass
         finally:
-            progress.end()
             found = summary(file, ended, reason)
             if as_json:
                 print_json(found)
@@ -225,105 +197,51 @@ def _run(file: RolloutFile, client: SendingClient, offers: Any, config: GatewayC
 # --- what was given ---------------------------------------------------------------------------------------------------
 
 
-def _payload(text: str | None, path: Path | None) -> dict[str, Any]:
+def _payload(text: str | None) -> dict[str, Any]:
     from agent.wire.json_text import parse_object
     from agent.wire.limits import COMMAND_PAYLOAD_BYTES
 
-    if (text is None) == (path is None):
-        raise click.UsageError('give the command: either --command \'{"command":"ping"}\' or --command-file FILE')
     try:
-        if path is None:
-            raw = (text or "").encode()
-        else:
-            raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        return parse_object(raw, max_bytes=COMMAND_PAYLOAD_BYTES)
-    except OSError as error:
-        raise ConfigurationError([f"{path} cannot be read: {error.strerror}"], "--command-file") from None
+        return parse_object((text or "").encode(), max_bytes=COMMAND_PAYLOAD_BYTES)
     except (InvalidMessage, UnicodeEncodeError) as error:
-        where = "--command" if path is None else str(path)
-        fault = f'{where}: {error}; give a JSON object such as {{"command":"ping"}}'
+        fault = f'--command: {error}; give a JSON object such as {{"command":"ping"}}'
         raise ConfigurationError([fault], "rollout") from None
 
 
-def _targets(client: SendingClient, offers: frozenset[str], given: dict[str, Any]) -> list[str]:
+def _targets(client: SendingClient, offers: frozenset[str], product_id: str | None, listed: TextIO | None) -> list[str]:
     from gateway.rollout import devices_of_product, known_devices
 
-    product_id, device_ids, path = given["product_id"], list(given["device_ids"]), given["devices_file"]
-    if bool(product_id) == bool(device_ids or path):
-        raise click.UsageError("name the devices: either --product-id, or --device-id and --devices")
-    if product_id:
-        return devices_of_product(client, offers, product_id)
-    if path:
-        try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            fault = f"{path} cannot be read: {error}; write one device id in each line, as UTF-8"
-            raise ConfigurationError([fault], "--devices") from None
-        found = [line for line in lines if line and not line.startswith("#")]
-        if not found:
-            raise ConfigurationError([f"{path} has no device id: write one in each line"], "--devices")
-        device_ids += found
-    return known_devices(client, device_ids)
-
-
-def _limits(given: dict[str, Any], before: Limits | None) -> Limits:
-    """When the rollout stops; what was not given is as ``before``, or has its default."""
-    from gateway.rollout import Limits, read_share
-
-    start = before or Limits(read_share(_FAILED), read_share(_SILENT), _TIMEOUT_S)
-    failed, silent = given["max_failed"], given["max_silent"]
-    return Limits(
-        start.failed if failed is None else read_share(failed),
-        start.silent if silent is None else read_share(silent),
-        given["timeout_s"] or start.timeout_s,
-    )
-
-
-def _ttl(given_s: float | None, timeout_s: float, offers: frozenset[str]) -> int | None:
-    """How long a command waits for its device, seconds; None where this service takes no such bound."""
-    from agent.wire.extensions import COMMAND_TTL
-    from agent.wire.limits import TTL_MAX_S
-
-    if COMMAND_TTL not in offers:
-        if given_s is not None:
-            raise ConfigurationError(["--ttl: this service takes none: leave it out"], "rollout")
-        return None
-    if given_s is not None and given_s > TTL_MAX_S:
-        raise ConfigurationError([f"--ttl: {TTL_MAX_S // 3600}h at most"], "rollout")
-    return max(1, round(min(given_s or timeout_s, TTL_MAX_S)))
+    if (product_id is None) == (listed is None):
+        raise click.UsageError("name the devices: either --product-id, or --devices")
+    if listed is None:
+        return devices_of_product(client, offers, product_id or "")
+    try:
+        lines = [line.strip() for line in listed]
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([f"it is not UTF-8 text: {error}"], "--devices") from None
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise ConfigurationError([f"{listed.name} has no device id: write one in each line"], "--devices")
+    return known_devices(client, found)
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
 class _Progress:
-    """Shows where a rollout is on standard error: one line that changes on a terminal, else a line for each news."""
+    """Shows where a rollout is on standard error: a line for each quarter of a wave, and for what holds it up."""
 
     def __init__(self) -> None:
-        self._out = unescaped(sys.stderr)
-        self._is_terminal = self._out.isatty()
         self._shown: tuple[int, int, str] = (0, -1, "")
 
-    def show(self, wave: int, waves: int, counts: Counter[str], note: str) -> None:
+    def show(self, wave: int, counts: Counter[str], note: str) -> None:
         """Show it, where it differs enough from the last one."""
         over = counts["succeeded"] + counts["failed"] + counts["silent"]
-        words = f"{counts['succeeded']} of {counts.total()} succeeded, {counts['failed']} failed, {counts['sent']} open"
-        text = escape(bounded(f"wave {wave} of {waves}: {note or words}"))
-        if self._is_terminal:
-            self._out.write(f"\r\x1b[2K{text[: os.get_terminal_size(self._out.fileno()).columns - 1]}")
-            self._out.flush()
-            return
         now = (wave, over * 4 // max(1, counts.total()), note)
         if now != self._shown:
             self._shown = now
-            self._out.write(f"{text}\n")
-            self._out.flush()
-
-    def end(self) -> None:
-        """Leave the line that changes."""
-        if self._is_terminal:
-            self._out.write("\r\x1b[2K")
-            self._out.flush()
+            words = f"{counts['succeeded']} of {counts.total()} succeeded, {counts['failed']} failed"
+            complain(f"wave {wave}: {note or words}")
 
 
 def _some(devices: list[str]) -> str:
@@ -343,15 +261,9 @@ def _print_plan(name: str, waves: list[list[str]]) -> None:
 def _print_end(found: dict[str, Any]) -> None:
     """The table of a rollout, what went wrong and where, and a last sentence."""
     rows = []
-    for number, counts in enumerate(found["waves"], 1):
-        cells = (
-            number,
-            sum(counts.values()),
-            counts["succeeded"],
-            counts["failed"],
-            counts["silent"] + counts["sent"],
-            counts["planned"] + counts["sending"],
-        )
+    for number, each in enumerate(found["waves"], 1):
+        silent, unsent = each["silent"] + each["sent"], each["planned"] + each["sending"]
+        cells = (number, sum(each.values()), each["succeeded"], each["failed"], silent, unsent)
         rows.append(tuple(map(str, cells)))
     print_table(("wave", "devices", "succeeded", "failed", "no result", "not sent"), rows)
     wrong: dict[tuple[str, str], list[str]] = {}
@@ -367,34 +279,3 @@ def _print_end(found: dict[str, Any]) -> None:
         "interrupted": f"was interrupted; it goes on with: {found['reason']}",
     }[found["ended"]]
     click.echo(bounded(f"rollout {found['rollout']} {sentence}"))
-
-
-@contextmanager
-def _service_errors_end_it() -> Iterator[None]:
-    try:
-        yield
-    except ServiceError as error:
-        click.echo(bounded(f"the service: {error}"), err=True)
-        if error.advice is Advice.RETRY:
-            raise SystemExit(EXIT_UNREACHABLE) from None
-        is_locked_out = error.advice is Advice.REAUTHENTICATE
-        raise SystemExit(EXIT_CONFIGURATION if is_locked_out else EXIT_CHECK_FAILED) from None
-
-
-@contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the rollout as Ctrl-C does: with its table. One that is ignored stays so, as by nohup."""
-
-    def interrupt(number: int, frame: object) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    numbers = (number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN)
-    held = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise SystemExit(EXIT_INTERRUPTED) from None
-    finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 def run(config_path: Path) -> None:
     """Run the gateway until SIGTERM or Ctrl-C.
 
-    SIGHUP takes over the certificate and the log level as they are now; for anything else the log says that a restart
-    is needed. Device tokens and codes count at once.
+    SIGHUP takes over the certificate as its file is now. Device tokens and codes count at once; anything else needs a
+    restart.
     """
     from agent.process.setup import use_one_arena
     from gateway.run import run_gateway
 
     use_one_arena()
     with configuration_faults_end_it():
-        exit_code = run_gateway(load(config_path), os.environ, lambda: load(config_path))
+        exit_code = run_gateway(load(config_path), os.environ)
     sys.exit(exit_code)
 
 

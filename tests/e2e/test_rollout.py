@@ -268,15 +268,18 @@ def test_what_cannot_be_is_said_in_one_line_and_nothing_is_sent(service, fleet, 
     bench = Bench(tmp_path, service.base_url)
     (tmp_path / "empty").write_text("\n# nothing\n")
     before = len(service.requests(*SEND))
-    good = ("--command", '{"command":"ping"}', "--device-id", ids[0])
+    (tmp_path / "ids").write_text(ids[0])
+    (tmp_path / "nobody").write_text("nobody")
+    one = ("--devices", tmp_path / "ids")
+    good = ("--command", '{"command":"ping"}', *one)
     for words, said in (
-        (("--command", "{", "--device-id", ids[0]), "give a JSON object"),
-        (("--command", "[]", "--device-id", ids[0]), "give a JSON object"),
-        (("--command-file", tmp_path / "none", "--device-id", ids[0]), "cannot be read"),
-        (("--device-id", ids[0]), "give the command"),
+        (("--command", "{", *one), "give a JSON object"),
+        (("--command", "[]", *one), "give a JSON object"),
+        (("--command", "{}", "--devices", tmp_path / "none"), "No such file"),
+        (one, "give a JSON object"),
         (("--command", "{}"), "name the devices"),
         (("--command", "{}", "--devices", tmp_path / "empty"), "has no device id"),
-        (("--command", "{}", "--device-id", "nobody"), "does not know the device nobody"),
+        (("--command", "{}", "--devices", tmp_path / "nobody"), "does not know the device nobody"),
         (("--command", "{}", "--product-id", "none"), "has no device"),
         ((*good, "--product-id", product_id), "name the devices"),
         ((*good, "--waves", "1,5%"), "the last one must be 'all'"),
@@ -284,12 +287,11 @@ def test_what_cannot_be_is_said_in_one_line_and_nothing_is_sent(service, fleet, 
         ((*good, "--waves", "many,all"), "'many' is none"),
         ((*good, "--max-failed", "5"), "is no share"),
         ((*good, "--max-silent", "120%"), "is no share"),
-        ((*good, "--ttl", "3d"), "48h at most"),
         ((*good, "--name", "../x"), "use letters"),
         (("--resume",), "needs the --name"),
         (("--resume", "--name", "never"), "no rollout to resume"),
-        (("--resume", "--name", "never", *good), "leave out --command, --device-id"),
-        (("--resume", "--name", "never", "--dry-run"), "leave --resume out"),
+        (("--resume", "--name", "never", *good), "leave out --command, --devices"),
+        (("--resume", "--name", "never", "--dry-run"), "plans a new one"),
     ):
         line = bench.said(*words, code=2)
         assert said in line, (words, line)

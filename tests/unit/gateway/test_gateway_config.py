@@ -76,7 +76,7 @@ def test_a_secret_in_the_file_is_refused_and_never_repeated(tmp_path):
         ({"http": {"private_key": "/k.pem"}}, "http.private_key needs"),
         ({"http": {"enabled": False}}, "no device could reach"),
         ({"mqtt": {"enabled": True, "host": "broker.example.com"}}, "mqtt.tls"),
-        ({"mqtt": {"ca_file": "/ca.pem"}}, "need mqtt.tls: true"),
+        ({"mqtt": {"ca_file": "/ca.pem"}}, "needs mqtt.tls: true"),
         ({"mqtt": {"password_file": "/p"}}, "needs mqtt.user_name"),
         ({"commands": {"poll_s": 0}}, "commands.poll_s"),
         ({"readings": {"gather_s": 1}}, "readings"),
@@ -88,6 +88,6 @@ def test_what_cannot_work_or_would_leak_is_refused(tmp_path, sections, fault):
 
 def test_systemds_credentials_and_state_directory_are_enough(tmp_path):
     environ = {**keys(tmp_path), f"{PREFIX}SERVICE__BASE_URL": "https://api.example.com", "STATE_DIRECTORY": "/s:/t"}
-    config = load_gateway(None, environ).config
+    config = load_gateway(None, environ)
     assert config.state_dir == Path("/s")
     assert config.auth.credentials(environ).api_key == "mk_1"

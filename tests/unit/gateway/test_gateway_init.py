@@ -30,7 +30,7 @@ def test_what_it_writes_is_whole_once_the_keys_are_filled_in(tmp_path):
     told = run(tmp_path, "--base-url", "https://api.example.com").stdout
     assert "replace what begins with PASTE" in told
     put_keys(tmp_path)
-    config = load_gateway(tmp_path / "etc" / "config.yaml", {}).config
+    config = load_gateway(tmp_path / "etc" / "config.yaml", {})
     assert config.http.host == "127.0.0.1"
     assert config.http.certificate is None
     assert not config.mqtt.enabled
@@ -39,7 +39,7 @@ def test_what_it_writes_is_whole_once_the_keys_are_filled_in(tmp_path):
 def test_with_a_name_it_serves_https_and_the_broker_speaks_tls(tmp_path):
     run(tmp_path, "--base-url", "https://api.example.com", "--host", "gw.example.com", "--mqtt")
     put_keys(tmp_path)
-    config = load_gateway(tmp_path / "etc" / "config.yaml", {}).config
+    config = load_gateway(tmp_path / "etc" / "config.yaml", {})
     assert config.http.certificate.is_file()
     assert config.http.private_key.is_file()
     assert (config.mqtt.enabled, config.mqtt.tls, config.mqtt.port) == (True, True, 8883)

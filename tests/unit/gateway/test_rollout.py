@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +12,9 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, Refused, TransportError, Unauthorized
 from agent.wire.commands import CommandRecord
-from agent.wire.extensions import IDEMPOTENCY_KEY
 from gateway.rollout import (
-    Begun,
     DeviceState,
-    Limits,
+    Plan,
     Rollout,
     RolloutFile,
     in_waves,
@@ -62,7 +61,16 @@ def test_the_first_device_is_another_one_in_the_next_rollout():
     assert len({in_waves(f"r{number}", ids, "1,all")[0][0] for number in range(50)}) > 25
 
 
-LIMITS = Limits(failed=0.05, silent=0.2, timeout_s=60.0)
+PLAN = Plan(
+    rollout_id="9b2f6a3e-3f0c-4d5f-8a58-0c2f6a3e3f0c",
+    name="r",
+    base_url="http://127.0.0.1:1",
+    command_payload={"command": "ping"},
+    ttl_s=60,
+    max_failed=0.05,
+    max_silent=0.2,
+    timeout_s=60.0,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +87,7 @@ LIMITS = Limits(failed=0.05, silent=0.2, timeout_s=60.0)
     ],
 )
 def test_a_wave_beyond_a_limit_stops_it_at_once(counts, is_over, said):
-    assert stop_reason(3, counts, LIMITS, is_over=is_over) == said
+    assert stop_reason(3, counts, PLAN, is_over=is_over) == said
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), (" 12.5 % ", 0.125), ("0%", 0.0), ("100%", 1.0)])
@@ -131,8 +139,7 @@ class Played:
         return self.ends.get(row.device_id)
 
     def roll(self, file, *, has_keys=True):
-        offers = frozenset({IDEMPOTENCY_KEY} if has_keys else ())
-        return Rollout(file, self, self, offers, lambda *_: None).run()
+        return Rollout(file, self, self, lambda *_: None, has_keys=has_keys).run()
 
 
 @pytest.fixture
@@ -140,9 +147,8 @@ def played(monkeypatch):
     return Played(monkeypatch)
 
 
-def begin(folder, *waves, limits=LIMITS):
-    begun = Begun("9b2f6a3e-3f0c-4d5f-8a58-0c2f6a3e3f0c", "r", "http://127.0.0.1:1", {"command": "ping"}, 60)
-    return RolloutFile(folder / "r.db", (begun, limits, waves))
+def begin(folder, *waves, **limits):
+    return RolloutFile(folder / "r.db", (replace(PLAN, **limits), waves))
 
 
 def states(file):
@@ -156,7 +162,7 @@ GOOD = (DeviceState.SUCCEEDED, None)
 def test_a_lost_answer_is_sent_again_under_its_key_or_never(played, tmp_path, has_keys):
     played.ends = dict.fromkeys("ab", GOOD)
     played.losses = {"a": [TransportError("lost")] * 3}
-    with begin(tmp_path, ["a", "b"], limits=Limits(0.05, 1.0, 60)) as file:
+    with begin(tmp_path, ["a", "b"], max_silent=1.0) as file:
         assert played.roll(file, has_keys=has_keys) is None
         assert states(file) == {"a": "succeeded" if has_keys else "silent", "b": "succeeded"}
     assert {device: len(keys) for device, keys in played.stored.items()} == {"a": 1, "b": 1}
@@ -168,14 +174,14 @@ def test_a_wave_without_results_ends_after_its_time_and_the_next_one_does_not_be
         assert played.now_s == pytest.approx(1_060.0, abs=1.0)
         assert states(file) == {"a": "sent", "b": "planned"}
         played.ends = dict.fromkeys("ab", GOOD)
-        file.set_limits(Limits(0.05, 0.2, 600))
+        file.replan(timeout_s=600.0, max_failed=None)
         assert played.roll(file) is None
 
 
 def test_keys_that_are_refused_leave_the_device_to_be_sent_and_a_refused_command_has_failed(played, tmp_path):
     played.ends = dict.fromkeys("ab", GOOD)
     played.refusals = {"a": [Unauthorized(401)], "b": [Refused(400, "validation_error")]}
-    with begin(tmp_path, ["a", "b"], limits=Limits(1.0, 0.2, 60)) as file:
+    with begin(tmp_path, ["a", "b"], max_failed=1.0) as file:
         with pytest.raises(Unauthorized):
             played.roll(file)
         assert states(file) == {"a": "planned", "b": "planned"}
