@@ -5,22 +5,14 @@ Errors: every method may raise the errors of :mod:`agent.errors` that its docstr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from agent.core.timekeeping import BootTime
 from agent.core.values import (
-    Admission,
     BatchKey,
     CommandPoll,
-    JournalEntry,
-    JournalLookup,
     Moment,
-    OutboxStats,
-    Outcome,
-    Reading,
     Report,
-    ResultStats,
     SendOutcome,
     StoredReading,
 )
@@ -96,155 +88,6 @@ class Uplink(Protocol):
 
     def close(self) -> None:
         """Release the connection."""
-        ...
-
-
-class Journal(Protocol):
-    """The durable list of commands. Every method that writes returns only after the commit is on the disk.
-
-    Raises:
-        StorageError: nothing was written.
-        IllegalMove: the table of :mod:`agent.core.commands` has no such move; nothing was written.
-    """
-
-    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
-        """The entries with these ids."""
-        ...
-
-    def decide(
-        self,
-        command_ids: Sequence[str],
-        choose: Callable[[JournalLookup], Admission | None],
-        settings: Sequence[str] = (),
-    ) -> None:
-        """Look at what is known and :meth:`admit` what ``choose`` makes of it, with no other use of it in between.
-
-        The entries and the settings of the admission are one transaction: both are there after a crash, or neither.
-
-        Args:
-            command_ids: what to look for.
-            choose: must be quick and may not use the journal; called once, in any thread. None admits nothing, and
-                then nothing is written.
-            settings: names of settings that the decision needs.
-        """
-        ...
-
-    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
-        """Add new entries and store these settings, all or none; an id that is there already is left as it is.
-
-        Admitting nothing is a write, too: it says that the first contact took place.
-        """
-        ...
-
-    def start(self, command_id: str, at: Moment) -> None:
-        """``received`` -> ``started``, and count the attempt."""
-        ...
-
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
-        """-> ``finished``: the outcome and the result to be reported, in one transaction; the entry as it is now."""
-        ...
-
-    def reported(self, command_ids: Sequence[str]) -> None:
-        """``finished`` -> ``reported``: the service has the result."""
-        ...
-
-    def put_aside(self, reasons: Mapping[str, str]) -> int:
-        """``finished`` -> ``put_aside``: the service has no place for these results; they stay in the journal.
-
-        Beyond the bounds of :mod:`agent.core.unreported` the oldest give way: ``put_aside`` -> ``given_up``.
-
-        Args:
-            reasons: command id -> why, in one sentence.
-
-        Returns:
-            How many gave way.
-        """
-        ...
-
-    def result_stats(self) -> ResultStats:
-        """What is held of results that the service has no place for."""
-        ...
-
-    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
-        """Entries in these states, oldest first."""
-        ...
-
-    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
-        """Delete entries that are over, no longer listed by the service and older; how many.
-
-        What is put aside is not over: its result is still to be had.
-
-        Args:
-            listed_ids: what the service lists.
-            older_than_wall_s: true time, epoch seconds. An entry of a boot whose time is not known is as old as its
-                first survival of this call.
-        """
-        ...
-
-    def is_empty(self) -> bool:
-        """True until the first :meth:`admit`, were it of nothing: this device has never seen a list of commands."""
-        ...
-
-    def setting(self, name: str) -> str | None:
-        """A value that must survive a restart, such as the interval that ``set_interval`` set."""
-        ...
-
-    def put_setting(self, name: str, value: str | None) -> None:
-        """Store it, or delete it with None."""
-        ...
-
-
-class Outbox(Protocol):
-    """The durable queue of readings, bounded. A reading leaves it only after the other side's 2xx.
-
-    Raises:
-        StorageError: nothing was written.
-    """
-
-    def put(self, reading: Reading, *, wait: bool = False) -> None:
-        """Accept one reading. With ``wait`` it returns after the commit, else within the grouping window."""
-        ...
-
-    def next_batch(self, limit: int) -> list[StoredReading]:
-        """What to send next: live first, then backlog by priority, oldest first in each."""
-        ...
-
-    def again(self, keys: Sequence[int]) -> list[StoredReading]:
-        """These once more, in this order: those of them that still wait.
-
-        What was handed out last, here or by :meth:`next_batch`, gives way to nothing at a bound as long as most of the
-        outbox is something else: the service may know it as one batch.
-        """
-        ...
-
-    def settle(self, outcome: SendOutcome) -> None:
-        """Delete what was delivered; set aside what was refused, with the reason."""
-        ...
-
-    def stats(self) -> OutboxStats:
-        """How many readings the outbox holds, and their bytes."""
-        ...
-
-
-class BootTimes(Protocol):
-    """What is known of the time of each boot that something waits from."""
-
-    def known(self) -> Mapping[str, BootTime]:
-        """Boot id -> its time.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
-        ...
-
-    def learn(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
-        """Keep this, in place of what was known before. Returns at once; it may be lost, but no reading with it.
-
-        Args:
-            boot_id: which boot.
-            time: of that boot.
-            rides: no commit is made for it alone: it is written with the next one that happens anyway.
-        """
         ...
 
 

@@ -1,6 +1,6 @@
 """Figure A4: how fast the agent's store takes readings, and how fast a backlog leaves it; and three days offline.
 
-Method: the store is the agent's own (``StoreService``: one writer thread, SQLite, every commit flushed with ``fsync``),
+Method: the store is the agent's own (``Store``: one writer thread, SQLite, every commit flushed with ``fsync``),
 on the disk of ``--dir``; the service is ``fleet-simulator service``'s library in a process of its own, with SQLite.
 
 =====================  =====================================================================================
@@ -39,12 +39,12 @@ sys.path.insert(0, str(ROOT))
 from agent.adapters.clocks import SystemClock  # noqa: E402 - after the path
 from agent.adapters.discovery import Discovery  # noqa: E402
 from agent.adapters.http_uplink import HttpUplink  # noqa: E402
-from agent.adapters.store_service import StoreService  # noqa: E402
 from agent.core.values import BatchKey, Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
 from agent.errors import TransportError  # noqa: E402
 from agent.runtime.health import Health  # noqa: E402
 from agent.runtime.reading_uplink import ReadingUplink  # noqa: E402
 from agent.runtime.retry_policy import RetryPolicy  # noqa: E402
+from agent.store.writer import Store  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
@@ -101,10 +101,10 @@ def reading(number: int, at: Moment) -> Reading:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, clock: SystemClock | VirtualClock, window_s: float = 1.0) -> Iterator[StoreService]:
+def opened(folder: Path, clock: SystemClock | VirtualClock, window_s: float = 1.0) -> Iterator[Store]:
     """A store of its own, removed at the end."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        store = StoreService(Path(own, "agent.db"), clock=clock, group_window_s=window_s)
+        store = Store(Path(own, "agent.db"), clock=clock, group_window_s=window_s)
         store.start()
         try:
             yield store
@@ -132,7 +132,7 @@ def accepted_alone(folder: Path, count: int, threads: int) -> float:
 
         def work() -> None:
             for number in range(count // threads):
-                store.outbox.put(reading(number, clock.now()))
+                store.outbox.put(reading(number, clock.now()), wait=True)
 
         workers = [threading.Thread(target=work) for _ in range(threads)]
         begun_s = time.perf_counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +16,7 @@ from agent.core.commands import (
     finish_entry,
     report_entry,
     start_entry,
+    undeliverable_entry,
 )
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
@@ -25,14 +26,11 @@ from agent.core.outbox import (
     DropReason,
     Shortage,
     StoredItem,
-    WhenFull,
     choose_next,
     evict,
-    fitting,
     kept_together,
     too_old,
 )
-from agent.core.unreported import give_up_entry, giving_way, put_aside_entry
 from agent.core.values import (
     Admission,
     BatchKey,
@@ -47,7 +45,6 @@ from agent.core.values import (
     Priority,
     Reading,
     Report,
-    ResultStats,
     SendOutcome,
     StoredReading,
 )
@@ -113,7 +110,6 @@ class FakeJournal(_Failing):
         self.settings: dict[str, str] = {}
         self.writes: list[str] = []
         self._contacted = False
-        self._given_up = 0
         self._lock = threading.RLock()
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
@@ -162,25 +158,14 @@ class FakeJournal(_Failing):
             for entry in entries:
                 self._put("reported", entry)
 
-    def put_aside(self, reasons: Mapping[str, str]) -> int:
+    def undeliverable(self, command_id: str, reason: str) -> None:
         with self._lock:
             self._check()
-            entries = [put_aside_entry(self._one(each, CommandEvent.PUT_ASIDE), why) for each, why in reasons.items()]
-            for entry in entries:
-                self._put("put_aside", entry)
-            sizes = [(entry.command.id, _result_bytes(entry)) for entry in self._aside()]
-            gone = giving_way(sizes, len(sizes), sum(size_bytes for _, size_bytes in sizes))
-            for each in gone:
-                self._put("give_up", give_up_entry(self.entries[each]))
-            self._given_up += len(gone)
-            return len(gone)
+            self._put("undeliverable", undeliverable_entry(self._one(command_id, CommandEvent.GIVE_UP), reason))
 
-    def result_stats(self) -> ResultStats:
+    def counts(self) -> dict[str, int]:
         with self._lock:
-            return ResultStats(len(self._aside()), self._given_up)
-
-    def _aside(self) -> list[JournalEntry]:
-        return [entry for entry in self.entries.values() if entry.state is CommandState.PUT_ASIDE]
+            return dict(sorted(Counter(str(entry.state) for entry in self.entries.values()).items()))
 
     def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
         with self._lock:
@@ -226,35 +211,26 @@ class FakeJournal(_Failing):
         self.entries[entry.command.id] = entry
 
 
-def _result_bytes(entry: JournalEntry) -> int:
-    outcome = entry.outcome
-    if outcome is None:
-        return 0
-    result = "" if outcome.result is None else json.dumps(outcome.result, separators=(",", ":"))
-    return len(result) + len(outcome.error or "")
-
-
 class FakeOutbox(_Failing):
-    """An outbox in memory; at a bound the oldest go, or it blocks. Thread-safe.
+    """An outbox in memory; at a bound the oldest go. Thread-safe.
 
     Attributes:
         rows: key -> reading, what waits.
-        set_aside: key -> reason.
-        dropped: key (0 for one that never had one) and reason of what was dropped.
+        refused: key -> reason.
+        dropped: key and reason of what was dropped.
         gaps: the episodes that are not told yet.
         fault: set it to make every write raise a StorageError with this text.
     """
 
     def __init__(self, clock: FakeClock | None = None, bounds: Bounds | None = None) -> None:
         self.rows: dict[int, Reading] = {}
-        self.set_aside: dict[int, str] = {}
+        self.refused: dict[int, str] = {}
         self.dropped: list[tuple[int, DropReason]] = []
         self.gaps: dict[DropReason, Gap] = {}
         self._clock = clock or FakeClock()
         self._bounds = bounds or Bounds()
         self._held: dict[int, StoredItem] = {}
         self._last_key = 0
-        self._tried: dict[int, int] = {}
         self._in_flight: frozenset[int] = frozenset()
         self._delivered = 0
         self._lock = threading.RLock()
@@ -262,16 +238,9 @@ class FakeOutbox(_Failing):
     def put(self, reading: Reading, *, wait: bool = False) -> None:
         with self._lock:
             self._check()
-            size_bytes = size_of(reading)
-            refused = self._bounds.when_full is WhenFull.BLOCK and not fitting([size_bytes], self._shortage())
-            if refused:
-                self._drop([(StoredItem(0, size_bytes, reading.at), DropReason.BLOCKED)])
-            else:
-                self._add(reading, size_bytes)
+            self._add(reading, size_of(reading))
             self._enforce()
             self._tell_gaps()
-            if refused and wait:
-                raise StorageError("the outbox is full")
 
     def _add(self, reading: Reading, size_bytes: int) -> None:
         self._last_key += 1
@@ -283,7 +252,7 @@ class FakeOutbox(_Failing):
         gone, _ = too_old(held, self._bounds.max_age_s, self._clock.now(), len(held))
         self._drop([(each, DropReason.AGE) for each in gone])
         shortage = self._shortage()
-        if self._bounds.when_full is not WhenFull.BLOCK and shortage.exists:
+        if shortage.exists:
             kept = kept_together(self._in_flight, len(self.rows))
             free = [[each for each in queue if each.key not in kept] for queue in self._queues()[:0:-1]]
             self._drop(evict(free, shortage, len(held)))
@@ -326,8 +295,7 @@ class FakeOutbox(_Failing):
     def _hand_out(self, keys: Sequence[int]) -> list[StoredReading]:
         batch = []
         for key in keys:
-            batch.append(StoredReading(key, f"fake-{key}", self.rows[key], self._tried.get(key, 0)))
-            self._tried[key] = self._tried.get(key, 0) + 1
+            batch.append(StoredReading(key, f"fake-{key}", self.rows[key]))
         self._in_flight = frozenset(keys)
         return batch
 
@@ -343,7 +311,7 @@ class FakeOutbox(_Failing):
             self._check()
             for key, reason in outcome.refused.items():
                 if key not in outcome.delivered and self.rows.pop(key, None) is not None:
-                    self.set_aside[key] = reason
+                    self.refused[key] = reason
             for key in outcome.delivered:
                 if self.rows.pop(key, None) is not None:
                     self._delivered += 1
@@ -356,23 +324,20 @@ class FakeOutbox(_Failing):
                 rows=len(self.rows),
                 size_bytes=sum(self._held[key].size_bytes for key in self.rows),
                 oldest_wall_s=None if oldest is None else oldest.at.wall_s,
-                set_aside=len(self.set_aside),
+                refused=len(self.refused),
                 dropped=len(self.dropped),
-                accepted=self._last_key + sum(1 for key, _ in self.dropped if not key),
+                accepted=self._last_key,
                 delivered=self._delivered,
             )
 
     def restart(self) -> None:
-        """The process starts anew: how often something was tried is forgotten."""
-        self._tried.clear()
+        """The process starts anew: what was handed out last is forgotten."""
         self._in_flight = frozenset()
 
 
 def size_of(reading: Reading) -> int:
     """The length of a reading's JSON text, as the ports count it."""
-    from agent.adapters.store.outbox_rows import encode_reading
-
-    return len(encode_reading(reading).body)
+    return len(json.dumps(reading.values, separators=(",", ":"), allow_nan=False))
 
 
 class FakeStore(FakeJournal, FakeOutbox):

@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from agent.adapters.store.schema import SCHEMA
+from agent.store.sqlite import VERSION
 from tools.build_release import write_release
 
 REPOSITORY = Path(__file__).parents[1]
@@ -84,7 +84,7 @@ class Maker:
 
 def program_members(version: str) -> dict[str, Any]:
     """What says which program it is."""
-    schema = {"store": SCHEMA.version, "store_readable_by": SCHEMA.readable_by}
+    schema = {"store": VERSION, "store_readable_by": VERSION}
     return {"version": version, "architecture": ARCHITECTURE, "schema": schema}
 
 

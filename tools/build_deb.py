@@ -191,9 +191,9 @@ def program_members(architecture: str) -> dict[str, Any]:
     Args:
         architecture: Debian's name of it.
     """
-    from agent.adapters.store.schema import SCHEMA
+    from agent.store.sqlite import VERSION
 
-    schema = {"store": SCHEMA.version, "store_readable_by": SCHEMA.readable_by}
+    schema = {"store": VERSION, "store_readable_by": VERSION}
     return {"version": version(), "architecture": architecture, "schema": schema}
 
 

@@ -22,7 +22,8 @@ from agent.wire.extensions import COMMAND_STATUS, IDEMPOTENCY_KEY
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings, sentence, shortened
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Journal
+    from agent.ports import Clock
+    from agent.store.journal import Journal
 
 _log = logging.getLogger(__name__)
 

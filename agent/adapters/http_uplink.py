@@ -19,7 +19,7 @@ from agent.core.values import BatchKey, Moment, SendOutcome, StoredReading
 from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerFault, ServiceError
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED, RECORDED_AT
+from agent.wire.extensions import BATCH_SENSOR_DATA, KEY_REUSED, RECORDED_AT
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
@@ -119,13 +119,6 @@ class HttpUplink(HttpResults):
     def takes_arrays(self) -> bool:
         """Whether one request carries many readings; may ask the service, and raise its errors."""
         return self._discovery.offers(BATCH_SENSOR_DATA)
-
-    def settles_lazily(self, outcome: SendOutcome) -> bool:
-        """Whether what a crash undoes of this deletion may be sent again without being stored twice.
-
-        Of an array it is remembered which readings it has only until it is settled.
-        """
-        return len(outcome.delivered) <= 1 and self._discovery.knows(IDEMPOTENCY_KEY)
 
     def close(self) -> None:
         """The client belongs to whoever made it; nothing else is held."""

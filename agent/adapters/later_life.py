@@ -20,8 +20,8 @@ from agent.wire.pages import read_page
 from agent.wire.sensor_data import SensorDataRecord
 
 if TYPE_CHECKING:
-    from agent.adapters.store.outbox_rows import FoundOutbox
     from agent.core.values import Command, JournalEntry
+    from agent.store.outbox import FoundOutbox
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
-from agent.adapters.store_service import StoreService
 from agent.app.handling import RegistryJobs, command_rules
 from agent.app.instance import OwnInstance
 from agent.app.links import LinkParts, Links, make_links
@@ -46,7 +45,9 @@ if TYPE_CHECKING:
     from agent.app.figures import Figures
     from agent.core.signed import SignaturePolicy
     from agent.handlers.upkeep import Upkeep
-    from agent.ports import Clock, Journal
+    from agent.ports import Clock
+    from agent.store.journal import Journal
+    from agent.store.writer import Store
     from agent.wire.device_client import DeviceClient
     from agent.wire.instances import Instance
 
@@ -106,7 +107,7 @@ class Agent:
         config: AgentConfig,
         credentials: Credentials,
         client: DeviceClient | None,
-        store: StoreService,
+        store: Store,
         process: Process,
         *,
         safe_mode: str = "",
@@ -128,7 +129,7 @@ class Agent:
         self._service_clock = ServiceClock(
             clock,
             is_synchronized=is_synchronized,
-            times=store.boot_times,
+            times=store.boots,
             on_state=lambda state, detail: health.put(CLOCK, state, detail),
         )
         supervisor.watch(self._service_clock.look)
@@ -141,7 +142,6 @@ class Agent:
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
         links = self._make_links(credentials, client)
         self._links = links if figures is None else figures.links(links)
-        store.settles_lazily = self._links.settles_lazily
         self._outbox = store.outbox
         self._lanes: list[ServiceThread] = []
         self._build_uplinks()

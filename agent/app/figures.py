@@ -29,7 +29,8 @@ from agent.errors import InvalidMessage, RateLimited, ServiceError
 from agent.runtime.retry_policy import describe
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, CommandSource, Journal, Uplink
+    from agent.ports import Clock, CommandSource, Uplink
+    from agent.store.journal import Journal
 
 DURATIONS_S: Final = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0)
 """Upper bounds of the histogram of how long commands run; above the last one is one more."""

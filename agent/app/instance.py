@@ -16,8 +16,9 @@ from agent.errors import StorageError
 from agent.wire.instances import CONFLICT_HEADER, OLDER_STATE, TWO_AGENTS, Instance
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Journal
+    from agent.ports import Clock
     from agent.runtime.health import Health
+    from agent.store.journal import Journal
 
 _log = logging.getLogger(__name__)
 

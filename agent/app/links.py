@@ -14,7 +14,7 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.backoff import CAP_S
 from agent.core.triage import FIRST_CONTACT, lacks_time
-from agent.core.values import Moment, SendOutcome
+from agent.core.values import Moment
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.failure_log import REPEAT_AFTER_S
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from agent.adapters.hybrid_source import HybridSource
     from agent.adapters.mqtt_device import MqttDevice
     from agent.adapters.mqtt_session import Broker
-    from agent.adapters.store.outbox_rows import FoundOutbox
     from agent.app.instance import OwnInstance
     from agent.config.mqtt import MqttConfig
     from agent.core.listed import ListWatch
-    from agent.ports import Clock, CommandSource, Journal, Uplink
+    from agent.ports import Clock, CommandSource, Uplink
+    from agent.store.journal import Journal
+    from agent.store.outbox import FoundOutbox
     from agent.threads import OnCrash
     from agent.wire.device_client import DeviceClient
     from agent.wire.mqtt_messages import Notice
@@ -81,7 +82,6 @@ class Links:
 
     Attributes:
         poll_wait_s: how long one poll may wait for news now, seconds.
-        settles_lazily: whether what a crash undoes of this deletion may be sent again without being stored twice.
         takes_arrays: one request carries many readings.
         retry_max_s: the longest wait before readings and results are sent again, seconds.
         repeats_batches: see :class:`~agent.runtime.reading_uplink.ReadingUplink`.
@@ -92,7 +92,6 @@ class Links:
     source: CommandSource
     uplink: Uplink
     poll_wait_s: Callable[[], float]
-    settles_lazily: Callable[[SendOutcome], bool]
     takes_arrays: Callable[[], bool] = lambda: True
     retry_max_s: float = CAP_S
     repeats_batches: bool = True
@@ -138,7 +137,6 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
         source=list_source(config, client, discovery, parts, watch),
         uplink=uplink,
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_s,
-        settles_lazily=uplink.settles_lazily,
         takes_arrays=uplink.takes_arrays,
     )
 
@@ -199,13 +197,10 @@ def _mqtt_links(
         discovery = make_discovery(config, client, parts)
         source = _hybrid(device, list_source(config, client, discovery, parts), mqtt, parts)
         wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_s  # noqa: E731 - as above
-    receipts = mqtt.delivered_when == "receipt"
     return Links(
         source=source,
         uplink=device.uplink,
         poll_wait_s=wait_s,
-        # With receipts each reading has a key of its own; a broker alone knows no keys.
-        settles_lazily=lambda _outcome: receipts,
         retry_max_s=mqtt.reconnect_max_s,
         repeats_batches=False,
         only_pushed=client is None,

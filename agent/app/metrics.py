@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from agent.app.figures import DURATIONS_S, Figures
 from agent.app.version import VERSION
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import Moment, OutboxStats, ResultStats
+from agent.core.values import Moment, OutboxStats
 from agent.errors import ConfigurationError, StorageError
 from agent.runtime.health import Part
 
@@ -50,7 +50,7 @@ class MetricSources:
         figures: what was counted at the ports.
         parts: how the agent's parts are, by name.
         outbox: what waits; may raise :class:`~agent.errors.StorageError`.
-        results: what the service does not take; likewise.
+        commands: state -> how many are in the journal; likewise.
         service_time: what is known of the service's clock.
     """
 
@@ -63,7 +63,7 @@ class MetricSources:
         figures: Figures,
         parts: Callable[[], Mapping[str, Part]],
         outbox: Callable[[], OutboxStats],
-        results: Callable[[], ResultStats],
+        commands: Callable[[], Mapping[str, int]],
         service_time: Callable[[], ServiceTime],
     ) -> None:
         self.clock = clock
@@ -72,7 +72,7 @@ class MetricSources:
         self.figures = figures
         self.parts = parts
         self.outbox = outbox
-        self.results = results
+        self.commands = commands
         self.service_time = service_time
 
 
@@ -138,7 +138,7 @@ class AgentCollector(Collector):
         up = GaugeMetricFamily(f"{_PREFIX}_store_up", "1 while the store answers")
         try:
             stats = self._sources.outbox()
-            results = self._sources.results()
+            undeliverable = self._sources.commands().get("undeliverable", 0)
         except StorageError:
             up.add_metric([], 0.0)
             yield up
@@ -150,14 +150,12 @@ class AgentCollector(Collector):
         if stats.oldest_wall_s is not None:
             name = f"{_PREFIX}_outbox_oldest_timestamp_seconds"
             yield GaugeMetricFamily(name, "When the oldest of them was read", stats.oldest_wall_s)
-        yield GaugeMetricFamily(f"{_PREFIX}_readings_set_aside", "Readings refused for good, kept", stats.set_aside)
+        yield GaugeMetricFamily(f"{_PREFIX}_readings_refused", "Readings refused for good, kept", stats.refused)
         yield CounterMetricFamily(f"{_PREFIX}_readings_accepted", "Readings taken in, ever", stats.accepted)
         yield CounterMetricFamily(f"{_PREFIX}_readings_delivered", "Readings handed over, ever", stats.delivered)
         yield CounterMetricFamily(f"{_PREFIX}_readings_dropped", "Readings dropped at a bound, ever", stats.dropped)
         text = "Results of commands that the service does not take, kept"
-        yield GaugeMetricFamily(f"{_PREFIX}_results_put_aside", text, results.put_aside)
-        text = "Results that gave way at a bound, ever"
-        yield CounterMetricFamily(f"{_PREFIX}_results_given_up", text, results.given_up)
+        yield GaugeMetricFamily(f"{_PREFIX}_results_undeliverable", text, undeliverable)
 
 
 def make_registry(sources: MetricSources) -> CollectorRegistry:

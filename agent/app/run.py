@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import SystemClock, asleep_s
 from agent.adapters.sd_notify import make_notifier
-from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store_service import StoreService
 from agent.app.agent import Agent, Process
 from agent.app.links import open_client
 from agent.app.lock import StateLock
@@ -29,24 +27,25 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, LoadedConfig, read_credentials
 from agent.config.changes import Key, changed_keys, is_covered
 from agent.config.model import OutboxConfig
-from agent.core.outbox import Bounds, WhenFull
+from agent.core.outbox import Bounds
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of, states_of
 from agent.runtime.health import Health
 from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor
+from agent.store.sqlite import FILE_NAME
+from agent.store.writer import Store
 
 if TYPE_CHECKING:
     from agent.adapters.metrics_server import MetricsServer
-    from agent.adapters.store.status import StoreStatus
     from agent.app.figures import Figures
+    from agent.store.status import StoreStatus
     from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
 
 _STORE_RETRY_S: Final = 5.0
 _STORE_STOP_S: Final = 1.0
-_RESERVE_BYTES: Final = 512 * 1024
 _MOST_THREAD_BYTES: Final = 512 * 1024
 # How long a restart that the agent itself wants waits for the commands that run.
 _IDLE_WITHIN_S: Final = 30.0
@@ -149,7 +148,7 @@ class AgentProcess:
         self._wants_store = threading.Event()
         self._figures = self._make_figures()
         self._agent: Agent | None = None
-        self._store: StoreService | None = None
+        self._store: Store | None = None
         self._upkeep = AgentUpkeep(
             self._view(loaded), counter, schedule=self._supervisor.schedule, restart_when_idle=self._restart_when_idle
         )
@@ -254,9 +253,9 @@ class AgentProcess:
         self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
         return None
 
-    def _make_store(self) -> StoreService:
+    def _make_store(self) -> Store:
         config = self._config
-        return StoreService(
+        return Store(
             config.state_dir / FILE_NAME,
             clock=self._clock,
             bounds=outbox_bounds(config.outbox),
@@ -431,7 +430,7 @@ class AgentProcess:
         del _needs_its_library
         return Figures(self._clock)
 
-    def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
+    def _serve_metrics(self, agent: Agent, store: Store) -> MetricsServer | None:
         if self._config.metrics is None or self._figures is None:
             return None
         from agent.adapters.metrics_server import MetricsServer
@@ -444,7 +443,7 @@ class AgentProcess:
             figures=self._figures,
             parts=self._health.parts,
             outbox=store.outbox.stats,
-            results=store.journal.result_stats,
+            commands=store.journal.counts,
             service_time=agent.service_time,
         )
         server = MetricsServer(make_registry(sources), self._config.metrics.host, self._config.metrics.port)
@@ -469,14 +468,7 @@ class AgentProcess:
 
 def outbox_bounds(outbox: OutboxConfig) -> Bounds:
     """The outbox's bounds as the configuration has them."""
-    return Bounds(
-        max_rows=outbox.max_rows,
-        max_bytes=outbox.max_bytes,
-        max_age_s=outbox.max_age_s,
-        keep_free_bytes=outbox.keep_free_bytes,
-        reserve_bytes=min(_RESERVE_BYTES, outbox.max_bytes // 4),
-        when_full=WhenFull(outbox.when_full),
-    )
+    return Bounds(max_rows=outbox.max_rows, max_bytes=outbox.max_bytes, max_age_s=outbox.max_age_s)
 
 
 def needs_restart(old: AgentConfig, new: AgentConfig) -> tuple[list[Key], list[Key]]:

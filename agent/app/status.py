@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store.status import StoreStatus
-from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.config import AgentConfig
-from agent.errors import StorageError
+from agent.errors import ConfigurationError, StorageError
+from agent.store.sqlite import FILE_NAME
+from agent.store.status import StoreStatus, read_store_status
 from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings
 
 _ANSWERS_WITHIN_S: Final = 5.0
@@ -121,7 +120,7 @@ def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentS
     elif holder is None:
         try:
             store = read_store_status(state_dir / FILE_NAME)
-        except StorageError as error:
+        except (StorageError, ConfigurationError) as error:
             fault = str(error)
     server = None if store is None else read_server_status(store.settings, config)
     if last_status is not None:

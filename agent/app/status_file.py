@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.adapters.files import read_plain_file
-from agent.adapters.store.status import StoreStatus, from_json
 from agent.runtime.health import Part
+from agent.store.status import StoreStatus, from_json
 from agent.wire.secret import mask_json
 
 if TYPE_CHECKING:

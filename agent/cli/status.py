@@ -31,8 +31,8 @@ from agent.plugins import stale_packages, tell_loading
 from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
-    from agent.adapters.store.status import StoreStatus
     from agent.app.status import AgentStatus
+    from agent.store.status import StoreStatus
 
 # What was set by commands: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
 _FOR_PEOPLE: Final = ("interval.", "handler.", "signed_counter:")
@@ -81,7 +81,7 @@ def _print_store(store: StoreStatus) -> None:
     oldest = f", the oldest from {ago(outbox.oldest_wall_s)}" if outbox.oldest_wall_s else ""
     click.echo(
         f"readings   {outbox.rows} waiting ({outbox.size_bytes} bytes{oldest}), {outbox.delivered} delivered, "
-        f"{outbox.set_aside} refused, {outbox.dropped} dropped"
+        f"{outbox.refused} refused, {outbox.dropped} dropped"
     )
     if store.undated:
         click.echo(f"  {store.undated} of them are of a boot whose time is not known yet")
@@ -89,10 +89,8 @@ def _print_store(store: StoreStatus) -> None:
     for gap in store.gaps:
         length = span(gap.to_wall_s - gap.from_wall_s)
         click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {length}, the last from {ago(gap.to_wall_s)}")
-    if store.untold_gaps:
-        click.echo(f"  {store.untold_gaps} gaps are not reported to the service yet")
     _print_results(store)
-    for reading in store.set_aside:
+    for reading in store.refused:
         click.echo(f"  refused: reading {reading.key} from {ago(reading.read_wall_s)}: {reading.reason}")
         click.echo(f"    {reading.values[:_VALUES_SHOWN]}")
     for name, value in store.settings.items():
@@ -110,12 +108,12 @@ def _print_store(store: StoreStatus) -> None:
 
 
 def _print_results(store: StoreStatus) -> None:
-    if store.results.put_aside or store.results.given_up:
-        gave_way = f", {store.results.given_up} gave way to younger ones" if store.results.given_up else ""
-        click.echo(f"results    {store.results.put_aside} put aside{gave_way}: the service does not take them")
-    for result in store.put_aside:
-        when = "" if result.finished_wall_s is None else f" from {ago(result.finished_wall_s)}"
-        click.echo(f"  put aside: {result.outcome} of command {result.id} ({result.handler}){when}: {result.reason}")
+    count = store.commands.get("undeliverable", 0)
+    if count:
+        click.echo(f"results    {count} undeliverable: the service does not take them")
+    for line in store.undeliverable:
+        when = "" if line.finished_wall_s is None else f" from {ago(line.finished_wall_s)}"
+        click.echo(f"  {line.outcome} of command {line.id} ({line.handler}){when}: {line.undeliverable}")
 
 
 def _size(size_bytes: int) -> str:

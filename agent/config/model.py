@@ -209,8 +209,8 @@ class OutboxConfig(Section):
         default=300_000,
     )
     max_bytes: Annotated[int, Field(ge=1024**2, le=16 * 1024**3)] = key(
-        "What the store takes on the disk at most: commands and readings, the write-ahead log (a quarter of this, at "
-        "most 4 MiB) and 512 KiB kept for commands. The file keeps the size that it once had and is used again.",
+        "What the store takes on the disk at most: commands, readings and the write-ahead log (a quarter of this, at "
+        "most 4 MiB). The file keeps the size that it once had and is used again from within.",
         unit="bytes",
         why="Fit it to your flash.",
         default=64 * 1024 * 1024,
@@ -221,22 +221,8 @@ class OutboxConfig(Section):
         why="Yesterday's temperature may be worth nothing, or a proof.",
         default=7 * 86400.0,
     )
-    keep_free_bytes: Annotated[int, Field(ge=0, le=1024**4)] = key(
-        "While the file system has less than this left, the store does not grow: new readings take the place of old "
-        "ones. 0 takes what there is.",
-        unit="bytes",
-        why="A full root file system stops other programs, too.",
-        default=16 * 1024 * 1024,
-    )
-    when_full: Literal["drop-oldest", "block"] = key(
-        "What gives way at a bound of rows, bytes or free disk: drop-oldest the oldest reading of the lowest priority; "
-        "block the new reading. Each is reported to the service as a gap record.",
-        why="block keeps the beginning of a long outage.",
-        default="drop-oldest",
-    )
     group_window_s: Annotated[float, Field(ge=0, le=60)] = key(
-        "Readings of this long share one write to the flash; with 0 each is on the disk before its sensor counts as "
-        "read.",
+        "Readings of this long share one write to the flash.",
         unit="s",
         why="A power cut loses at most this much of readings. Longer spares the SD card.",
         default=1.0,

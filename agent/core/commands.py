@@ -49,7 +49,6 @@ class CommandEvent(StrEnum):
     START = "start"
     FINISH = "finish"
     REPORT = "report"
-    PUT_ASIDE = "put_aside"
     GIVE_UP = "give_up"
 
 
@@ -78,20 +77,17 @@ MOVES: Final[Mapping[CommandState | None, Mapping[CommandEvent, CommandState]]] 
     },
     CommandState.FINISHED: {
         CommandEvent.REPORT: CommandState.REPORTED,
-        CommandEvent.PUT_ASIDE: CommandState.PUT_ASIDE,  # the service has no place for its result
-    },
-    CommandState.PUT_ASIDE: {
-        CommandEvent.GIVE_UP: CommandState.GIVEN_UP,
+        CommandEvent.GIVE_UP: CommandState.UNDELIVERABLE,  # the service will never take its result
     },
     CommandState.REPORTED: {},
     CommandState.SKIPPED: {},
-    CommandState.GIVEN_UP: {},
+    CommandState.UNDELIVERABLE: {},
 }
 """State -> event -> next state. ``None`` is a command that the journal does not know."""
 
 OPEN_STATES: Final = (CommandState.RECEIVED, CommandState.STARTED, CommandState.FINISHED)
 
-OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED, CommandState.GIVEN_UP)
+OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED, CommandState.UNDELIVERABLE)
 """Nothing is left to do, so an entry may be forgotten when the service no longer lists its command."""
 
 
@@ -127,9 +123,17 @@ def report_entry(entry: JournalEntry) -> JournalEntry:
 
     A plain server lists commands for ever, so the journal keeps them as long, and 64 KiB each would fill a flash card.
     """
-    state = advance(entry.state, CommandEvent.REPORT)
-    outcome = None if entry.outcome is None else replace(entry.outcome, result=None)
-    return replace(entry, state=state, outcome=outcome)
+    return without_result(replace(entry, state=advance(entry.state, CommandEvent.REPORT)))
+
+
+def undeliverable_entry(entry: JournalEntry, reason: str) -> JournalEntry:
+    """The entry once it is certain that the service will never take its result, which stays with it."""
+    return replace(entry, state=advance(entry.state, CommandEvent.GIVE_UP), undeliverable=reason)
+
+
+def without_result(entry: JournalEntry) -> JournalEntry:
+    """The entry with its outcome, but without what its handler returned."""
+    return entry if entry.outcome is None else replace(entry, outcome=replace(entry.outcome, result=None))
 
 
 def without_payload(command: Command) -> Command:

@@ -29,11 +29,9 @@ CODES: Final = {
     DropReason.AGE: 1,
     DropReason.ROWS: 2,
     DropReason.BYTES: 3,
-    DropReason.FREE_DISK: 4,
-    DropReason.BLOCKED: 5,
-    DropReason.UNSAVED: 6,
+    DropReason.UNSAVED: 4,
 }
-"""The values of a record are numbers only, so the reason is one; they never change their meaning."""
+"""The values of a record are numbers only, so the reason is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,25 +100,8 @@ class DropReason(StrEnum):
     AGE = "age"
     ROWS = "rows"
     BYTES = "bytes"
-    FREE_DISK = "free_disk"
-    """The file system has too little room left for others, so the store may not grow."""
-    BLOCKED = "blocked"
-    """A bound was reached, and a new reading was refused so that the old ones stay."""
     UNSAVED = "unsaved"
     """The store could not be written for so long that the buffer in memory was full."""
-
-
-NEVER_STORED: Final = frozenset({DropReason.BLOCKED, DropReason.UNSAVED})
-"""Reasons for which a reading goes before it was ever given a key."""
-
-
-class WhenFull(StrEnum):
-    """Which readings are dropped when a bound is reached."""
-
-    DROP_OLDEST = "drop-oldest"
-    """The oldest reading of the lowest priority."""
-    BLOCK = "block"
-    """The new reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +113,11 @@ class Bounds:
         max_bytes: what they take, as their store measures it: in memory the JSON text plus :data:`ROW_BYTES` each, on
             a disk what is really on it.
         max_age_s: since they were read.
-        keep_free_bytes: so much of the file system is left to others.
-        reserve_bytes: a part of ``max_bytes`` that is kept for commands, for when the disk is full.
-        when_full: what gives way.
     """
 
     max_rows: int = 300_000
     max_bytes: int = 64 * 1024 * 1024
     max_age_s: float = 7 * 86_400.0
-    keep_free_bytes: int = 0
-    reserve_bytes: int = 0
-    when_full: WhenFull = WhenFull.DROP_OLDEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +127,10 @@ class Shortage:
     Attributes:
         rows: so many readings too many.
         size_bytes: so many bytes too many.
-        bytes_reason: whether the store's own bound or the file system's says so.
     """
 
     rows: int = 0
     size_bytes: int = 0
-    bytes_reason: DropReason = DropReason.BYTES
 
     @property
     def exists(self) -> bool:
@@ -165,7 +140,7 @@ class Shortage:
     def less(self, gone: Iterable[StoredItem]) -> Shortage:
         """What is still too much when these are gone."""
         sizes = [held.size_bytes + ROW_BYTES for held in gone]
-        return Shortage(self.rows - len(sizes), self.size_bytes - sum(sizes), self.bytes_reason)
+        return Shortage(self.rows - len(sizes), self.size_bytes - sum(sizes))
 
 
 def too_old(
@@ -211,7 +186,7 @@ def evict(
     for held in islice(chain.from_iterable(queues), limit):
         if not shortage.exists:
             break
-        dropped.append((held, DropReason.ROWS if shortage.rows > 0 else shortage.bytes_reason))
+        dropped.append((held, DropReason.ROWS if shortage.rows > 0 else DropReason.BYTES))
         shortage = shortage.less((held,))
     return dropped
 
@@ -222,22 +197,6 @@ def kept_together(in_flight: frozenset[int], waiting: int) -> frozenset[int]:
     Not when that batch is most of what waits: then the store is so small that new readings would give way to it.
     """
     return in_flight if 2 * len(in_flight) <= waiting else frozenset()
-
-
-def fitting(sizes_bytes: Sequence[int], shortage: Shortage) -> int:
-    """How many new readings, in their order, find room where the old ones stay.
-
-    Args:
-        sizes_bytes: of their JSON texts.
-        shortage: before they came; negative numbers are room.
-    """
-    rows, room_bytes = 0, -shortage.size_bytes
-    for size_bytes in sizes_bytes[: max(0, -shortage.rows)]:
-        room_bytes -= size_bytes + ROW_BYTES
-        if room_bytes < 0:
-            break
-        rows += 1
-    return rows
 
 
 def batch_key(readings: Sequence[StoredReading]) -> str:

@@ -10,13 +10,10 @@ Therefore the caller must count one try for each answer, and start anew after a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from agent.core.commands import CommandEvent, advance
-from agent.core.values import JournalEntry
 from agent.errors import (
     AgentError,
     Conflict,
@@ -28,12 +25,6 @@ from agent.errors import (
     ServerFault,
     UnexpectedAnswer,
 )
-
-PUT_ASIDE_MAX: Final = 1000
-"""So many results are kept aside at most."""
-
-PUT_ASIDE_BYTES_MAX: Final = 1024 * 1024
-"""So many bytes the results that are kept aside may have, as JSON text."""
 
 REASON_MAX: Final = 200
 """Characters of the reason that are kept with a result."""
@@ -117,33 +108,3 @@ class FailureStreak:
         """The last one failed with ``fault``, and there is no point in more of them for now."""
         limit = LIMITS.get(fault)
         return limit is not None and self.times >= limit.times and now_s - self.since_s >= limit.span_s
-
-
-def giving_way(kept: Iterable[tuple[str, int]], rows: int, size_bytes: int) -> list[str]:
-    """The ids of the results that give way so that both bounds hold.
-
-    Args:
-        kept: (id, bytes) of what is put aside, oldest first; read as far as needed.
-        rows: how many there are.
-        size_bytes: what they have together.
-    """
-    gone: list[str] = []
-    for command_id, each_bytes in kept:
-        if rows <= PUT_ASIDE_MAX and size_bytes <= PUT_ASIDE_BYTES_MAX:
-            break
-        gone.append(command_id)
-        rows -= 1
-        size_bytes -= each_bytes
-    return gone
-
-
-def put_aside_entry(entry: JournalEntry, reason: str) -> JournalEntry:
-    """The entry once the service has turned out to have no place for its result, which stays with it."""
-    return replace(entry, state=advance(entry.state, CommandEvent.PUT_ASIDE), put_aside=reason)
-
-
-def give_up_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry once its result gave way to younger ones: it stays for de-duplication, and with the reason."""
-    state = advance(entry.state, CommandEvent.GIVE_UP)
-    outcome = None if entry.outcome is None else replace(entry.outcome, result=None)
-    return replace(entry, state=state, outcome=outcome)

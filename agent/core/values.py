@@ -19,10 +19,8 @@ class CommandState(StrEnum):
     FINISHED = "finished"
     REPORTED = "reported"
     SKIPPED = "skipped"
-    PUT_ASIDE = "put_aside"
-    """It has a result that the service has no place for: kept, and listed in the status."""
-    GIVEN_UP = "given_up"
-    """It was put aside, and its result gave way to younger ones at a bound."""
+    UNDELIVERABLE = "undeliverable"
+    """It has a result that the service will never take: kept, and listed in the status."""
 
 
 class OutcomeStatus(StrEnum):
@@ -109,7 +107,7 @@ class JournalEntry:
         attempts: how often it was started.
         received, started, finished: when, on the agent's clocks.
         handler: the handler's name from the payload; empty when the payload names none.
-        put_aside: why the service does not have the result; None unless it was put aside or given up.
+        undeliverable: why the service does not have the result; None where it may have.
     """
 
     command: Command
@@ -120,20 +118,7 @@ class JournalEntry:
     started: Moment | None = None
     finished: Moment | None = None
     outcome: Outcome | None = None
-    put_aside: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ResultStats:
-    """What the journal holds of results that the service has no place for.
-
-    Attributes:
-        put_aside: results that are kept.
-        given_up: results that gave way at a bound, ever.
-    """
-
-    put_aside: int
-    given_up: int
+    undeliverable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +184,11 @@ class StoredReading:
         key: the outbox's row number, ascending in the order of acceptance.
         idempotency_key: stays the same over every resend of this reading, also after a crash.
         reading: the reading.
-        attempts: how often sending it was tried.
     """
 
     key: int
     idempotency_key: str
     reading: Reading
-    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,15 +268,15 @@ class OutboxStats:
         rows: readings waiting.
         size_bytes: their JSON text.
         oldest_wall_s: when the oldest waiting one was read, epoch seconds; None when none waits or nobody knows.
-        set_aside: readings refused for good and kept with their reason.
-        dropped: readings dropped at a bound, refused at one, or lost before they could be stored, ever.
+        refused: readings that the service refused for good, kept with their reason.
+        dropped: readings dropped at a bound, or lost before they could be stored, ever.
         accepted, delivered: readings and gap records taken in and handed over, ever.
     """
 
     rows: int
     size_bytes: int
     oldest_wall_s: float | None
-    set_aside: int
+    refused: int
     dropped: int
     accepted: int
     delivered: int

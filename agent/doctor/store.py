@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.adapters.sqlite_store import FILE_NAME
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
+from agent.store.sqlite import FILE_NAME, damaged_copies
 
 _MB: Final = 1_000_000
 _NEARLY: Final = 0.9
@@ -22,7 +22,7 @@ def _database(subject: Subject) -> Finding:
         return skipped(f"there is no {path} yet")
     store, bounds = status.store, subject.config.outbox
     outbox = store.outbox
-    seen = f"{path}: {store.file_bytes / _MB:.1f} MB, {outbox.rows} readings wait ({outbox.size_bytes / _MB:.1f} MB)"
+    seen = f"{path}: {store.disk_bytes / _MB:.1f} MB, {outbox.rows} readings wait ({outbox.size_bytes / _MB:.1f} MB)"
     if outbox.rows > bounds.max_rows * _NEARLY or outbox.size_bytes > bounds.max_bytes * _NEARLY:
         cause = "readings come in faster than they go out, or nothing goes out; soon some are dropped"
         return warning(
@@ -33,9 +33,7 @@ def _database(subject: Subject) -> Finding:
 
 def _database_damage(subject: Subject) -> Finding:
     state_dir = subject.config.state_dir
-    aside = sorted(
-        path.name for path in state_dir.glob(f"{FILE_NAME}.damaged-*") if not path.name.endswith(("-wal", "-shm"))
-    )
+    aside = damaged_copies(state_dir / FILE_NAME)
     incidents = subject.status.store.incidents if subject.status.store is not None else ()
     if not aside and not incidents:
         return ok("it was never damaged")

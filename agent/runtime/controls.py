@@ -14,8 +14,9 @@ from agent.core.values import JsonObject
 
 if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep
-    from agent.ports import Clock, Journal
+    from agent.ports import Clock
     from agent.sensors.reader import SensorReader
+    from agent.store.journal import Journal
 
 POLL: Final = "poll"
 MIN_SENSOR_S: Final = 0.1

@@ -23,7 +23,7 @@ from agent.runtime.lanes import LANE_CAPACITY, Lane, LaneItem, LaneParts, log_ou
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
-    from agent.ports import Journal
+    from agent.store.journal import Journal
 
 CANCELS_SETTING: Final = "canceled"
 """Name of the journal's setting: a JSON object, command id -> who took it back."""

@@ -31,7 +31,8 @@ from agent.runtime.failure_log import LineRate
 from agent.wire.limits import TTL_MAX_S
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Journal
+    from agent.ports import Clock
+    from agent.store.journal import Journal
 
 _log = logging.getLogger(__name__)
 
@@ -313,9 +314,7 @@ class ListedWindow:
         if not self._is_read:
             self._read()
         over = {
-            each.command_id
-            for each in result.decisions
-            if each.entry is not None and each.entry.state in (*OVER_STATES, CommandState.PUT_ASIDE)
+            each.command_id for each in result.decisions if each.entry is not None and each.entry.state in OVER_STATES
         }
         self._listed |= over
         age = None if self._began is None else age_s(self._began, now)

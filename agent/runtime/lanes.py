@@ -17,7 +17,8 @@ from agent.runtime.jobs import Attempt, CancelSwitch, Ended, Job, JobRunner, Job
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Journal
+    from agent.ports import Clock
+    from agent.store.journal import Journal
 
 _log = logging.getLogger(__name__)
 

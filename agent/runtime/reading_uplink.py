@@ -18,7 +18,9 @@ from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Journal, Outbox, Uplink
+    from agent.ports import Clock, Uplink
+    from agent.store.journal import Journal
+    from agent.store.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 

@@ -30,7 +30,8 @@ from agent.runtime.service import Actor
 from agent.wire.secret import mask, mask_json
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Journal, Uplink
+    from agent.ports import Clock, Uplink
+    from agent.store.journal import Journal
 
 _log = logging.getLogger(__name__)
 
@@ -317,10 +318,9 @@ class ResultReporter(Actor):
 
     def _put_aside(self, command_ids: Sequence[str], reason: str) -> None:
         reason = reason[:REASON_MAX]
-        gave_way = 0
         for each in command_ids:
             try:
-                gave_way += self._journal.put_aside({each: reason})
+                self._journal.undeliverable(each, reason)
             except IllegalMove:
                 _log.debug("command=%s its result is settled already", each)
             self._progress.pop(each, None)
@@ -329,9 +329,6 @@ class ResultReporter(Actor):
         level = logging.WARNING if self._expects_place else logging.INFO
         text = f"results=put_aside {len(command_ids)} stay on this device ({reason}); device-agent status lists them"
         self._failure_log.report("put_aside", text, every_s=HOURLY_S, level=level)
-        if gave_way:
-            text = f"results=given_up {gave_way} gave way to younger ones: too many are put aside"
-            self._failure_log.report("given_up", text, every_s=HOURLY_S)
 
     def _put_all_aside(self, reason: str) -> None:
         self._fresh.clear()

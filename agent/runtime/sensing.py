@@ -17,8 +17,9 @@ from agent.runtime.health import Health
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Outbox
+    from agent.ports import Clock
     from agent.sensors.reader import Read, ReadOutcome, SensorReader
+    from agent.store.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 

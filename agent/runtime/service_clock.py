@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.timekeeping import DATE_RESOLUTION_S, STEP_S, BootTime, ServiceTime, is_plausible
+from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, ServiceTime, is_plausible
 from agent.core.values import JournalEntry, Moment
 
 if TYPE_CHECKING:
-    from agent.ports import BootTimes, Clock
+    from agent.ports import Clock
+    from agent.store.boots import BootTimes
 
 _log = logging.getLogger(__name__)
 
 PART: Final = "clock"
 
 # A better guess is written down when it differs by this much, or when the last writing was so long ago: it may have
-# failed, and crystals drift. No commit is made for it: it only matters to readings that a later boot finds in the
-# store, and those bring it along; the guess that they were stored with was right within the same second or two.
+# failed, and crystals drift.
 _WRITE_BEYOND_S: Final = 0.25
 _WRITE_EVERY_S: Final = 3600.0
 # So often the machine is asked whether its clock was set meanwhile.
@@ -114,9 +114,6 @@ class ServiceClock:
             found, written = after.boot_time, self._written
             if found is None or after is before:
                 return
-            # The first of a boot, and the first after the other side's clock was set, make a commit of their own:
-            # what waits in the store has no time, or a wrong one, without them.
-            is_news = written is None or abs(found.offset_s - written.offset_s) > STEP_S
             is_worth_it = (
                 written is None
                 or abs(found.offset_s - written.offset_s) > _WRITE_BEYOND_S
@@ -128,7 +125,7 @@ class ServiceClock:
             self._on_known = [] if to_call else self._on_known
         if is_worth_it:
             if self._times is not None:
-                self._times.learn(now.boot_id, found, rides=not is_news)
+                self._times.learn(now.boot_id, found)
             self._describe(now, found, is_new=not before.known)
         for then in to_call:
             then()

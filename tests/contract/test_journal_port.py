@@ -1,4 +1,4 @@
-"""The journal's contract, on the fake, on SQLite in one thread, and on SQLite behind its writer thread."""
+"""The journal's contract, on the fake and on the store."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store_service import StoreService
 from agent.core.commands import HISTORY_LOST, MOVES, CommandEvent, IllegalMove
-from agent.core.values import Admission, Command, CommandState, JournalLookup, Outcome, OutcomeStatus, ResultStats
+from agent.core.values import Admission, Command, CommandState, JournalLookup, Outcome, OutcomeStatus
 from agent.errors import StorageError
-from agent.ports import Journal
+from agent.store.journal import Journal
+from agent.store.writer import Store
 from agent.wire.secret import MASK, never_show
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 from tests.fakes import FakeClock, FakeJournal
@@ -25,30 +24,24 @@ _EXAMPLES = itertools.count()
 Reopen = Callable[[], Journal]
 
 
-@pytest.fixture(params=["fake", "sqlite", "service"])
+@pytest.fixture(params=["fake", "store"])
 def reopen(request, tmp_path) -> Iterator[Reopen]:
     """Gives the journal; each call closes it and opens it again, as a restart does."""
-    opened: list[Any] = []
-
-    def close() -> None:
-        if opened:
-            last = opened.pop()
-            last.stop(60) if isinstance(last, StoreService) else last.close()
+    opened: list[Store] = []
 
     def open_again() -> Journal:
         if request.param == "fake":
             return fake
-        close()
-        if request.param == "sqlite":
-            opened.append(SqliteStore(tmp_path / "agent.db", clock=FakeClock()))
-            return opened[0].journal
-        opened.append(StoreService(tmp_path / "agent.db", clock=FakeClock()))
+        for store in opened:
+            store.stop(60)
+        opened[:] = [Store(tmp_path / "agent.db", clock=FakeClock())]
         opened[0].start()
         return opened[0].journal
 
-    fake = FakeJournal()
+    fake: Any = FakeJournal()
     yield open_again
-    close()
+    for store in opened:
+        store.stop(60)
 
 
 @pytest.fixture
@@ -168,53 +161,32 @@ def test_only_what_is_over_old_and_no_longer_listed_is_forgotten(journal):
     assert set(left) == {"listed", "young", "received", "started", "finished"}
 
 
-def test_a_result_that_is_put_aside_keeps_what_it_is(journal, reopen):
+def test_a_result_that_is_undeliverable_keeps_what_it_is_and_counts(journal, reopen):
     finished = [
         make_entry(f"c{n}", CommandState.FINISHED, outcome=make_outcome(result={"n": n}), finished=make_moment())
         for n in range(3)
     ]
     journal.admit(finished)
-    assert journal.put_aside({"c0": "405 no such place", "c2": "405 no such place"}) == 0
+    journal.undeliverable("c0", "405 no such place")
     journal = reopen()
-    assert journal.known(["c0"])["c0"] == replace(
-        finished[0], state=CommandState.PUT_ASIDE, put_aside="405 no such place"
-    )
-    assert [entry.command.id for entry in journal.in_state("finished")] == ["c1"]
-    assert journal.result_stats() == ResultStats(put_aside=2, given_up=0)
+    undelivered = replace(finished[0], state=CommandState.UNDELIVERABLE, undeliverable="405 no such place")
+    assert journal.known(["c0"])["c0"] == undelivered
+    assert [entry.command.id for entry in journal.in_state("finished")] == ["c1", "c2"]
+    assert journal.counts() == {"finished": 2, "undeliverable": 1}
 
 
-def test_the_oldest_results_that_are_put_aside_give_way_and_are_counted(journal, reopen):
-    journal.admit([make_entry(f"c{n}", CommandState.FINISHED, outcome=make_outcome()) for n in range(1005)])
-    assert journal.put_aside({f"c{n}": "405" for n in range(1003)}) == 3
-    assert journal.put_aside({"c1003": "405", "c1004": "405"}) == 2
-    journal = reopen()
-    assert journal.result_stats() == ResultStats(put_aside=1000, given_up=5)
-    found = journal.known(["c4", "c5"])
-    assert (found["c4"].state, found["c5"].state) == (CommandState.GIVEN_UP, CommandState.PUT_ASIDE)
-
-
-def test_results_that_are_put_aside_are_bounded_in_bytes(journal):
-    big = make_outcome(result={"blob": "y" * 60_000})
-    journal.admit([make_entry(f"c{n}", CommandState.FINISHED, outcome=big) for n in range(20)])
-    for number in range(20):
-        journal.put_aside({f"c{number}": "405"})
-    kept = journal.result_stats().put_aside
-    assert kept * 60_000 <= 1024 * 1024 < (kept + 1) * 60_100
-    assert journal.known(["c0"])["c0"].outcome == make_outcome()
-    assert journal.known(["c19"])["c19"].outcome == big
-
-
-def test_what_is_put_aside_is_not_forgotten_and_what_gave_way_may_be(journal):
-    old = make_moment(wall_s=100.0)
-    journal.admit(
-        [
-            make_entry("aside", CommandState.FINISHED, received=old, outcome=make_outcome()),
-            make_entry("gone", CommandState.GIVEN_UP, received=old, outcome=make_outcome()),
-        ]
-    )
-    journal.put_aside({"aside": "405"})
-    assert journal.forget([], 200.0) == 1
-    assert set(journal.known(["aside", "gone"])) == {"aside"}
+@pytest.mark.parametrize(("result_bytes", "kept"), [(10, 1000), (60_000, 17)])
+def test_of_the_oldest_undeliverable_results_only_the_end_stays(tmp_path, result_bytes, kept):
+    outcome = make_outcome(result={"blob": "y" * result_bytes})
+    ids = [f"c{n}" for n in range(kept + 5)]
+    with Store(tmp_path / "agent.db", clock=FakeClock()) as store:
+        store.journal.admit([make_entry(each, CommandState.FINISHED, outcome=outcome) for each in ids])
+        for each in ids:
+            store.journal.undeliverable(each, "405")
+        found = store.journal.known(ids)
+        assert store.journal.counts() == {"undeliverable": len(ids)}
+    assert [each for each in ids if found[each].outcome.result is None] == ids[:5]
+    assert found["c0"].outcome == make_outcome()
 
 
 @given(st.data())
@@ -228,7 +200,7 @@ def test_over_any_moves_and_restarts_the_journal_holds_what_the_table_says(journ
         CommandEvent.START: lambda name: journal.start(name, make_moment()),
         CommandEvent.FINISH: lambda name: journal.finish(name, make_outcome(result={"n": 1}), make_moment()),
         CommandEvent.REPORT: lambda name: journal.reported([name]),
-        CommandEvent.PUT_ASIDE: lambda name: journal.put_aside({name: "405"}),
+        CommandEvent.GIVE_UP: lambda name: journal.undeliverable(name, "405"),
     }
     steps = st.tuples(st.sampled_from("abc"), st.sampled_from([*moves, "admit", "restart"]))
     for letter, step in data.draw(st.lists(steps, max_size=25), label="steps"):
@@ -249,7 +221,7 @@ def test_over_any_moves_and_restarts_the_journal_holds_what_the_table_says(journ
         found = journal.known([f"{prefix}-{letter}" for letter in "abc"])
         assert {each: entry.state for each, entry in found.items()} == model
         for entry in found.values():
-            is_kept = entry.state in {CommandState.FINISHED, CommandState.PUT_ASIDE}
+            is_kept = entry.state in {CommandState.FINISHED, CommandState.UNDELIVERABLE}
             assert (entry.outcome is not None and entry.outcome.result is not None) == is_kept
 
 
@@ -322,11 +294,11 @@ def test_an_entry_that_cannot_be_written_keeps_the_settings_of_its_admission_out
         journal.fault = "the disk is full"
         entry = make_entry("a")
     else:
-        entry = make_entry("a", handler="\ud800")  # SQLite cannot store a lone surrogate
+        entry = make_entry(command=make_command("a\ud800"))  # SQLite cannot store a lone surrogate
     with pytest.raises((StorageError, UnicodeEncodeError)):
         journal.decide([], lambda _recall: Admission([entry], {"counter": "1"}))
     assert journal.setting("counter") is None
-    assert not journal.known(["a"])
+    assert journal.counts() == {}
 
 
 def test_a_question_about_very_many_ids_is_answered(journal):
@@ -339,14 +311,13 @@ def test_what_a_handler_says_is_kept_without_the_credentials_of_this_process(tmp
     never_show("an-opaque-token-5d21c8")
     told = {"seen": ["Bearer an-opaque-token-5d21c8", {"an-opaque-token-5d21c8": 1}], "key": "msk_0123456789", "n": 1}
     with_key = make_outcome("failed", result=told, error="401 for mk_live_12345 an-opaque-token-5d21c8")
-    store = SqliteStore(tmp_path / "agent.db", clock=FakeClock())
     ended, rejected = make_entry("c1"), make_entry("c2")
     rejected = replace(rejected, state=CommandState.FINISHED, outcome=with_key, finished=make_moment())
-    store.journal.admit([ended, rejected])
-    store.journal.start("c1", make_moment())
-    handed_on = store.journal.finish("c1", with_key, make_moment())
-    kept = store.journal.known(["c1", "c2"])
-    store.close()
+    with Store(tmp_path / "agent.db", clock=FakeClock()) as store:
+        store.journal.admit([ended, rejected])
+        store.journal.start("c1", make_moment())
+        handed_on = store.journal.finish("c1", with_key, make_moment())
+        kept = store.journal.known(["c1", "c2"])
     for outcome in (handed_on.outcome, kept["c1"].outcome, kept["c2"].outcome):
         assert outcome is not None
         assert outcome.error == f"401 for {MASK} {MASK}"

@@ -1,4 +1,4 @@
-"""The outbox's contract, on the fake, on SQLite in one thread, and on SQLite behind its writer thread."""
+"""The outbox's contract, on the fake and on the store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store_service import StoreService
-from agent.core.outbox import Bounds, WhenFull
+from agent.core.outbox import Bounds
 from agent.core.values import Priority, Reading, SendOutcome
-from agent.errors import StorageError
-from agent.ports import Outbox
+from agent.store.outbox import Outbox
+from agent.store.writer import Store
 from tests.factories import make_moment, make_reading
 from tests.fakes import FakeClock, FakeOutbox
 
@@ -22,42 +20,28 @@ Reopen = Callable[[], Outbox]
 
 
 @pytest.fixture
-def bounds() -> Bounds:
-    """What the tests of one policy replace."""
-    return BOUNDS
-
-
-@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["fake", "sqlite", "service", "lazy service"])
-def reopen(request, tmp_path, clock, bounds) -> Iterator[Reopen]:
+@pytest.fixture(params=["fake", "store"])
+def reopen(request, tmp_path, clock) -> Iterator[Reopen]:
     """Gives the outbox; each call closes it and opens it again, as a restart does."""
-    opened: list[Any] = []
-
-    def close() -> None:
-        if opened:
-            last = opened.pop()
-            last.stop(60) if isinstance(last, StoreService) else last.close()
+    opened: list[Store] = []
 
     def open_again() -> Outbox:
         if request.param == "fake":
             return fake
-        close()
-        path = tmp_path / "agent.db"
-        if request.param == "sqlite":
-            opened.append(SqliteStore(path, clock=clock, bounds=bounds))
-            return opened[0].outbox
-        is_lazy = request.param == "lazy service"
-        opened.append(StoreService(path, clock=clock, bounds=bounds, settles_lazily=lambda _outcome: is_lazy))
+        for store in opened:
+            store.stop(60)
+        opened[:] = [Store(tmp_path / "agent.db", clock=clock, bounds=BOUNDS)]
         opened[0].start()
         return opened[0].outbox
 
-    fake = FakeOutbox(clock, bounds)
+    fake: Any = FakeOutbox(clock, BOUNDS)
     yield open_again
-    close()
+    for store in opened:
+        store.stop(60)
 
 
 @pytest.fixture
@@ -121,11 +105,6 @@ def test_an_idempotency_key_stays_the_same_over_resends_and_restarts(outbox, reo
     assert {stored.key: stored.idempotency_key for stored in reopen().next_batch(10)} == again == first
 
 
-def test_tries_are_counted(outbox, clock):
-    put(outbox, clock, 1)
-    assert [outbox.next_batch(1)[0].attempts for _ in range(3)] == [0, 1, 2]
-
-
 def test_what_was_delivered_is_gone_and_what_was_not_stays(outbox, reopen, clock):
     put(outbox, clock, 1, 2, 3)
     first, second, _ = outbox.next_batch(10)
@@ -134,13 +113,13 @@ def test_what_was_delivered_is_gone_and_what_was_not_stays(outbox, reopen, clock
     assert values(reopen()) == [3]
 
 
-def test_what_was_refused_is_set_aside_and_not_offered_again(outbox, reopen, clock):
+def test_what_was_refused_is_kept_apart_and_not_offered_again(outbox, reopen, clock):
     put(outbox, clock, 1, 2)
     first, second = outbox.next_batch(10)
     outbox.settle(SendOutcome(delivered=(second.key,), refused={first.key: "validation_error: no"}))
     assert values(outbox) == []
     stats = reopen().stats()
-    assert (stats.rows, stats.set_aside, stats.delivered, stats.accepted) == (0, 1, 1, 2)
+    assert (stats.rows, stats.refused, stats.delivered, stats.accepted) == (0, 1, 1, 2)
 
 
 def test_settling_twice_or_what_is_unknown_changes_nothing(outbox, clock):
@@ -149,7 +128,7 @@ def test_settling_twice_or_what_is_unknown_changes_nothing(outbox, clock):
     for _ in range(2):
         outbox.settle(SendOutcome(delivered=(first.key, 99), refused={98: "no"}))
     assert values(outbox) == [2]
-    assert (outbox.stats().delivered, outbox.stats().set_aside) == (1, 0)
+    assert (outbox.stats().delivered, outbox.stats().refused) == (1, 0)
 
 
 def test_beyond_the_bound_the_oldest_go_and_are_counted(outbox, clock):
@@ -238,7 +217,6 @@ def test_a_batch_can_be_had_again_as_it_was_though_others_would_go_first_by_now(
     assert [(stored.key, stored.idempotency_key) for stored in again] == [
         (stored.key, stored.idempotency_key) for stored in first
     ]
-    assert [stored.attempts for stored in again] == [1, 1]
     outbox.settle(SendOutcome(delivered=(first[0].key,)))
     assert [stored.key for stored in outbox.again([stored.key for stored in first])] == [first[1].key]
 
@@ -299,23 +277,3 @@ def test_readings_that_became_too_old_are_told_with_that_reason(outbox, clock):
     put(outbox, clock, 3)
     (gap,) = gap_records(outbox)
     assert gap.values == {"agent_gap_rows": 2, "agent_gap_seconds": 0.0, "agent_gap_reason": 1}
-
-
-class TestBlocking:
-    @pytest.fixture
-    def bounds(self) -> Bounds:
-        return replace(BOUNDS, when_full=WhenFull.BLOCK)
-
-    def test_a_full_outbox_refuses_the_new_and_keeps_the_old_and_tells_how_many(self, outbox, clock):
-        put(outbox, clock, 1, 2, 3, 4, 5)
-        for number in (6, 7):
-            with pytest.raises(StorageError, match="the outbox is full"):
-                put(outbox, clock, number)
-        assert values(outbox) == [1, 2, 3, 4, 5]
-        stats = outbox.stats()
-        assert (stats.rows, stats.dropped, stats.accepted, stats.delivered) == (5, 2, 7, 0)
-        deliver(outbox, 2)
-        put(outbox, clock, 8)
-        assert values(outbox) == [3, 4, 5, 8]
-        assert [gap.values["agent_gap_reason"] for gap in gap_records(outbox)] == [5]
-        assert [gap.values["agent_gap_rows"] for gap in gap_records(outbox)] == [2]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.cli.program import device_agent
 from agent.config import load_config
+from agent.store.sqlite import FILE_NAME
+from agent.store.writer import Store
 from tests.fakes import FakeClock
 
 SOON_S = 60.0
@@ -131,7 +131,7 @@ def test_status_before_the_first_start_says_so(folder):
 def test_status_shows_what_somebody_has_set_and_keeps_the_agents_own_books_for_programs(folder):
     init(folder, "--allow-secret-key-on-device")
     (folder / "state").mkdir()
-    with closing(SqliteStore(folder / "state" / FILE_NAME, clock=FakeClock())) as store:
+    with Store(folder / "state" / FILE_NAME, clock=FakeClock()) as store:
         store.journal.put_setting("interval.board", "30")
         store.journal.put_setting("listed_window", "{}")
     config = ("--config", str(folder / "config.yaml"))

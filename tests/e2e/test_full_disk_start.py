@@ -93,7 +93,7 @@ def test_sigterm_ends_the_waiting(bench, disk):
 def test_readings_that_a_full_disk_kept_in_memory_are_told_as_a_gap_after_a_restart(bench, disk, ending):
     sensors = "sensors: [{name: s, type: simulated, interval_s: 0.1, settings: {shape: random_walk}}]\n"
     url = str(bench.client.connection.base_url)
-    bench.write_config("http://127.0.0.1:9", more=f"outbox: {{keep_free_bytes: 0}}\n{sensors}")
+    bench.write_config("http://127.0.0.1:9", more=sensors)
     agent = bench.start()
     ballast = fill(disk)
     agent.wait_for("store=failing")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.clocks import SystemClock
-from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
-from agent.adapters.store.outbox_rows import encode_reading
+from agent.store.sqlite import FILE_NAME
+from agent.store.writer import Store
 from tests.e2e.agent_bench import AgentBench
 from tests.factories import make_reading
 
@@ -49,11 +49,10 @@ def run(bench: AgentBench, *arguments: str) -> tuple[str, int]:
 def test_status_doctor_and_diagnostics_of_a_full_outbox_need_little_memory(bench: AgentBench):
     bench.state_dir.mkdir(mode=0o700, exist_ok=True)
     clock = SystemClock()
-    store = SqliteStore(bench.state_dir / FILE_NAME, clock=clock, trusts_wall=False)
     values = {"temperature_of_the_room_in_celsius": 20.123, "humidity_of_the_room_in_percent": 40.25}
-    draft = encode_reading(make_reading(values, at=clock.now()))
-    store.outbox.accept([draft] * ROWS)
-    store.close()
+    with Store(bench.state_dir / FILE_NAME, clock=clock, trusts_wall=False) as store:
+        for _ in range(ROWS):
+            store.outbox.put(make_reading(values, at=clock.now()))
     url = str(bench.client.connection.base_url)
     bench.write_config("http://127.0.0.1:9", more="outbox: {max_bytes: 67108864}\n")
     most_kb = 96 * 1024

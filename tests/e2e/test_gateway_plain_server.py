@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.adapters.sqlite_store import FILE_NAME
 from agent.core.triage import FIRST_CONTACT, lacks_time
+from agent.store.sqlite import FILE_NAME
 from agent.wire.times import to_rfc3339
 from gateway.tokens import FILE_NAME as TOKENS
 from gateway.tokens import Tokens, make_token

@@ -18,7 +18,7 @@ from typing import Final
 
 import yaml
 
-from agent.adapters.sqlite_store import FILE_NAME
+from agent.store.sqlite import FILE_NAME
 from agent.wire.commands import CommandRecord
 from simulator.children import program_path
 from simulator.demo import programs

@@ -26,8 +26,8 @@ from typing import Final
 
 import yaml
 
-from agent.adapters.sqlite_store import FILE_NAME
 from agent.errors import ServiceError
+from agent.store.sqlite import FILE_NAME
 from agent.wire.auth import KeyPair
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.registration import RegisterDevice

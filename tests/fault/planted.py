@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.adapters.store.journal_rows import JournalRows
-from agent.adapters.store.outbox_rows import EncodedReading, OutboxRows
 from agent.core.commands import HandlerRule
 from agent.core.values import Contract, SendOutcome
 from agent.runtime import intake
+from agent.store.journal import Journal
+from agent.store.outbox import Draft, Outbox
 
 
 def once_runs_again() -> None:
@@ -27,45 +27,45 @@ def once_runs_again() -> None:
 
 def forgets_what_is_over() -> None:
     """A journal that deletes what it has reported, though the service may still list it."""
-    reported = JournalRows.reported
+    reported = Journal.reported
 
-    def forgetful(self: JournalRows, command_ids: Any) -> None:
+    def forgetful(self: Journal, command_ids: Any) -> None:
         ids = list(command_ids)
         reported(self, ids)
-        self._db.executemany("DELETE FROM command WHERE id = ?", [(each,) for each in ids])
+        rows = [(each,) for each in ids]
+        self._store.call(lambda: self._db.executemany("DELETE FROM command WHERE id = ?", rows), writes=True)
 
-    JournalRows.reported = forgetful  # type: ignore[method-assign]
+    Journal.reported = forgetful  # type: ignore[method-assign]
 
 
 def deletes_one_more() -> None:
     """An outbox that deletes the reading after the delivered ones as well, be it there already or the next to come."""
-    settle, accept = OutboxRows.settle, OutboxRows.accept
+    settle, accept = Outbox.settle, Outbox.accept
     greed: set[int] = set()
 
-    def greedy(self: OutboxRows, outcome: SendOutcome) -> None:
+    def greedy(self: Outbox, outcome: SendOutcome) -> None:
         greed.update(key + 1 for key in outcome.delivered[-1:])
         settle(self, replace(outcome, delivered=(*outcome.delivered, *greed)))
 
-    def still_greedy(self: OutboxRows, drafts: Sequence[EncodedReading]) -> int:
-        refused = accept(self, drafts)
+    def still_greedy(self: Outbox, drafts: Sequence[Draft]) -> None:
+        accept(self, drafts)
         if drafts:
             settle(self, SendOutcome(delivered=tuple(greed)))
-        return refused
 
-    OutboxRows.settle = greedy  # type: ignore[method-assign]
-    OutboxRows.accept = still_greedy  # type: ignore[method-assign]
+    Outbox.settle = greedy  # type: ignore[method-assign]
+    Outbox.accept = still_greedy  # type: ignore[method-assign]
 
 
 def sends_under_new_keys() -> None:
     """An uplink whose idempotency keys are of the process, not of the reading."""
     import os
 
-    hand_out = OutboxRows._hand_out
+    hand_out = Outbox._hand_out
 
-    def renamed(self: OutboxRows, keys: Any) -> Any:
+    def renamed(self: Outbox, keys: Any) -> Any:
         return [
             replace(stored, idempotency_key=f"{os.getpid()}-{stored.idempotency_key}")
             for stored in hand_out(self, keys)
         ]
 
-    OutboxRows._hand_out = renamed  # type: ignore[method-assign]
+    Outbox._hand_out = renamed  # type: ignore[method-assign]

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.adapters.clocks import SystemClock
-from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.errors import AgentError
+from agent.store.sqlite import FILE_NAME
+from agent.store.writer import Store
 from tests.fault.disk import Disk, Loss, Operation, Sync, SyncFolder, lay_out
 from tests.fault.trace import Step, read_traces, strace
 
@@ -104,7 +105,7 @@ def open_and_judge(image: Image, folder: Path) -> list[str]:
     shutil.rmtree(folder, ignore_errors=True)
     lay_out(image.files, folder)
     try:
-        with contextlib.closing(SqliteStore(folder / FILE_NAME, clock=SystemClock())) as store:
+        with Store(folder / FILE_NAME, clock=SystemClock()) as store:
             faults = list(_judge(store, image))
     except AgentError as error:
         faults = [f"the store does not open: {error}"]
@@ -115,10 +116,11 @@ def open_and_judge(image: Image, folder: Path) -> list[str]:
     return [f"{image}: {fault}" for fault in faults]
 
 
-def _judge(store: SqliteStore, image: Image) -> Iterator[str]:
-    # Salvage is not allowed: a power cut is no damage.
-    if store.incidents:
-        yield f"the store was replaced: {store.incidents}"
+def _judge(store: Store, image: Image) -> Iterator[str]:
+    status = store.status(_WITHIN_S)
+    # A power cut is no damage.
+    if status is None or status.incidents:
+        yield f"the store was replaced: {status and status.incidents}"
     known = store.journal.known(list(image.promise["commands"]))
     for command, state in image.promise["commands"].items():
         now = known[command].state if command in known else "gone"

@@ -17,8 +17,8 @@ from typing import Self
 
 import yaml
 
-from agent.adapters.sqlite_store import FILE_NAME
 from agent.errors import ErrorAnswer, ServiceError
+from agent.store.sqlite import FILE_NAME
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret

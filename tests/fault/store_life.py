@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.adapters.clocks import SystemClock
-from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store_service import StoreService
 from agent.core.outbox import Bounds
 from agent.core.values import Reading, SendOutcome
+from agent.store.sqlite import FILE_NAME
+from agent.store.writer import Store
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 
 BOUNDS = Bounds(max_bytes=4_000_000)
@@ -26,7 +26,7 @@ BOUNDS = Bounds(max_bytes=4_000_000)
 class Life:
     """Works with the store, and keeps the books of what it has promised."""
 
-    def __init__(self, store: StoreService, promises: Path, number: int) -> None:
+    def __init__(self, store: Store, promises: Path, number: int) -> None:
         self._store = store
         self._promises = promises
         self._number = number
@@ -84,7 +84,7 @@ class Life:
 def main() -> None:
     """Live one life."""
     folder, promises, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    store = StoreService(folder / FILE_NAME, clock=SystemClock(), bounds=BOUNDS, group_window_s=0.01)
+    store = Store(folder / FILE_NAME, clock=SystemClock(), bounds=BOUNDS, group_window_s=0.01)
     store.start()
     Life(store, promises, number).run()
     if number % 2 == 0:

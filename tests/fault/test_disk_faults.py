@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.clocks import SystemClock
-from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store_service import StoreService
 from agent.core.values import Reading
 from agent.errors import StorageError
+from agent.store.sqlite import FILE_NAME
+from agent.store.writer import Store
 from tests.conftest import require_program
 from tests.factories import make_entry
 from tests.fault.disk_faults import DISK_FAULTS, Patient
@@ -60,8 +60,8 @@ def _reading(number: float) -> Reading:
 
 
 @contextlib.contextmanager
-def _store(path: Path) -> Iterator[StoreService]:
-    store = StoreService(path, clock=SystemClock(), group_window_s=0.0, on_incident=lambda _text: None)
+def _store(path: Path) -> Iterator[Store]:
+    store = Store(path, clock=SystemClock(), group_window_s=0.0, on_incident=lambda _text: None)
     store.start()
     try:
         yield store
@@ -91,13 +91,15 @@ def test_with_flipped_bits_the_store_opens_goes_on_and_says_what_it_found(well_u
             said = [text for text in (_try(store) for _ in range(3)) if text]
             assert all("damaged" in text for text in said), f"seed {seed}: {said}"
             _use(store)
-            if store.incidents:
+            status = store.status()
+            assert status is not None
+            if status.incidents:
                 told += 1
                 assert list(folder.glob("*.damaged-*")), f"seed {seed}: the damaged file was not kept"
     assert told > FLIPS / 10
 
 
-def _try(store: StoreService) -> str:
+def _try(store: Store) -> str:
     try:
         _use(store)
     except StorageError as error:
@@ -105,7 +107,7 @@ def _try(store: StoreService) -> str:
     return ""
 
 
-def _use(store: StoreService) -> None:
+def _use(store: Store) -> None:
     store.journal.in_state("received", "started", "finished")
     store.journal.known([f"c{number}" for number in range(60)])
     store.outbox.next_batch(1000)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.adapters.sqlite_store import FILE_NAME
-from agent.adapters.store.status import read_status
+from agent.store.sqlite import FILE_NAME
+from agent.store.status import read_store_status
 from agent.wire.auth import KeyPair
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
@@ -112,13 +112,13 @@ class _Bench:
     def judge(self) -> None:
         """Stop the agent and compare its books with the service's and with the effects."""
         self.rig.agent.end(_RECOVERY_S)
-        status = read_status(self.rig.folder / "state" / FILE_NAME)
+        status = read_store_status(self.rig.folder / "state" / FILE_NAME)
         assert status is not None
         books, waiting = status.outbox, status.outbox.rows
         # No two readings of the noisy sensor are alike.
         stored = [dict(record.sensor_data) for record in self._client.sensor_data(device_id=self.rig.device_id)]
         readings = {tuple(values.values()) for values in stored}
-        assert (books.dropped, books.set_aside) == (0, 0)
+        assert (books.dropped, books.refused) == (0, 0)
         assert books.accepted == books.delivered + waiting
         # What was handed over in the last moment may not be settled yet: stored, and in the outbox still.
         assert books.delivered <= len(readings) <= books.accepted, "a reading was acknowledged that is not stored"

@@ -34,7 +34,7 @@ _WITH_EFFECTS: Final = ONCE | {"repeatable", "power_cycle"}
 UNKNOWN: Final = "no_such_handler"
 """A command that every device rejects."""
 
-_ORDER: Final = {"received": 0, "started": 1, "finished": 2, "put_aside": 2, "reported": 3}
+_ORDER: Final = {"received": 0, "started": 1, "finished": 2, "undeliverable": 2, "reported": 3}
 # An idempotent handler that was interrupted as often as this is not started again.
 _ATTEMPTS_MAX: Final = 3
 
@@ -81,7 +81,7 @@ def look_at(store: Path, copy: Path, *, whole: bool = False) -> Look:
         if "reading" not in tables:
             return Look()
         commands = dict(connection.execute("SELECT id, state FROM command"))
-        bodies = connection.execute("SELECT body FROM reading WHERE body IS NOT NULL").fetchall()
+        bodies = connection.execute("SELECT body FROM reading").fetchall()
         incidents = tuple(row[0] for row in connection.execute("SELECT text FROM incident"))
         verdict = str(connection.execute("PRAGMA integrity_check").fetchone()[0]) if whole else "ok"
     readings = frozenset(reading for (body,) in bodies for reading in readings_of(json.loads(body)))

@@ -19,8 +19,6 @@ import httpx
 from agent.adapters.clocks import read_boot_id
 from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
-from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.outbox_rows import decode_values
 from agent.app.start_counter import StartCounter
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer
@@ -36,6 +34,8 @@ from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
 from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
+from agent.store.outbox import decode_values
+from agent.store.writer import Store
 from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, read_body, read_retry_after
 from agent.wire.commands import CommandRecord
@@ -531,7 +531,8 @@ def _store(raw: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=_FOLDER.name) as folder:
         path = Path(folder, "agent.db")
         path.write_bytes(raw)
-        SqliteStore(path, clock=FakeClock()).close()
+        with Store(path, clock=FakeClock()):
+            pass
 
 
 # --- programs and sensors ---------------------------------------------------------------------------------------------

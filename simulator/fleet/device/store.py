@@ -13,10 +13,9 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry
+from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry, undeliverable_entry
 from agent.core.outbox import ROW_BYTES, Bounds, Shortage, StoredItem, choose_next, evict, is_live, too_old
 from agent.core.timekeeping import age_s
-from agent.core.unreported import put_aside_entry
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from simulator.fleet.device.http_codec import Request
 
@@ -80,9 +79,9 @@ class MemoryJournal:
         """``finished`` -> ``reported``; the entry as it is now."""
         return self._put(report_entry(self._known[command_id]))
 
-    def put_aside(self, command_id: str, reason: str) -> JournalEntry:
-        """``finished`` -> ``put_aside``: nothing takes its result; the entry as it is now."""
-        return self._put(put_aside_entry(self._known[command_id], reason))
+    def undeliverable(self, command_id: str, reason: str) -> JournalEntry:
+        """``finished`` -> ``undeliverable``: nothing takes its result; the entry as it is now."""
+        return self._put(undeliverable_entry(self._known[command_id], reason))
 
     def in_state(self, state: CommandState) -> list[JournalEntry]:
         """Entries in this state, in the order of their arrival."""

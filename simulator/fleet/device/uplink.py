@@ -297,7 +297,7 @@ class DeviceUplink:
     def _put_result_aside(self, command_id: str, reason: str) -> None:
         """Nothing takes this result: it stays in the journal, and holds nothing else back."""
         runtime = self._runtime
-        runtime.disk.journal.put_aside(command_id, reason[:REASON_MAX])
+        runtime.disk.journal.undeliverable(command_id, reason[:REASON_MAX])
         runtime.fleet.gauges.open_commands -= 1
         runtime.fleet.gauges.results_put_aside += 1
         runtime.fleet.ledger.result_put_aside(runtime.index, command_id)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.adapters.sqlite_store import SqliteStore
 from agent.core.commands import HandlerRule
 from agent.core.signed import SignaturePolicy
 from agent.core.triage import CommandRules, Triage, TriageVerdict, triage
 from agent.core.values import Admission, Command, Contract, JournalLookup
+from agent.store.writer import Store
 from agent.wire.json_text import encode_json
 from agent.wire.signed_keys import SigningKey, TrustedKeys
 from tests.factories import make_moment
@@ -73,17 +73,18 @@ class Device:
         self.store.journal.admit([])  # no longer its first contact
 
     def _open(self) -> None:
-        self.store = SqliteStore(self.folder / "agent.db", clock=self.clock)
+        self.store = Store(self.folder / "agent.db", clock=self.clock)
+        self.store.start()
 
     def restart(self) -> None:
         """Another process, another boot, the clock at 1970."""
-        self.store.close()
+        self.store.stop(60)
         self.clock.reboot("boot-2")
         self.clock.set_wall(10.0)
         self._open()
 
     def close(self) -> None:
-        self.store.close()
+        self.store.stop(60)
 
     def take(self, commands: Iterable[Command]) -> Triage:
         """Decide and commit, as the agent does it."""

@@ -40,7 +40,7 @@ def figures(clock) -> Figures:
 
 
 def links(source, uplink) -> Links:
-    return Links(source=source, uplink=uplink, poll_wait_s=lambda: 0.0, settles_lazily=lambda _outcome: True)
+    return Links(source=source, uplink=uplink, poll_wait_s=lambda: 0.0)
 
 
 def sources(clock, figures, **changes) -> MetricSources:
@@ -51,7 +51,7 @@ def sources(clock, figures, **changes) -> MetricSources:
         "figures": figures,
         "parts": dict,
         "outbox": FakeOutbox(clock).stats,
-        "results": FakeJournal().result_stats,
+        "commands": FakeJournal().counts,
         "service_time": ServiceTime,
     }
     return MetricSources(**{**members, **changes})

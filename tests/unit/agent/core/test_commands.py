@@ -17,10 +17,10 @@ from agent.core.commands import (
     refuse_at_start,
     report_entry,
     start_entry,
+    undeliverable_entry,
 )
 from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.triage import CommandRules, FirstContact, Triage, TriageVerdict, triage
-from agent.core.unreported import give_up_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
 from agent.wire.command_states import FINAL_STATES as WIRE_FINAL_STATES
@@ -77,8 +77,7 @@ def test_no_sequence_of_events_leads_from_finished_back_to_running(events):
         CommandEvent.START: lambda e: start_entry(e, NOW),
         CommandEvent.FINISH: lambda e: finish_entry(e, make_outcome(), NOW),
         CommandEvent.REPORT: report_entry,
-        CommandEvent.PUT_ASIDE: lambda e: put_aside_entry(e, "405"),
-        CommandEvent.GIVE_UP: give_up_entry,
+        CommandEvent.GIVE_UP: lambda e: undeliverable_entry(e, "405"),
     }
     for event in events:
         try:
@@ -343,8 +342,7 @@ def test_a_command_that_was_started_before_has_kept_its_start_timeout():
         (CommandState.FINISHED, TriageVerdict.DUPLICATE),
         (CommandState.REPORTED, TriageVerdict.DUPLICATE),
         (CommandState.SKIPPED, TriageVerdict.DUPLICATE),
-        (CommandState.PUT_ASIDE, TriageVerdict.DUPLICATE),
-        (CommandState.GIVEN_UP, TriageVerdict.DUPLICATE),
+        (CommandState.UNDELIVERABLE, TriageVerdict.DUPLICATE),
     ],
 )
 def test_a_command_under_way_that_is_listed_as_canceled_is_to_be_canceled(status, state, verdict):

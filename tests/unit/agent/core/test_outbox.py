@@ -14,7 +14,6 @@ from agent.core.outbox import (
     StoredItem,
     choose_next,
     evict,
-    fitting,
     judge_readings,
     judge_report,
     kept_together,
@@ -143,20 +142,6 @@ def test_only_as_much_gives_way_as_is_too_much_and_a_lower_priority_is_used_up_f
         assert not shortage.less(gone).exists
     if gone:
         assert shortage.less(gone[:-1]).exists
-
-
-@given(st.lists(st.integers(1, 200), max_size=20), st.integers(-20, 5), st.integers(-3000, 500))
-def test_what_fits_leaves_no_shortage_and_one_more_would(sizes, over, over_bytes):
-    shortage = Shortage(over, over_bytes)
-    fits = fitting(sizes, shortage)
-    rows = [held(key, size=size) for key, size in enumerate(sizes)]
-    if fits:
-        assert shortage.rows + fits <= 0
-        assert shortage.size_bytes + sum(each.size_bytes + ROW_BYTES for each in rows[:fits]) <= 0
-    if fits < len(sizes):
-        more = rows[: fits + 1]
-        used_bytes = sum(each.size_bytes + ROW_BYTES for each in more)
-        assert shortage.rows + len(more) > 0 or shortage.size_bytes + used_bytes > 0
 
 
 def test_a_batch_in_flight_is_kept_together_unless_it_is_most_of_what_waits():

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.core.unreported import (
     LIMITS,
-    PUT_ASIDE_BYTES_MAX,
-    PUT_ASIDE_MAX,
     FailureStreak,
     ReportFault,
     fault_of,
-    giving_way,
 )
 from agent.errors import (
     Conflict,
@@ -68,16 +63,3 @@ def test_enough_is_a_number_and_a_span(fault):
     assert tries.are_enough(fault, 100.0 + limit.span_s)
     assert not FailureStreak(limit.times - 1, 100.0).are_enough(fault, 1e9)
     assert not tries.are_enough(ReportFault.NOT_NOW, 1e9)
-
-
-@given(st.lists(st.integers(0, 200_000), max_size=1100))
-def test_the_oldest_give_way_and_no_more_than_needed(sizes):
-    kept = [(str(number), size) for number, size in enumerate(sizes)]
-    gone = giving_way(kept, len(sizes), sum(sizes))
-    assert gone == [name for name, _ in kept[: len(gone)]]
-
-    def fits(first: int) -> bool:
-        return len(sizes[first:]) <= PUT_ASIDE_MAX and sum(sizes[first:]) <= PUT_ASIDE_BYTES_MAX
-
-    assert fits(len(gone))
-    assert not gone or not fits(len(gone) - 1)

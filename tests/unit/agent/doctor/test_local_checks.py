@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.lock import StateLock
 from agent.app.start_counter import FILE_NAME as STARTS
 from agent.app.status_file import StatusFile, write_status
@@ -20,6 +18,8 @@ from agent.doctor import units
 from agent.doctor.examination import examine
 from agent.doctor.findings import CheckStatus, Finding
 from agent.runtime.health import Part
+from agent.store.sqlite import FILE_NAME
+from agent.store.writer import Store
 from tests.factories import make_reading
 from tests.fakes import FakeClock
 
@@ -146,7 +146,7 @@ class TestFiles:
 class TestStore:
     def test_a_store_near_its_bound(self, device):
         clock = FakeClock()
-        with closing(SqliteStore(device.state_dir / FILE_NAME, clock=clock, bounds=Bounds(max_rows=100))) as store:
+        with Store(device.state_dir / FILE_NAME, clock=clock, bounds=Bounds(max_rows=100)) as store:
             for _ in range(95):
                 store.outbox.put(make_reading())
         device.values["outbox"] = {"max_rows": 100}

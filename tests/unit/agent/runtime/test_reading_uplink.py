@@ -101,7 +101,7 @@ def test_a_poison_reading_is_set_aside_and_the_others_go(caplog):
     bench.uplink.refuse = {2: "validation_error: n"}
     bench.put(1.0, 2.0, 3.0)
     bench.run(10)
-    assert bench.store.set_aside == {2: "validation_error: n"}
+    assert bench.store.refused == {2: "validation_error: n"}
     assert bench.store.stats().rows == 0
     assert "set aside" in caplog.text
 

@@ -249,10 +249,10 @@ def test_a_result_that_is_never_taken_is_put_aside_with_its_result_and_the_reaso
     assert states(bench) == {"c1": CommandState.FINISHED}
     bench.run(6000)
     entry = bench.store.entries["c1"]
-    assert entry.state is CommandState.PUT_ASIDE
+    assert entry.state is CommandState.UNDELIVERABLE
     assert entry.outcome is not None
     assert entry.outcome.result == {"n": 1}
-    assert entry.put_aside == str(error)
+    assert entry.undeliverable == str(error)
     assert len(uplink.tried) < 60
 
 
@@ -278,7 +278,7 @@ def test_one_result_that_is_not_taken_does_not_hold_up_the_others(error):
         bench.run(10)
         assert states(bench)[f"c{number}"] is CommandState.REPORTED
     bench.run(3850)
-    assert states(bench)["poison"] is CommandState.PUT_ASIDE
+    assert states(bench)["poison"] is CommandState.UNDELIVERABLE
 
 
 def test_a_result_on_which_the_connection_breaks_each_time_lets_the_others_go_first():
@@ -298,13 +298,13 @@ def test_many_results_without_a_place_share_one_back_off():
     for number in range(100):
         bench.finish(f"c{number}")
     bench.run(3000)
-    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    assert set(states(bench).values()) == {CommandState.UNDELIVERABLE}
     assert len(uplink.tried) < 30
     # From then on one try is enough.
     before = len(uplink.tried)
     bench.finish("late")
     bench.run(1200)
-    assert states(bench)["late"] is CommandState.PUT_ASIDE
+    assert states(bench)["late"] is CommandState.UNDELIVERABLE
     assert uplink.tried[before:].count("late") == 1
     assert bench.health.parts()["results"].state == "no_place"
 
@@ -316,10 +316,10 @@ def test_where_there_is_no_place_for_sure_results_are_put_aside_at_once():
     bench.driven.post(Report("c2", "in_progress"))
     bench.driven.post(bench.finished("c2"))
     bench.driven.process_all()
-    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    assert set(states(bench).values()) == {CommandState.UNDELIVERABLE}
     bench.finish("c3")
     bench.driven.process_all()
-    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    assert set(states(bench).values()) == {CommandState.UNDELIVERABLE}
     assert bench.health.parts()["results"].state == "no_place"
     # A place is configured: new results go there.
     uplink.all_fail = None
@@ -347,7 +347,7 @@ def test_a_message_of_a_result_that_is_put_aside_already_changes_nothing():
     bench.run(2)
     bench.driven.post(entry)
     bench.run(10)
-    assert states(bench) == {"c1": CommandState.PUT_ASIDE}
+    assert states(bench) == {"c1": CommandState.UNDELIVERABLE}
 
 
 def test_a_result_whose_content_is_refused_twice_is_put_aside_at_once():
@@ -355,7 +355,7 @@ def test_a_result_whose_content_is_refused_twice_is_put_aside_at_once():
     uplink.all_fail = Refused(400, "validation_error")
     bench.finish("c1", result={"n": 1})
     bench.driven.process_all()
-    assert states(bench) == {"c1": CommandState.PUT_ASIDE}
+    assert states(bench) == {"c1": CommandState.UNDELIVERABLE}
     assert uplink.tried == ["c1", "c1"]
 
 
@@ -367,7 +367,7 @@ def test_more_results_fail_than_are_remembered_and_the_others_go():
         bench.finish(f"good{number}")
     bench.run(4 * 3600)
     assert sorted(uplink.taken) == sorted(f"good{number}" for number in range(120))
-    assert {state for name, state in states(bench).items() if name.startswith("bad")} == {CommandState.PUT_ASIDE}
+    assert {state for name, state in states(bench).items() if name.startswith("bad")} == {CommandState.UNDELIVERABLE}
 
 
 def test_an_idle_reporter_writes_nothing():
@@ -408,5 +408,5 @@ def test_whatever_happens_every_result_is_reported_or_kept(steps):
     for _ in range(2000):
         bench.driven.process_all()
         bench.clock.advance(60)
-    assert set(states(bench).values()) <= {CommandState.REPORTED, CommandState.PUT_ASIDE}
+    assert set(states(bench).values()) <= {CommandState.REPORTED, CommandState.UNDELIVERABLE}
     assert set(uplink.taken) == {name for name, state in states(bench).items() if state == CommandState.REPORTED}

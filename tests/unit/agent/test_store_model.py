@@ -5,14 +5,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agent.adapters.sqlite_store import SqliteStore
 from agent.core.commands import IllegalMove
 from agent.core.outbox import Bounds
 from agent.core.values import CommandState, Outcome, OutcomeStatus, Priority, Reading, SendOutcome
+from agent.store.writer import Store
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeStore
 
@@ -30,12 +31,16 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.path = Path(self.directory.name, "agent.db")
         self.clock = FakeClock()
         self.model = FakeStore(self.clock, BOUNDS)
-        self.store = SqliteStore(self.path, clock=self.clock, bounds=BOUNDS)
+        self.open_store()
         self.boot = 1
 
     def teardown(self):
-        self.store.close()
+        self.store.stop(60)
         self.directory.cleanup()
+
+    def open_store(self):
+        self.store = Store(self.path, clock=self.clock, bounds=BOUNDS, on_incident=pytest.fail)
+        self.store.start()
 
     def both(self, call):
         results = []
@@ -94,7 +99,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 8), fates=st.lists(st.sampled_from("dru"), min_size=8, max_size=8))
     def send(self, limit, fates):
         batches = [target.outbox.next_batch(limit) for target in (self.model, self.store)]
-        seen = [[(each.key, each.reading, each.attempts) for each in batch] for batch in batches]
+        seen = [[(each.key, each.reading) for each in batch] for batch in batches]
         assert seen[0] == seen[1]
         keys = [each.key for each in batches[1]]
         delivered = tuple(key for key, fate in zip(keys, fates, strict=False) if fate == "d")
@@ -107,13 +112,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @rule(is_reboot=st.booleans())
     def restart(self, is_reboot):
-        self.store.close()
+        self.store.stop(60)
         if is_reboot:
             self.boot += 1
             self.clock.reboot(f"boot-{self.boot}")
         self.model.restart()
-        self.store = SqliteStore(self.path, clock=self.clock, bounds=BOUNDS)
-        assert self.store.incidents == []
+        self.open_store()
 
     @invariant()
     def agree(self):

@@ -1,0 +1,209 @@
+"""What the store holds, for people: of the running agent over its own connection, of a stopped one out of its file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agent.core.values import OutboxStats
+from agent.store.journal import read_entry
+from agent.store.sqlite import check_version, explain
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """One command as a person wants to see it.
+
+    Attributes:
+        outcome: ``succeeded``, ``failed``, ``rejected``; None while it has none.
+        error: why it did not succeed.
+        undeliverable: why the service does not have its result; None where it may have.
+        received_wall_s: when it was received, epoch seconds as the device believed.
+        finished_wall_s: when it ended, likewise.
+    """
+
+    id: str
+    handler: str
+    state: str
+    outcome: str | None
+    error: str | None
+    undeliverable: str | None
+    attempts: int
+    received_wall_s: float
+    finished_wall_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedReadings:
+    """Readings that were dropped for one reason, and the time that they were from, epoch seconds."""
+
+    reason: str
+    rows: int
+    from_wall_s: float
+    to_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedReading:
+    """A reading that the service refused for good.
+
+    Attributes:
+        key: names it in the store.
+        reason: what the service said.
+        read_wall_s: when it was read, epoch seconds as the device believed.
+        values: its named numbers as JSON text.
+    """
+
+    key: int
+    reason: str
+    read_wall_s: float
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """What the store holds.
+
+    Attributes:
+        commands: state -> how many.
+        last_commands: newest first.
+        undeliverable: the latest results that the service does not take, newest first.
+        outbox: the waiting readings.
+        refused: the latest readings that were refused for good, newest first.
+        gaps: what was dropped ever, by reason.
+        settings: what survives a restart.
+        incidents: what happened to the file, newest first.
+        disk_bytes: what lies on the disk: file and write-ahead log.
+        undated: how many waiting readings are of a boot whose time is not known (yet).
+    """
+
+    commands: Mapping[str, int]
+    last_commands: tuple[CommandLine, ...]
+    undeliverable: tuple[CommandLine, ...]
+    outbox: OutboxStats
+    refused: tuple[RefusedReading, ...]
+    gaps: tuple[DroppedReadings, ...]
+    settings: Mapping[str, str]
+    incidents: tuple[str, ...]
+    disk_bytes: int
+    undated: int = 0
+
+
+def read_store_status(path: Path, *, last: int = 10) -> StoreStatus | None:
+    """What the store at ``path`` holds, while no agent uses it; None when there is none yet.
+
+    Raises:
+        StorageError: it cannot be read now; the text names the fix.
+        ConfigurationError: it is another program's, or another version's.
+    """
+    if not path.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            if not check_version(db, path):
+                return None
+            counters = dict(db.execute("SELECT name, value FROM counter").fetchall())
+            rows, size_bytes, oldest_wall_s = db.execute(
+                "SELECT count(*), coalesce(sum(length(body)), 0), "
+                "(SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading "
+                "JOIN origin ON origin.id = origin LEFT JOIN boot USING (boot_id) ORDER BY key LIMIT 1) FROM reading"
+            ).fetchone()
+            (refused,) = db.execute("SELECT count(*) FROM refused").fetchone()
+            dropped = dict(db.execute("SELECT reason, rows FROM gap").fetchall())
+            outbox = OutboxStats(
+                rows=rows,
+                size_bytes=size_bytes,
+                oldest_wall_s=oldest_wall_s,
+                refused=refused,
+                dropped=sum(dropped.values()),
+                accepted=counters.get("accepted", 0) + dropped.get("unsaved", 0),
+                delivered=counters.get("delivered", 0),
+            )
+            return status_of(db, path, outbox, last)
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def status_of(db: sqlite3.Connection, path: Path, outbox: OutboxStats, last: int = 10) -> StoreStatus:
+    """The same over a connection that is open.
+
+    Args:
+        db: to the store.
+        path: of its file.
+        outbox: its readings, which are counted already.
+        last: how many commands, reasons and incidents to list.
+    """
+    states = db.execute("SELECT state, count(*) FROM command GROUP BY state ORDER BY state")
+    gaps = db.execute("SELECT reason, rows, from_wall, to_wall FROM gap")
+    refused = db.execute("SELECT key, reason, wall, body FROM refused ORDER BY key DESC LIMIT ?", (last,))
+    incidents = db.execute("SELECT text FROM incident ORDER BY id DESC LIMIT ?", (last,))
+    (undated,) = db.execute(
+        "SELECT count(*) FROM reading JOIN origin ON origin.id = origin WHERE boot_id NOT IN (SELECT boot_id FROM boot)"
+    ).fetchone()
+    return StoreStatus(
+        commands=dict(states.fetchall()),
+        last_commands=_lines(db, "state != 'skipped'", last),
+        undeliverable=_lines(db, "state = 'undeliverable'", last),
+        outbox=outbox,
+        refused=tuple(RefusedReading(*row) for row in refused),
+        gaps=tuple(DroppedReadings(*row) for row in gaps),
+        settings=dict(db.execute("SELECT name, value FROM setting ORDER BY name").fetchall()),
+        incidents=tuple(text for (text,) in incidents),
+        disk_bytes=_disk_bytes(path),
+        undated=undated,
+    )
+
+
+def _lines(db: sqlite3.Connection, where: str, last: int) -> tuple[CommandLine, ...]:
+    lines: list[CommandLine] = []
+    for (body,) in db.execute(f"SELECT body FROM command WHERE {where} ORDER BY seq DESC LIMIT ?", (last,)):
+        entry = read_entry(body)
+        outcome, finished = entry.outcome, entry.finished
+        lines.append(
+            CommandLine(
+                id=entry.command.id,
+                handler=entry.handler,
+                state=str(entry.state),
+                outcome=None if outcome is None else str(outcome.status),
+                error=None if outcome is None else outcome.error,
+                undeliverable=entry.undeliverable,
+                attempts=entry.attempts,
+                received_wall_s=entry.received.wall_s,
+                finished_wall_s=None if finished is None else finished.wall_s,
+            )
+        )
+    return tuple(lines)
+
+
+def _disk_bytes(path: Path) -> int:
+    total = 0
+    for ending in ("", "-wal"):
+        with suppress(OSError):
+            total += path.with_name(path.name + ending).stat().st_size
+    return total
+
+
+_LISTED: Final[Mapping[str, Callable[..., Any]]] = {
+    "last_commands": CommandLine,
+    "undeliverable": CommandLine,
+    "refused": RefusedReading,
+    "gaps": DroppedReadings,
+}
+
+
+def from_json(members: Mapping[str, Any]) -> StoreStatus:
+    """Out of the members that :func:`dataclasses.asdict` made.
+
+    Raises:
+        ValueError, TypeError, KeyError: there are others.
+    """
+    found = dict(members)
+    found["outbox"] = OutboxStats(**found["outbox"])
+    for name, kind in _LISTED.items():
+        found[name] = tuple(kind(**each) for each in found[name])
+    found["incidents"] = tuple(found["incidents"])
+    return StoreStatus(**found)

@@ -1,0 +1,561 @@
+"""The store and its thread: it alone owns the connection, and what waits together shares one commit.
+
+Each method of :attr:`Store.journal` and :attr:`Store.outbox` becomes a request to that thread, and returns, or raises,
+after the commit. A reading that its caller does not wait for stays in memory for at most the grouping window, and goes
+with the first commit that comes along.
+
+When the disk fails, everybody who waits gets a :class:`~agent.errors.StorageError` that names cause and fix, nothing is
+acknowledged, and the thread goes on: readings stay in a bounded buffer and are tried again. A damaged file is moved
+aside and a new one is begun.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+
+from agent.core.gaps import Gap
+from agent.core.outbox import ROW_BYTES, Bounds, DropReason
+from agent.core.values import Moment
+from agent.errors import AgentError, StorageError
+from agent.runtime.retry_policy import RetryPolicy
+from agent.store.boots import BootTimes
+from agent.store.journal import Journal
+from agent.store.outbox import Draft, FoundOutbox, Outbox, unsaved
+from agent.store.sqlite import damage, error_name, explain, is_damage, move_aside, open_database, wal_bytes
+from agent.store.status import StoreStatus, status_of
+from agent.threads import OnCrash, WatchedThread, only_logged
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+OK: Final = "ok"
+DEGRADED: Final = "degraded"
+"""The disk fails or is full: readings wait in memory."""
+
+BUFFER_MAX: Final = 20_000
+"""Readings in memory that wait for their commit; beyond it the oldest are dropped and counted."""
+
+_FLUSH_AT: Final = 5_000
+_REQUESTS_MAX: Final = 1_024
+_ANSWER_WITHIN_S: Final = 30.0
+_RETRY_CAP_S: Final = 10.0
+# So often an idle writer shows that it lives.
+_TICK_S: Final = 10.0
+_PATIENCE_S: Final = 30.0
+_NOTE_BYTES: Final = 512
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """Work for the store's thread: a look, or a part of a commit."""
+
+    work: Callable[[], Any]
+    writes: bool
+    done: Future[Any] = field(default_factory=Future)
+
+
+class Store:
+    """Journal and outbox over one SQLite file, with the thread that uses it.
+
+    Args:
+        path: the database; its directory must exist.
+        clock: for the age of readings and the time of incidents.
+        bounds: how much may wait in the outbox.
+        group_window_s: how long a reading may wait for company before it is committed, seconds.
+        buffer_max: readings in memory at most.
+        max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
+        trusts_wall: the wall clock counts for a boot whose time is not known; a device's may show anything.
+        on_incident: called with a sentence when a damaged file was replaced, in the store's thread.
+        on_state: called with :data:`OK` or :data:`DEGRADED` when that changes, and a sentence; likewise.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
+
+    Attributes:
+        journal, outbox, boots: its tables; each may be used from every thread.
+        on_readings: called after each commit that holds new readings, in the store's thread. May be set later.
+        found: the outbox as an earlier process left it.
+        fault: why the last commit failed; None when it went well.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        bounds: Bounds | None = None,
+        group_window_s: float = 1.0,
+        buffer_max: int = BUFFER_MAX,
+        max_pages: int | None = None,
+        trusts_wall: bool = True,
+        on_incident: Callable[[str], None] | None = None,
+        on_state: Callable[[str, str], None] = lambda _state, _detail: None,
+        on_crash: OnCrash = only_logged,
+    ) -> None:
+        bounds = bounds or Bounds()
+        self.path = path
+        self.clock = clock
+        self.on_readings: Callable[[], object] = lambda: None
+        self.found = FoundOutbox(None, None)
+        self.fault: str | None = None
+        self.journal = Journal(self)
+        self.outbox = Outbox(self, bounds, uuid.uuid4().hex)
+        self.boots = BootTimes(self, trusts_wall=trusts_wall)
+        self._open_file = partial(open_database, path, max_bytes=bounds.max_bytes, max_pages=max_pages)
+        self._group_window_s = group_window_s
+        # How much of readings one commit takes along: dropping as many others for them writes pages, too.
+        self._load_bytes = wal_bytes(bounds.max_bytes) // 8
+        self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
+        self._buffer_max = buffer_max
+        self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
+        self._on_state = on_state
+        self._on_crash = on_crash
+        # Guarded by _changed: what other threads leave for the store's.
+        self._changed = threading.Condition()
+        self._requests: deque[_Request] = deque()
+        self._buffer: deque[Draft] = deque()
+        self._dropped: Gap | None = None
+        self._due_s: float | None = None
+        self._closing = False
+        # A commit failed after that: what waits in memory is not tried again.
+        self._gave_up = False
+        # The store's thread alone uses these.
+        self._db: sqlite3.Connection | None = None
+        self._last_key: int | None = None
+        self._is_damaged = False
+        self._is_doubted = False
+        self._retries = RetryPolicy(base_s=1.0, cap_s=_RETRY_CAP_S)
+        self._note = UnsavedNote(path.with_name(f"{path.name}.unsaved"))
+        self._thread: WatchedThread | None = None
+        self._mark_s: float | None = None
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the file and start the thread; returns once it is open. After a failure it may be called again.
+
+        Raises:
+            StorageError: it cannot be opened now; the text names the fix, and nothing runs.
+            ConfigurationError: it is another program's, or another version's.
+        """
+        opened: Future[None] = Future()
+        self._thread = WatchedThread(partial(self._run, opened), name="store", on_crash=self._on_crash)
+        self._thread.start()
+        if (error := opened.exception()) is not None:
+            self._thread.join()
+            self._thread = None
+            raise error
+
+    def stop(self, timeout_s: float) -> bool:
+        """Take nothing more, commit what waits, close. True when all of it is on the disk and the thread has ended."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        return self._thread is None or (self._thread.has_ended(timeout_s) and not self._buffer)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(60.0)
+
+    def stuck_for_s(self, now_s: float) -> float:
+        """For how long one turn has lasted beyond patience; 0 when the thread is healthy or waits for work."""
+        return 0.0 if (mark_s := self._mark_s) is None else max(0.0, now_s - mark_s - _PATIENCE_S)
+
+    def _run(self, opened: Future[None]) -> None:
+        try:
+            self.connection()
+            self._count_unsaved()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
+            self._close()
+            opened.set_exception(explain(error, self.path) if isinstance(error, sqlite3.Error | OSError) else error)
+            return
+        opened.set_result(None)
+        try:
+            while self._wait():
+                self._turn()
+        finally:
+            self._end()
+
+    def _count_unsaved(self) -> None:
+        """Count what an earlier process had only in memory when it ended as dropped."""
+        lost = self._note.read()
+        if lost is not None:
+            _log.error("store=lost %d readings were only in memory when the last process ended", lost.rows)
+            with self._changed:
+                self._dropped, self._due_s = lost, 0.0
+
+    def _end(self) -> None:
+        with self._changed:
+            self._closing = True
+            left = list(self._requests)
+            self._requests.clear()
+        for request in left:
+            request.done.set_exception(self._closed_error())
+        if self._buffer:
+            _log.error("store=lost %d readings could not be saved at the stop", len(self._buffer))
+        self._close()
+        self._mark_s = None
+
+    # --- what other threads do ----------------------------------------------------------------------------------------
+
+    def call(self, work: Callable[[], _T], *, writes: bool) -> _T:
+        """Have the store's thread do this, and wait for its result and, if it writes, the commit.
+
+        In the store's own thread it is done at once: what writes is part of the transaction that is open.
+
+        Raises:
+            StorageError: nothing was written, or the disk does not answer and it is not known.
+        """
+        if threading.current_thread() is self._thread:
+            return work()
+        request = _Request(work, writes)
+        with self._changed:
+            if self._closing or self._thread is None:
+                raise self._closed_error()
+            if len(self._requests) >= _REQUESTS_MAX:
+                raise StorageError(f"{self.path}: {_REQUESTS_MAX} requests wait already: the disk is too slow")
+            self._requests.append(request)
+            self._changed.notify_all()
+        try:
+            return cast("_T", request.done.result(_ANSWER_WITHIN_S))
+        except TimeoutError:
+            with self._changed, suppress(ValueError):
+                self._requests.remove(request)
+            raise StorageError(
+                f"{self.path}: the disk did not answer within {_ANSWER_WITHIN_S:g} s: check it"
+            ) from None
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Have this written soon; the caller does not learn whether it failed."""
+        with self._changed:
+            if not self._closing and len(self._requests) < _REQUESTS_MAX:
+                self._requests.append(_Request(work, writes=True))
+                self._changed.notify_all()
+
+    def keep(self, draft: Draft) -> None:
+        """Take a reading for the next commit, at most a grouping window away.
+
+        Raises:
+            StorageError: the store is closed.
+        """
+        with self._changed:
+            # A full buffer in front of a healthy disk only means that the producer is faster: let it wait.
+            if self.fault is None and len(self._buffer) >= self._buffer_max:
+                self._changed.wait_for(
+                    lambda: self._closing or self.fault or len(self._buffer) < self._buffer_max, _ANSWER_WITHIN_S
+                )
+            if self._closing or self._thread is None:
+                raise self._closed_error()
+            self._buffer.append(draft)
+            self._drop_too_many()
+            if self._due_s is None:
+                self._due_s = self.clock.now().monotonic_s + self._group_window_s
+                self._changed.notify_all()
+            elif len(self._buffer) == self._flush_at and self.fault is None:
+                self._due_s = 0.0
+                self._changed.notify_all()
+
+    def status(self, within_s: float = 2.0) -> StoreStatus | None:
+        """Counts of journal and outbox; None when the store does not answer in time."""
+        request = _Request(lambda: status_of(self.connection(), self.path, self.outbox.stats()), writes=False)
+        with self._changed:
+            if self._closing or self._thread is None:
+                return None
+            self._requests.append(request)
+            self._changed.notify_all()
+        try:
+            return cast("StoreStatus", request.done.result(within_s))
+        except (TimeoutError, AgentError):
+            return None
+
+    def _closed_error(self) -> StorageError:
+        return StorageError(f"{self.path}: the store is closed: the agent stops, or its store has failed")
+
+    # --- the store's thread -------------------------------------------------------------------------------------------
+
+    def _wait(self) -> bool:
+        """Wait until there is something to do; False when the store was closed and all is done."""
+        self._mark_s = None
+        with self._changed:
+            while not self._requests and not self._closing:
+                wait_s = _TICK_S
+                if self._due_s is not None:
+                    wait_s = min(wait_s, self._due_s - self.clock.now().monotonic_s)
+                if wait_s <= 0:
+                    break
+                self._changed.wait(wait_s)
+            self._mark_s = self.clock.now().monotonic_s
+            waits = bool(self._buffer) or self._dropped is not None
+            return bool(self._requests) or not self._closing or (waits and not self._gave_up)
+
+    def _turn(self) -> None:
+        with self._changed:
+            requests = list(self._requests)
+            self._requests.clear()
+            due_s = self._due_s
+            is_due = self._closing or (due_s is not None and due_s <= self.clock.now().monotonic_s)
+        for request in requests:
+            if not request.writes:
+                self._look(request)
+        writes = [request for request in requests if request.writes]
+        if writes or is_due:
+            self._commit(writes)
+
+    def _look(self, request: _Request) -> None:
+        try:
+            request.done.set_result(request.work())
+        except (sqlite3.Error, OSError) as error:
+            self._mend(error)
+            request.done.set_exception(explain(error, self.path))
+        except Exception as error:  # noqa: BLE001 - a fault of the caller's work is the caller's
+            request.done.set_exception(error)
+
+    def _commit(self, writes: Sequence[_Request]) -> None:
+        """One commit for everything that waits; where the readings do not get through, one for the requests alone."""
+        load, gap = self._take()
+        error = self._attempt(writes, load, gap)
+        if error is None:
+            self._succeeded()
+        else:
+            self._put_back(load, gap)
+            self._failed(error)
+            if writes and (load or gap is not None):
+                error = self._attempt(writes, (), None)
+        for request in writes:
+            if error is not None:
+                request.done.set_exception(error)
+
+    def _take(self) -> tuple[list[Draft], Gap | None]:
+        load: list[Draft] = []
+        left_bytes = self._load_bytes
+        with self._changed:
+            while self._buffer and (left_bytes > 0 or not load):
+                draft = self._buffer.popleft()
+                left_bytes -= len(draft.body) + ROW_BYTES
+                load.append(draft)
+            gap, self._dropped = self._dropped, None
+        return load, gap
+
+    def _put_back(self, load: Sequence[Draft], gap: Gap | None) -> None:
+        with self._changed:
+            self._buffer.extendleft(reversed(load))
+            if gap is not None:
+                self._dropped = gap if self._dropped is None else gap.joined(self._dropped)
+            self._drop_too_many()
+
+    def _drop_too_many(self) -> None:
+        while len(self._buffer) > self._buffer_max:
+            self._dropped = unsaved([self._buffer.popleft()], self._dropped)
+
+    def _attempt(self, writes: Sequence[_Request], load: Sequence[Draft], gap: Gap | None) -> StorageError | None:
+        """Try one commit; why it failed. Each request that it holds has its answer when it did not."""
+        answers: list[tuple[_Request, Any, BaseException | None]] = []
+        last_key = self._last_key
+        try:
+            with self._transaction():
+                if gap is not None:
+                    self.outbox.note_gap(gap)
+                if load or gap is not None:
+                    self.outbox.accept(load)
+                if self.fault is not None:
+                    # Something must be written to know that the disk is well.
+                    self.journal.put_setting("store.alive", uuid.uuid4().hex)
+                for request in writes:
+                    answers.append((request, *self._do_part(request)))
+        except (sqlite3.Error, OSError) as error:
+            self._mend(error)
+            return explain(error, self.path)
+        for request, result, fault in answers:
+            if fault is None:
+                request.done.set_result(result)
+            else:
+                request.done.set_exception(fault)
+        if self._last_key != last_key:
+            self.on_readings()
+        return None
+
+    def _do_part(self, request: _Request) -> tuple[Any, BaseException | None]:
+        """A part of a transaction, whose failure undoes this part only."""
+        db = self.connection()
+        db.execute("SAVEPOINT part")
+        try:
+            result, fault = request.work(), None
+        except (sqlite3.OperationalError, MemoryError):
+            raise
+        except Exception as error:
+            if is_damage(error):
+                raise
+            db.execute("ROLLBACK TO part")
+            self.outbox.forget_memory()
+            result, fault = None, error
+            if isinstance(error, sqlite3.Error | ValueError | OverflowError):
+                fault = StorageError(f"{self.path}: this cannot be stored: {error}")
+        db.execute("RELEASE part")
+        return result, fault
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """One commit for everything inside; all or nothing."""
+        db = self.connection()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+            last_key = self.outbox.last_key()
+            db.execute("COMMIT")
+        except BaseException:
+            self.outbox.forget_memory()
+            with suppress(sqlite3.Error):
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+            raise
+        self._last_key = last_key
+        self._is_doubted = False
+
+    def _succeeded(self) -> None:
+        with self._changed:
+            was_failing, self.fault = self.fault is not None, None
+            # More than one commit may take: the rest follows at once.
+            self._due_s = 0.0 if self._buffer else None
+            self._changed.notify_all()
+        self._note.write(None)
+        if was_failing:
+            self._retries.succeeded()
+            self._on_state(OK, "")
+
+    def _failed(self, error: StorageError) -> None:
+        if self.fault is None:
+            _log.error("store=failing %s; readings wait in memory and are tried again", error)
+        with self._changed:
+            was_well, self.fault = self.fault is None, str(error)
+            self._due_s = self.clock.now().monotonic_s + self._retries.failed()
+            self._gave_up = self._closing
+            gap = unsaved(self._buffer, self._dropped)
+            self._changed.notify_all()
+        # What a full disk keeps out is lost when the process ends: the next one is to know how much that was.
+        self._note.write(gap)
+        if was_well:
+            self._on_state(DEGRADED, f"{error}; nothing can be stored, readings wait in memory")
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection, opened where it is not; in the store's thread.
+
+        Raises:
+            sqlite3.Error, OSError: it cannot be opened now.
+            ConfigurationError: it is another program's, or another version's.
+        """
+        if self._db is None:
+            self._db = self._open_or_replace()
+            try:
+                if self._last_key is not None:
+                    # A commit that was reported as failed may have come back out of the log.
+                    self.outbox.take_back(self._last_key)
+                self.outbox.forget_memory()
+                self.boots.load()
+                found = self.outbox.open()
+                if self._last_key is None:
+                    self.found = found
+                self._last_key = self.outbox.last_key()
+            except sqlite3.Error as error:
+                self._mend(error)
+                raise
+        return self._db
+
+    def _open_or_replace(self) -> sqlite3.Connection:
+        try:
+            if self._is_damaged:
+                raise damage("found in use")
+            return self._open_file(check=self._is_doubted)
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            found = error
+        wall_s = self.clock.now().wall_s
+        aside = move_aside(self.path, wall_s)
+        db = self._open_file()
+        text = (
+            f"{self.path} was damaged ({found}) and is now {aside.name}; a new one was begun without what it held; "
+            "check the disk, and delete that file when you have looked at it"
+        )
+        db.execute("INSERT INTO incident (wall_s, text) VALUES (?, ?)", (wall_s, text))
+        self._is_damaged = self._is_doubted = False
+        self._last_key = None
+        self._on_incident(text)
+        return db
+
+    def _mend(self, error: BaseException) -> None:
+        """Do what may help: a file whose disk came back may need a new handle, and a damaged one is replaced.
+
+        A disk that cannot be read for a moment looks like damage to SQLite. So that is believed once the file was
+        looked through anew, or when it is found again before anything could be written.
+        """
+        if error_name(error).startswith(("SQLITE_FULL", "SQLITE_NOMEM")):
+            return  # opening needs room, too
+        if is_damage(error):
+            # What SQLite itself did not find is in a value, and no look at the whole file finds it either.
+            self._is_damaged = self._is_doubted or not hasattr(error, "sqlite_errorcode")
+            self._is_doubted = True
+        self._close()
+
+    def _close(self) -> None:
+        """Write the log back into the file, where that is possible, and release it."""
+        db, self._db = self._db, None
+        self.outbox.forget_memory()
+        if db is not None:
+            with suppress(sqlite3.Error):
+                db.close()
+
+
+class UnsavedNote:
+    """How many readings are only in memory, in a small file that is overwritten in place: that works on a full disk.
+
+    Args:
+        path: where; the file is made when there is room, and stays.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._is_empty = False
+
+    def read(self) -> Gap | None:
+        """What the last process left; None when all of it was stored. Makes the file where there is none."""
+        try:
+            rows, since, until = json.loads(self._path.read_bytes())
+            return Gap(DropReason.UNSAVED, int(rows), Moment(*since), Moment(*until))
+        except (OSError, ValueError, TypeError):
+            self.write(None)
+            return None
+
+    def write(self, gap: Gap | None) -> None:
+        """Overwrite it; nothing is lost beside the count when that fails."""
+        if gap is None and self._is_empty:
+            return
+        text = "" if gap is None else json.dumps(astuple(gap)[1:])
+        with suppress(OSError):
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.pwrite(descriptor, text.encode().ljust(_NOTE_BYTES), 0)
+                self._is_empty = gap is None
+            finally:
+                os.close(descriptor)
