@@ -12,25 +12,22 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from random import random
 from typing import Final
 
-from agent.core.backoff import Backoff
 from agent.errors import AgentError, ErrorAnswer, Forbidden, ServiceError, TransportError, Unauthorized
 from agent.wire.devices import Device
 from simulator.onboarding.agreement import Known, contradictions, is_same
 from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.listing import SharedList
-from simulator.onboarding.patience import ATTEMPTS
 from simulator.onboarding.run_file import MARK, DeviceRow, Outcome, RunFile
 from simulator.onboarding.session import Accounts, LabelSession, Observed, Subject
 
 _LOST: Final = frozenset({Answer.FAULT, Answer.NONE, Answer.NONSENSE})
 _SHOWN: Final = frozenset({Answer.SHOWN, Answer.SHOWN_SILENT})
 _GOOD: Final = frozenset({Outcome.REGISTERED, Outcome.REMOVED, Outcome.FOUND})
-_FIRST_S, _CAP_S = 0.5, 15.0
+_FOUND: Final = (Outcome.REGISTERED, "found in the list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +36,7 @@ class CampaignReport:
 
     Attributes:
         outcomes: how many labels ended so.
+        devices: identifier -> device id, as far as the service named one.
         faults: one sentence for each label that did not end well, or of which the list says something else.
         unjudged: why something could not be judged; empty when all was.
         took_s, late_s: the 50th, 95th and 99th percentile of how long labels took, and began after they were due;
@@ -49,6 +47,7 @@ class CampaignReport:
     """
 
     outcomes: dict[str, int]
+    devices: dict[str, str]
     faults: tuple[str, ...]
     unjudged: str
     took_s: tuple[float, ...]
@@ -95,10 +94,12 @@ class Campaign:
         self._lock = threading.Lock()
         self._lost_in_a_row = 0
         self._error: AgentError | None = None
-        self._broken: Exception | None = None
 
-    def run(self, on_label: Callable[[int, int], None] | None = None) -> CampaignReport:
+    def run(self, on_label: Callable[[int, int], None]) -> CampaignReport:
         """Onboard all labels of the file that are not settled yet.
+
+        Args:
+            on_label: called after each, with the labels done and in all.
 
         Raises:
             sqlite3.Error: the file cannot be written.
@@ -106,17 +107,15 @@ class Campaign:
         began_s = time.monotonic()
         rows = self._file.devices()
         left = [row for row in rows if row.outcome in {Outcome.WAITING, Outcome.BEGUN} or self._is_to_remove(row)]
-        was_interrupted = self._dispatch(
-            left, lambda done: on_label and on_label(len(rows) - len(left) + done, len(rows))
-        )
-        if self._broken is not None:
-            raise self._broken
+        before = len(rows) - len(left)
+        was_interrupted = self._dispatch(left, lambda done: on_label(before + done, len(rows)))
         done = {row.key for row in left}
         rows = self._file.devices()
         timed = [row for row in rows if row.key in done and row.took_s is not None]
         faults, unjudged = self._audit(rows)
         return CampaignReport(
             dict(Counter(row.outcome.value for row in rows)),
+            {row.device_identifier: row.device_id for row in rows if row.device_id},
             tuple(faults),
             unjudged,
             _percentiles([row.took_s or 0.0 for row in timed]),
@@ -144,12 +143,14 @@ class Campaign:
                 with self._lock:
                     done += 1
                     on_done(done)
-            except Exception as problem:  # noqa: BLE001 - raised again by the caller's thread
-                self._broken = self._broken or problem
+            except BaseException:
                 self._stop.set()
+                raise
             finally:
                 slots.release()
 
+        begun: list[Future[None]] = []
+        was_interrupted = False
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="onboard") as pool:
             try:
                 for number, row in enumerate(rows):
@@ -158,17 +159,17 @@ class Campaign:
                     slots.acquire()
                     if self._stop.is_set():
                         break
-                    pool.submit(onboard, row, time.monotonic() if self._rate is None else due_s)
+                    begun.append(pool.submit(onboard, row, time.monotonic() if self._rate is None else due_s))
             except KeyboardInterrupt:
                 self._stop.set()
-                return True
-        return False
+                was_interrupted = True
+        for one in begun:
+            one.result()
+        return was_interrupted
 
     def _onboard(self, row: DeviceRow) -> None:
         name = f"{MARK}{self._file.run}:{row.device_identifier}"
-        session = LabelSession(
-            self._accounts, Subject(row.text, row.product_id, row.device_identifier, device_name=name)
-        )
+        session = LabelSession(self._accounts, Subject(row.text, row.product_id, row.device_identifier, name))
         try:
             if row.outcome is Outcome.REGISTERED:
                 session.device_id, outcome, detail = row.device_id, Outcome.REGISTERED, row.detail
@@ -193,33 +194,42 @@ class Campaign:
             ServiceError: no clear answer could be had.
         """
         in_doubt = row.outcome is Outcome.BEGUN
-        if in_doubt and self._claim(session, row):
-            return Outcome.REGISTERED, "found in the list"
+
+        def is_ours() -> bool:
+            """Whether a registration whose answer was lost is in the list by now, as this run made it."""
+            listed = [device for device in self._listed(row) if (device.device_name or MARK).startswith(MARK)]
+            if listed:
+                session.device_id = listed[0].device_id
+            return bool(listed)
+
+        def register() -> tuple[Outcome, str]:
+            nonlocal in_doubt
+            if in_doubt and is_ours():
+                return _FOUND
+            observed = session.perform(Action.REGISTER)
+            if observed.answer in _LOST:
+                in_doubt = True
+                raise _error_of(observed)
+            if observed.answer is Answer.CONFLICT:
+                return _FOUND if in_doubt and is_ours() else self._whose(session, row)
+            if observed.answer in {Answer.LINKED, Answer.LINKED_AGAIN}:
+                return Outcome.REGISTERED, observed.detail
+            return _refused(observed, "register")
+
+        if in_doubt and is_ours():
+            return _FOUND
         scanned = self._again(session, Action.SCAN)
         if scanned.answer is Answer.SHOWN_REGISTERED:
             # What was in doubt may have come through just now, between the list and the scan.
-            if in_doubt and self._claim(session, row):
-                return Outcome.REGISTERED, "found in the list"
-            return self._whose(session, row)
+            return _FOUND if in_doubt and is_ours() else self._whose(session, row)
         if scanned.answer not in _SHOWN:
-            return self._refused(scanned, "scan")
-        backoff = Backoff(_FIRST_S, _CAP_S)
-        while True:
-            observed = session.perform(Action.REGISTER)
-            if observed.answer in {Answer.LINKED, Answer.LINKED_AGAIN}:
-                return Outcome.REGISTERED, observed.detail
-            if observed.answer is Answer.CONFLICT:
-                is_ours = in_doubt and self._claim(session, row)
-                return (Outcome.REGISTERED, "found in the list") if is_ours else self._whose(session, row)
-            if observed.answer not in _LOST:
-                return self._refused(observed, "register")
-            in_doubt = True
-            if self._claim(session, row):
-                return Outcome.REGISTERED, "found in the list"
-            if backoff.failures + 1 >= ATTEMPTS or self._stop.is_set():
-                raise self._service_error(observed)
-            backoff, wait_s = backoff.failed(random())  # noqa: S311 - spreads retries
-            self._stop.wait(wait_s)
+            return _refused(scanned, "scan")
+        try:
+            return self._accounts.patience.repeat(register)
+        except ServiceError:
+            if in_doubt and is_ours():
+                return _FOUND
+            raise
 
     def _whose(self, session: LabelSession, row: DeviceRow) -> tuple[Outcome, str]:
         """Of a device that was registered before: our user's when the list has it."""
@@ -234,7 +244,7 @@ class Campaign:
         observed = self._again(session, Action.REMOVE)
         if observed.answer in {Answer.REMOVED, Answer.NOT_FOUND}:
             return Outcome.REMOVED, ""
-        return self._refused(observed, "remove")
+        return _refused(observed, "remove")
 
     def _again(self, session: LabelSession, action: Action) -> Observed:
         """An action that is harmless to repeat, until there is a clear answer.
@@ -246,32 +256,14 @@ class Campaign:
         def ask() -> Observed:
             observed = session.perform(action)
             if observed.answer in _LOST:
-                raise self._service_error(observed)
+                raise _error_of(observed)
             return observed
 
         return self._accounts.patience.repeat(ask)
 
-    def _claim(self, session: LabelSession, row: DeviceRow) -> bool:
-        """Whether a registration whose answer was lost is in the list by now, as this run made it."""
-        listed = [device for device in self._listed(row) if (device.device_name or MARK).startswith(MARK)]
-        if listed:
-            session.device_id = listed[0].device_id
-        return bool(listed)
-
     def _listed(self, row: DeviceRow) -> list[Device]:
         known = Known(row.device_identifier, row.product_id)
         return [device for device in self._list.read().devices if is_same(known, device)]
-
-    def _refused(self, observed: Observed, what: str) -> tuple[Outcome, str]:
-        detail = f"{what}: {observed.answer.value}: {observed.detail}"
-        if isinstance(observed.error, (Unauthorized, Forbidden)) or observed.answer is Answer.RATE_LIMITED:
-            raise self._service_error(observed)
-        is_wrong = observed.answer in {Answer.CONTRADICTED, Answer.SHOWN_ANOTHER}
-        return (Outcome.CONTRADICTED if is_wrong else Outcome.REFUSED), detail
-
-    def _service_error(self, observed: Observed) -> ServiceError:
-        error = observed.error
-        return error if isinstance(error, ServiceError) else TransportError(observed.detail or observed.answer.value)
 
     def _lost(self, error: ServiceError) -> None:
         """No clear answer: as many in a row as may be in flight, or refused credentials, end the run."""
@@ -282,8 +274,6 @@ class Campaign:
                 self._error = error
         if is_over:
             self._stop.set()
-
-    # --- the end ------------------------------------------------------------------------------------------------------
 
     def _audit(self, rows: Sequence[DeviceRow]) -> tuple[list[str], str]:
         """Hold the list against the answers: each device exactly once, as it was registered; and why it cannot be."""
@@ -328,3 +318,21 @@ def _percentiles(values: Sequence[float]) -> tuple[float, ...]:
         return (values[0],) * 3
     cuts = statistics.quantiles(values, n=100, method="inclusive")
     return cuts[49], cuts[94], cuts[98]
+
+
+def _refused(observed: Observed, what: str) -> tuple[Outcome, str]:
+    """What becomes of a label that was refused.
+
+    Raises:
+        ServiceError: it is not about this label.
+    """
+    if isinstance(observed.error, (Unauthorized, Forbidden)) or observed.answer is Answer.RATE_LIMITED:
+        raise _error_of(observed)
+    is_wrong = observed.answer in {Answer.CONTRADICTED, Answer.SHOWN_ANOTHER}
+    detail = f"{what}: {observed.answer.value}: {observed.detail}"
+    return (Outcome.CONTRADICTED if is_wrong else Outcome.REFUSED), detail
+
+
+def _error_of(observed: Observed) -> ServiceError:
+    error = observed.error
+    return error if isinstance(error, ServiceError) else TransportError(observed.detail or observed.answer.value)

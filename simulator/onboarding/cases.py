@@ -1,4 +1,4 @@
-"""Orders of events: the journeys of given labels, and the cases that try every order there is.
+"""The cases that try every order of events.
 
 A case says who does what, in which order; what is right at each step stands in :mod:`simulator.onboarding.journey` and
 nowhere else. The first group is made out of the table: into every state, then every action, then a look at what the
@@ -13,14 +13,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from simulator.onboarding.journey import STRANGERS, TABLE, Action, Answer, State
+from simulator.onboarding.journey import STRANGERS, TABLE, Action, State
 
 
 class Label(StrEnum):
     """How a label comes about, and what has to be there first."""
 
-    GIVEN = "given"
-    """Read from a picture or a manifest."""
     FRESH = "fresh"
     """Of the run's own product; nobody has ever used its identifier."""
     COPY = "copy"
@@ -38,7 +36,6 @@ class Label(StrEnum):
 
 BEGINNING: Final[Mapping[Label, State]] = MappingProxyType(
     {
-        Label.GIVEN: State.UNKNOWN,
         Label.FRESH: State.UNREGISTERED,
         Label.COPY: State.UNREGISTERED,
         Label.OTHER_PRODUCT: State.UNREGISTERED,
@@ -58,12 +55,10 @@ class Step:
     Attributes:
         action: who does what.
         label: to which of the case's labels.
-        wants: what this walk is for, where the table allows more; empty takes all that it allows.
     """
 
     action: Action
     label: int = 0
-    wants: frozenset[Answer] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,7 @@ class Case:
     """One order of events.
 
     Attributes:
-        name: stable, for reports, profiles and ``--only``.
+        name: stable, for reports and ``--select``.
         title: one sentence.
         labels: what has to be there before the first step.
         steps: in order.
@@ -105,11 +100,6 @@ def _walk(*actions: Action) -> tuple[Step, ...]:
     return tuple(Step(action) for action in actions)
 
 
-KEEP: Final = (Step(Action.SCAN), Step(Action.REGISTER, wants=frozenset({Answer.LINKED})), Step(Action.LIST))
-"""The journey that leaves the device registered."""
-ROUND_TRIP: Final = (*KEEP, *_walk(Action.REMOVE, Action.LIST))
-"""The journey that leaves nothing behind; the second list proves it."""
-
 _LOOK: Final = _walk(Action.SCAN, Action.LIST, Action.LIST_OTHER)
 _INTO: Final[Mapping[State, tuple[Label, Sequence[Action]]]] = MappingProxyType(
     {
@@ -121,7 +111,7 @@ _INTO: Final[Mapping[State, tuple[Label, Sequence[Action]]]] = MappingProxyType(
         State.FORGED: (Label.RESIGNED, ()),
     }
 )
-"""How to bring a label into each state; ``unknown`` is only what one has not asked yet."""
+"""How to bring a label into each state."""
 
 
 def _word(text: str) -> str:
@@ -138,107 +128,95 @@ def transitions() -> tuple[Case, ...]:
             (*_walk(*_INTO[state][1]), Step(action), *_LOOK),
         )
         for state in TABLE
-        if state in _INTO
         for action in Action
     )
 
 
 _S, _R, _L, _D = Action.SCAN, Action.REGISTER, Action.LIST, Action.REMOVE
-_RO = Action.REGISTER_OTHER
-_FRESH: Final = (Label.FRESH,)
+_RO, _LO, _RC = Action.REGISTER_OTHER, Action.LIST_OTHER, Action.REGISTER_CHANGED
 _CROWD: Final = 4
 """Requests of each kind in a race: enough to meet in the service, few enough for a small one."""
 
+
+def _case(name: str, title: str, *steps: Action | Step | ConcurrentRequests, labels: Sequence[Label] = ()) -> Case:
+    made = (Step(step) if isinstance(step, Action) else step for step in steps)
+    return Case(name, title, tuple(labels) or (Label.FRESH,), tuple(made))
+
+
+def _race(*actions: Action) -> ConcurrentRequests:
+    return ConcurrentRequests(actions)
+
+
+def _on_second(action: Action) -> Step:
+    return Step(action, label=1)
+
+
+_CLONE: Final = (Label.FRESH, Label.COPY)
+_TWO_PRODUCTS: Final = (Label.FRESH, Label.OTHER_PRODUCT)
+_SECOND_LABEL: Final = (_on_second(_S), _on_second(_R), _L, _on_second(_L))
+
 ADVERSARIAL: Final = (
-    Case("round_trip", "Scan, register, list, remove, list, scan.", _FRESH, _walk(_S, _R, _L, _D, _L, _S)),
-    Case("register_without_scan", "Whoever knows the identifier registers without a scan.", _FRESH, _walk(_R, _L, _S)),
-    Case("register_twice", "The same user registers twice: one device.", _FRESH, _walk(_S, _R, _R, _L, _D, _L)),
-    Case("remove_before_register", "A removal of what was never registered.", _FRESH, _walk(_D, _S, _R, _L)),
-    Case("remove_twice", "The second removal finds nothing.", _FRESH, _walk(_R, _D, _D, _L)),
-    Case("return", "Removed, then registered by the same user.", _FRESH, _walk(_S, _R, _D, _S, _R, _L, _D)),
-    Case(
-        "second_owner",
-        "Removed, then registered by another user; the first one is out.",
-        _FRESH,
-        (*_walk(_S, _R, _D, _RO), *_LOOK, *_walk(_R, _D)),
-    ),
-    Case(
-        "take_over",
-        "Another user registers a device that has an owner, and lists.",
-        _FRESH,
-        (*_walk(_S, _R, _RO), *_LOOK),
-    ),
-    Case(
+    _case("round_trip", "Scan, register, list, remove, list, scan.", _S, _R, _L, _D, _L, _S),
+    _case("register_without_scan", "Whoever knows the identifier registers without a scan.", _R, _L, _S),
+    _case("register_twice", "The same user registers twice: one device.", _S, _R, _R, _L, _D, _L),
+    _case("remove_before_register", "A removal of what was never registered.", _D, _S, _R, _L),
+    _case("remove_twice", "The second removal finds nothing.", _R, _D, _D, _L),
+    _case("return", "Removed, then registered by the same user.", _S, _R, _D, _S, _R, _L, _D),
+    _case("second_owner", "Removed, then registered by another user.", _S, _R, _D, _RO, *_LOOK, _R, _D),
+    _case("take_over", "Another user registers a device that has an owner, and lists.", _S, _R, _RO, *_LOOK),
+    _case(
         "clone_same_user",
         "Two labels with the same text, one user: one device.",
-        (Label.FRESH, Label.COPY),
-        (*_walk(_S, _R), Step(_S, 1), Step(_R, 1), Step(_L)),
+        _S,
+        _R,
+        _on_second(_S),
+        _on_second(_R),
+        _L,
+        labels=_CLONE,
     ),
-    Case(
+    _case(
         "clone_other_user",
         "Two labels with the same text, two users: the first one keeps it.",
-        (Label.FRESH, Label.COPY),
-        (*_walk(_S, _R), Step(_S, 1), Step(_RO, 1), Step(_L), Step(Action.LIST_OTHER, 1)),
+        _S,
+        _R,
+        _on_second(_S),
+        _on_second(_RO),
+        _L,
+        _on_second(_LO),
+        labels=_CLONE,
     ),
-    Case(
+    _case(
         "clone_other_product",
         "The same identifier on another product is another device.",
-        (Label.FRESH, Label.OTHER_PRODUCT),
-        (*_walk(_S, _R), Step(_S, 1), Step(_R, 1), Step(_L), Step(_L, 1), Step(_D, 1), Step(_L), Step(_L, 1)),
+        _S,
+        _R,
+        *_SECOND_LABEL,
+        _on_second(_D),
+        _L,
+        _on_second(_L),
+        labels=_TWO_PRODUCTS,
     ),
-    Case(
-        "wrong_identifier",
-        "Scanned, then registered with another identifier: the scanned label stays free.",
-        _FRESH,
-        _walk(_S, Action.REGISTER_CHANGED, _L, _S, _R, _L),
-    ),
-    Case("scan_after_removal", "A removed label scans as free.", _FRESH, _walk(_S, _R, _S, _D, _S)),
-    Case("unknown_product", "A label of a product that never existed.", (Label.UNKNOWN_PRODUCT,), _walk(_S, _R, _L)),
-    Case("expired_label", "A label whose product was deleted.", (Label.DELETED_PRODUCT,), _walk(_S, _R, _L)),
-    Case("revoked_signature", "A label signed by a key that was replaced.", (Label.RESIGNED,), _walk(_S)),
-    Case(
+    _case("wrong_identifier", "Registered with another identifier: the label stays free.", _S, _RC, _L, _S, _R, _L),
+    _case("scan_after_removal", "A removed label scans as free.", _S, _R, _S, _D, _S),
+    _case("unknown_product", "A label of no product.", _S, _R, _L, labels=[Label.UNKNOWN_PRODUCT]),
+    _case("expired_label", "A label whose product was deleted.", _S, _R, _L, labels=[Label.DELETED_PRODUCT]),
+    _case("revoked_signature", "A label signed by a key that was replaced.", _S, labels=[Label.RESIGNED]),
+    _case(
         "foreign_label",
         "A label of another account's product.",
-        (Label.STRANGERS_PRODUCT,),
-        _walk(Action.SCAN_STRANGER, _S, _R, _L),
+        Action.SCAN_STRANGER,
+        _S,
+        _R,
+        _L,
+        labels=[Label.STRANGERS_PRODUCT],
     ),
-    Case(
-        "foreign_account",
-        "Another account scans, registers, lists and removes what is ours.",
-        _FRESH,
-        (*_walk(_S, _R), *_walk(*sorted(STRANGERS)), *_LOOK),
-    ),
-    Case(
-        "race_same_user",
-        "One user registers in parallel: exactly one device.",
-        _FRESH,
-        (Step(_S), ConcurrentRequests((_R,) * 2 * _CROWD), *_LOOK),
-    ),
-    Case(
-        "race_two_users",
-        "Two users register in parallel: one of them gets it.",
-        _FRESH,
-        (Step(_S), ConcurrentRequests((_R, _RO) * _CROWD), *_LOOK),
-    ),
-    Case(
-        "race_remove",
-        "Removed in parallel: once.",
-        _FRESH,
-        (*_walk(_S, _R), ConcurrentRequests((_D,) * _CROWD), *_LOOK),
-    ),
-    Case(
-        "race_remove_register",
-        "Removed while it is registered again.",
-        _FRESH,
-        (*_walk(_S, _R), ConcurrentRequests((_D, _R)), *_LOOK),
-    ),
-    Case(
-        "race_remove_take_over",
-        "Removed while another user registers.",
-        _FRESH,
-        (*_walk(_S, _R), ConcurrentRequests((_D, _RO)), *_LOOK),
-    ),
-    Case("race_scan_register", "Scanned while it is registered.", _FRESH, (ConcurrentRequests((_S, _R)), *_LOOK)),
+    _case("foreign_account", "Another account tries everything on ours.", _S, _R, *sorted(STRANGERS), *_LOOK),
+    _case("race_same_user", "One user registers in parallel: one device.", _S, _race(*(_R,) * 2 * _CROWD), *_LOOK),
+    _case("race_two_users", "Two users register in parallel: one gets it.", _S, _race(*(_R, _RO) * _CROWD), *_LOOK),
+    _case("race_remove", "Removed in parallel: once.", _S, _R, _race(*(_D,) * _CROWD), *_LOOK),
+    _case("race_remove_register", "Removed while it is registered again.", _S, _R, _race(_D, _R), *_LOOK),
+    _case("race_remove_take_over", "Removed while another user registers.", _S, _R, _race(_D, _RO), *_LOOK),
+    _case("race_scan_register", "Scanned while it is registered.", _race(_S, _R), *_LOOK),
 )
 
 CASES: Final = (*transitions(), *ADVERSARIAL)

@@ -21,17 +21,16 @@ from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode, exit_code_of, text_of
 from simulator.interrupts import terminations_as_interrupts
-from simulator.labels.manifest import MANIFEST_JSON, read_manifest
+from simulator.labels.manifest import MANIFEST_JSON, ListedLabel, read_manifest
 from simulator.labels.reading import read_labels
 from simulator.onboarding.campaign import Campaign
 from simulator.onboarding.cleanup import clean_up
 from simulator.onboarding.listing import SharedList
 from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import MARK, DeviceRow, RunFile
-from simulator.onboarding.session import Accounts, Subject
+from simulator.onboarding.session import Accounts
 from simulator.onboarding.suite.settings import Settings, SettingsPlugin
-from simulator.onboarding.walk import drive_labels
-from simulator.terminal import CommandLineError, end, errors_in_one_line, option, show_progress
+from simulator.terminal import CommandLineError, end, option, show_progress
 from simulator.wire.client import ServiceClient
 
 _FILE: Final = click.Path(path_type=Path)
@@ -73,11 +72,6 @@ def onboard_group() -> None:
     """Onboarding: labels one by one or by the thousand, and every order of events against any server."""
 
 
-def _check_id(name: str, value: str) -> None:
-    if not value.strip() or len(value) > IDENTIFIER_CHARACTERS:
-        raise CommandLineError(f"{name} has {len(value)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}")
-
-
 @contextlib.contextmanager
 def _opened(access: ServiceAccess, patience: Patience) -> Iterator[ServiceClient]:
     """The service, which has answered once: keys that are refused are said before anything is begun."""
@@ -87,23 +81,22 @@ def _opened(access: ServiceAccess, patience: Patience) -> Iterator[ServiceClient
         yield client
 
 
-def _subjects(paths: tuple[Path, ...], *, pictures: bool) -> tuple[list[Subject], list[str]]:
-    """Each device once, and what could not be read."""
-    found: dict[tuple[str, str], Subject] = {}
+def _read(paths: tuple[Path, ...], *, pictures: bool) -> tuple[list[ListedLabel], list[str]]:
+    """The labels of each device once, and what could not be read."""
+    found: dict[tuple[str, str], ListedLabel] = {}
     problems = []
     for path in paths:
         manifest = path / MANIFEST_JSON if path.is_dir() else path
         if manifest.suffix in {".json", ".csv"} and manifest.is_file() and not (pictures and path.is_dir()):
             for label in read_manifest(manifest):
-                one = Subject(label.text, label.product_id, label.identifier, str(manifest))
-                found.setdefault((one.product_id, one.device_identifier), one)
+                found.setdefault((label.product_id, label.identifier), label)
             continue
         for read in read_labels([path]):
             if read.label is None:
                 problems.append(read.problem)
-                continue
-            one = Subject(read.text, read.label.product_id, read.label.device_identifier, read.where)
-            found.setdefault((one.product_id, one.device_identifier), one)
+            else:
+                one = ListedLabel(read.label.device_identifier, read.label.product_id, read.text)
+                found.setdefault((one.product_id, one.identifier), one)
     return list(found.values()), problems
 
 
@@ -114,90 +107,71 @@ def _print_faults(faults: list[str]) -> None:
         click.echo(f"failed: {len(faults) - _FAULTS_SHOWN} more; --json has them all", err=True)
 
 
-_labels_argument = click.argument("labels", nargs=-1, required=True, type=_FILE)
-_user_option = option("--user-id", required=True, help="Account that the devices are linked to.")
-_json_option = option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def _takes_labels(command: Callable[..., None]) -> Callable[..., None]:
+    """What both ways to onboard labels take."""
+    options = (
+        click.argument("labels", nargs=-1, required=True, type=_FILE),
+        _takes_access,
+        option("--user-id", required=True, help="Account that the devices are linked to."),
+        option("--remove/--keep", default=False, help="Remove each device again and see that it is gone, or keep it."),
+        option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+    )
+    return functools.reduce(lambda made, add: add(made), reversed(options), command)
+
+
+_pictures_option = functools.partial(
+    option, "--pictures/--manifest", help="Read a folder's pictures, or take its manifest.json at its word."
+)
 
 
 @onboard_group.command("labels")
-@_labels_argument
-@_takes_access
-@_user_option
-@option("--remove/--keep", default=False, help="Remove each device again and see that it is gone, or keep it.")
-@option("--pictures/--manifest", default=True, help="Read a folder's pictures, or take its manifest.json at its word.")
-@_json_option
-def labels_command(
-    *,
-    labels: tuple[Path, ...],
-    access: ServiceAccess,
-    patience: Patience,
-    user_id: str,
-    remove: bool,
-    pictures: bool,
-    as_json: bool,
-) -> None:
+@_takes_labels
+@_pictures_option(default=True)
+def labels_command(**given: Any) -> None:
     """Drive labels through onboarding one by one: scan, register, list and, with --remove, remove.
 
     LABELS are folders, pictures or PDF documents, each with any number of labels. Exit code 0: every answer was as
     specified. 1: a label did not read or an answer was not. 2: usage, or the keys were refused. 5: no service there.
     """
-    _check_id("--user-id", user_id)
-    with errors_in_one_line(), _opened(access, patience) as client, show_progress("labels onboarded") as on_progress:
-        subjects, problems = _subjects(labels, pictures=pictures)
-        accounts = Accounts(client, user_id, patience=patience)
-        report = drive_labels(
-            subjects, accounts, remove=remove, on_journey=lambda _, done, total: on_progress(done, total)
-        )
-    faults = [f"unread: {problem}" for problem in problems]
-    faults += [f"{one.subject.device_identifier}: {one.steps[-1]}" for one in report.journeys if not one.passed]
-    good = sum(journey.passed for journey in report.journeys)
-    if as_json:
-        devices = {one.subject.device_identifier: one.device_id for one in report.journeys}
-        click.echo(json.dumps({"passed": good, "labels": len(subjects), "devices": devices, "faults": faults}))
-    else:
-        click.echo(f"{good} of {len(subjects)} labels went the whole way for user {user_id}")
-    _print_faults(faults)
-    if report.stopped_by is not None:
-        click.echo(bounded(f"stopped: {text_of(report.stopped_by)}"), err=True)
-        return end(exit_code_of(report.stopped_by))
-    return end(ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED)
+    _onboard(**given, run_path=None, rate=None, concurrency=1)
 
 
 @onboard_group.command("campaign")
-@_labels_argument
-@_takes_access
-@_user_option
+@_takes_labels
+@_pictures_option(default=False)
 @option("--run", "run_path", required=True, type=_FILE, help="SQLite file of the run; the same again goes on.")
 @option("--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit.")
 @option("--concurrency", type=click.IntRange(1, 64), default=8, help="Labels in flight at once.")
-@option("--remove/--keep", default=False, help="Remove each device again, or keep it.")
-@option("--pictures/--manifest", default=False, help="Read a folder's pictures, or take its manifest.json at its word.")
-@_json_option
-def campaign_command(
-    *,
-    labels: tuple[Path, ...],
-    access: ServiceAccess,
-    patience: Patience,
-    user_id: str,
-    run_path: Path,
-    rate: float | None,
-    concurrency: int,
-    remove: bool,
-    pictures: bool,
-    as_json: bool,
-) -> None:
+def campaign_command(**given: Any) -> None:
     """Onboard labels by the thousand, each exactly once, through lost answers, quotas and kills.
 
     Exit code 0: every device is there exactly once. 1: it is not, a label was refused, or the list cannot be judged.
     2: usage, or the keys were refused. 5: no service there. 130: ended by Ctrl-C; the same command goes on.
     """
-    _check_id("--user-id", user_id)
+    _onboard(**given)
+
+
+def _onboard(
+    *,
+    labels: tuple[Path, ...],
+    access: ServiceAccess,
+    patience: Patience,
+    user_id: str,
+    remove: bool,
+    as_json: bool,
+    pictures: bool,
+    run_path: Path | None,
+    rate: float | None,
+    concurrency: int,
+) -> None:
+    if not user_id.strip() or len(user_id) > IDENTIFIER_CHARACTERS:
+        raise CommandLineError(f"--user-id has {len(user_id)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}")
     stop = threading.Event()
     patience = replace(patience, sleep=stop.wait, is_over=stop.is_set)
-    with errors_in_one_line(), _opened(access, patience) as client, terminations_as_interrupts():
-        subjects, problems = _subjects(labels, pictures=pictures)
+    with _opened(access, patience) as client, terminations_as_interrupts():
+        labels_read, problems = _read(labels, pictures=pictures)
         with RunFile(run_path, {"base_url": client.connection.origin, "user_id": user_id}) as file:
-            file.add(DeviceRow("", user_id, one.product_id, one.device_identifier, one.text) for one in subjects)
+            file.add(DeviceRow("", user_id, one.product_id, one.identifier, one.text) for one in labels_read)
             accounts = Accounts(client, user_id, patience=patience, made=file)
             listed = SharedList(client, user_id, patience)
             campaign = Campaign(accounts, listed, remove=remove, rate=rate, concurrency=concurrency, stop=stop)
@@ -208,18 +182,19 @@ def campaign_command(
         document = {**asdict(replace(report, stopped_by=None)), "faults": faults}
         click.echo(json.dumps({**document, "stopped_by": report.stopped_by and str(report.stopped_by)}))
     else:
-        click.echo(", ".join(f"{count} {outcome}" for outcome, count in report.outcomes.items()))
+        click.echo(", ".join(f"{count} {outcome}" for outcome, count in report.outcomes.items()) or "no labels")
         for name, values in (("took", report.took_s), ("began late", report.late_s)):
-            if values:
+            if values and run_path is not None:
                 click.echo(f"{name:<11} p50 {values[0]:.3f} s, p95 {values[1]:.3f} s, p99 {values[2]:.3f} s")
     _print_faults(faults)
     if report.unjudged:
         click.echo(bounded(f"not judged: {report.unjudged}"), err=True)
+    again = "; the same command goes on" if run_path is not None else ""
     if report.was_interrupted:
-        click.echo("interrupted; the same command goes on", err=True)
+        click.echo(f"interrupted{again}", err=True)
         return end(ExitCode.INTERRUPTED)
     if report.stopped_by is not None:
-        click.echo(bounded(f"stopped: {text_of(report.stopped_by)}; the same goes on"), err=True)
+        click.echo(bounded(f"stopped: {text_of(report.stopped_by)}{again}"), err=True)
         return end(exit_code_of(report.stopped_by))
     return end(ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED)
 
@@ -250,7 +225,7 @@ def cases_command(
     Exit code 0: every answer was as specified, or nothing is specified. 1: one was not. 2: usage, or the keys were
     refused. 5: no service there.
     """
-    with errors_in_one_line(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         client = stack.enter_context(_opened(access, patience))
         strange = stack.enter_context(_opened(other, patience)) if other is not None else None
         file = stack.enter_context(RunFile(run_path, {"base_url": client.connection.origin}))
@@ -275,7 +250,7 @@ def cleanup_command(*, run_path: Path, access: ServiceAccess, other: ServiceAcce
 
     Exit code 0: nothing is left. 1: something is; it is named.
     """
-    with errors_in_one_line(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         accounts = {"": stack.enter_context(_opened(access, patience))}
         if other is not None:
             accounts["other"] = stack.enter_context(_opened(other, patience))

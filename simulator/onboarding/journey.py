@@ -13,8 +13,7 @@ Sources: specification, "Onboarding" and "Errors"; docs/service.md, "What the sp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -23,8 +22,6 @@ from typing import Final
 class State(StrEnum):
     """What is known about the device behind a label."""
 
-    UNKNOWN = "unknown"
-    """Nobody has asked yet."""
     UNREGISTERED = "unregistered"
     REGISTERED = "registered"
     """To our user."""
@@ -123,16 +120,6 @@ def _free(state: State) -> Mapping[Action, Expected]:
 
 TABLE: Final[Rows] = MappingProxyType(
     {
-        State.UNKNOWN: {
-            Action.SCAN: {Answer.SHOWN: State.UNREGISTERED, Answer.SHOWN_REGISTERED: State.REGISTERED},
-            Action.REGISTER: {Answer.LINKED: State.REGISTERED, Answer.CONFLICT: State.TAKEN},
-            Action.LIST: {Answer.LISTED: State.REGISTERED, **_unlisted(State.UNKNOWN)},
-            Action.REMOVE: {Answer.NOT_FOUND: State.UNKNOWN},
-            Action.REGISTER_CHANGED: {Answer.LINKED: State.UNKNOWN},
-            Action.REGISTER_OTHER: {Answer.LINKED: State.TAKEN, Answer.CONFLICT: State.UNKNOWN},
-            Action.LIST_OTHER: {Answer.LISTED: State.TAKEN, **_unlisted(State.UNKNOWN)},
-            **_missing(State.UNKNOWN),
-        },
         State.UNREGISTERED: _free(State.UNREGISTERED),
         State.REGISTERED: {
             Action.SCAN: {Answer.SHOWN_REGISTERED: State.REGISTERED},
@@ -185,125 +172,91 @@ TABLE: Final[Rows] = MappingProxyType(
     }
 )
 
-OPEN: Final[Rows] = MappingProxyType(
+_FREE_TOO: Final[Mapping[Action, Collection[Answer]]] = {
+    Action.SCAN: {Answer.SHOWN_SILENT},
+    Action.REMOVE: {Answer.REFUSED},
+    Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
+}
+OPEN: Final[Mapping[State, Mapping[Action, Collection[Answer]]]] = MappingProxyType(
     {
-        State.UNKNOWN: {
-            # Silence about registration says nothing against a fresh label; whoever registers finds out.
-            Action.SCAN: {Answer.SHOWN_SILENT: State.UNREGISTERED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED: State.UNKNOWN, Answer.CONFLICT: State.UNKNOWN},
-            Action.REMOVE: {Answer.REFUSED: State.UNKNOWN},
-        },
-        State.UNREGISTERED: {
-            Action.SCAN: {Answer.SHOWN_SILENT: State.UNREGISTERED},
-            Action.REMOVE: {Answer.REFUSED: State.UNREGISTERED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED: State.UNREGISTERED, Answer.CONFLICT: State.UNREGISTERED},
-        },
+        State.UNREGISTERED: _FREE_TOO,
+        State.REMOVED: _FREE_TOO,
         State.REGISTERED: {
-            Action.SCAN: {Answer.SHOWN_SILENT: State.REGISTERED, Answer.CONFLICT: State.REGISTERED},
-            Action.REGISTER: {Answer.CONFLICT: State.REGISTERED, Answer.REFUSED: State.REGISTERED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED: State.REGISTERED, Answer.CONFLICT: State.REGISTERED},
-            Action.REGISTER_OTHER: {Answer.REFUSED: State.REGISTERED},
+            Action.SCAN: {Answer.SHOWN_SILENT, Answer.CONFLICT},
+            Action.REGISTER: {Answer.CONFLICT, Answer.REFUSED},
+            Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
+            Action.REGISTER_OTHER: {Answer.REFUSED},
         },
         State.TAKEN: {
-            Action.SCAN: {Answer.SHOWN_SILENT: State.TAKEN, Answer.CONFLICT: State.TAKEN},
-            Action.REGISTER: {Answer.REFUSED: State.TAKEN},
-            Action.REMOVE: {Answer.REFUSED: State.TAKEN, Answer.NOT_FOUND: State.TAKEN},
-            Action.REGISTER_CHANGED: {Answer.REFUSED: State.TAKEN, Answer.CONFLICT: State.TAKEN},
-            Action.REGISTER_OTHER: {Answer.CONFLICT: State.TAKEN, Answer.REFUSED: State.TAKEN},
-        },
-        State.REMOVED: {
-            Action.SCAN: {Answer.SHOWN_SILENT: State.REMOVED},
-            Action.REMOVE: {Answer.REFUSED: State.REMOVED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED: State.REMOVED, Answer.CONFLICT: State.REMOVED},
+            Action.SCAN: {Answer.SHOWN_SILENT, Answer.CONFLICT},
+            Action.REGISTER: {Answer.REFUSED},
+            Action.REMOVE: {Answer.REFUSED, Answer.NOT_FOUND},
+            Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
+            Action.REGISTER_OTHER: {Answer.CONFLICT, Answer.REFUSED},
         },
         State.FOREIGN: {
-            Action.SCAN: {Answer.REFUSED: State.FOREIGN},
-            Action.REGISTER: {Answer.REFUSED: State.FOREIGN},
-            Action.REMOVE: {Answer.REFUSED: State.FOREIGN},
-            Action.REGISTER_CHANGED: {Answer.REFUSED: State.FOREIGN},
-            Action.REGISTER_OTHER: {Answer.REFUSED: State.FOREIGN},
-            Action.SCAN_STRANGER: {Answer.REFUSED: State.FOREIGN, Answer.SHOWN_SILENT: State.FOREIGN},
-            Action.REGISTER_STRANGER: {Answer.REFUSED: State.FOREIGN},
+            Action.SCAN: {Answer.REFUSED},
+            Action.REGISTER: {Answer.REFUSED},
+            Action.REMOVE: {Answer.REFUSED},
+            Action.REGISTER_CHANGED: {Answer.REFUSED},
+            Action.REGISTER_OTHER: {Answer.REFUSED},
+            Action.SCAN_STRANGER: {Answer.REFUSED, Answer.SHOWN_SILENT},
+            Action.REGISTER_STRANGER: {Answer.REFUSED},
         },
         State.FORGED: {
             # A server without signatures takes the label for a good one.
-            Action.SCAN: {
-                Answer.SHOWN: State.FORGED,
-                Answer.SHOWN_SILENT: State.FORGED,
-                Answer.SHOWN_REGISTERED: State.FORGED,
-            },
-            Action.REGISTER: {Answer.REFUSED: State.FORGED},
-            Action.REMOVE: {Answer.REFUSED: State.FORGED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED: State.FORGED, Answer.CONFLICT: State.FORGED},
-            Action.REGISTER_OTHER: {Answer.REFUSED: State.FORGED},
+            Action.SCAN: {Answer.SHOWN, Answer.SHOWN_SILENT, Answer.SHOWN_REGISTERED},
+            Action.REGISTER: {Answer.REFUSED},
+            Action.REMOVE: {Answer.REFUSED},
+            Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
+            Action.REGISTER_OTHER: {Answer.REFUSED},
         },
     }
 )
-"""What is right, too, since the specification is silent: rules E2, E5 and errors rule 5."""
+"""What is right, too, since the specification is silent (rules E2, E5 and errors rule 5); the state stays."""
 
 
-class StepVerdict(StrEnum):
-    """What a step proved."""
+class Verdict(StrEnum):
+    """What an answer proved."""
 
     PASSED = "passed"
     ALLOWED = "allowed"
     """Not what docs/service.md chose, and nothing against the specification."""
     FAILED = "failed"
-    SKIPPED = "skipped"
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the service did nothing wrong."""
-        return self in {StepVerdict.PASSED, StepVerdict.ALLOWED}
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Answers held against the table.
-
-    Attributes:
-        verdict: of the answer, or of the worst one of several.
-        states: what is possible afterwards; a fault leaves it as it was.
-    """
-
-    verdict: StepVerdict
-    states: frozenset[State]
 
 
 def expected_answers(states: Iterable[State], action: Action) -> tuple[Answer, ...]:
     """The good answers to an action, the chosen ones before those that the specification leaves open."""
     found = sorted(states)
     chosen = [answer for state in found for answer in TABLE[state][action]]
-    open_ones = [answer for state in found for answer in OPEN[state].get(action, {})]
+    open_ones = [answer for state in found for answer in sorted(OPEN[state].get(action, ()))]
     return tuple(dict.fromkeys(chosen + open_ones))
 
 
-def judge(states: frozenset[State], action: Action, answer: Answer) -> Judgement:
-    """Hold one answer against the table; several states are possible after a race."""
-    return judge_together(states, [(action, answer)])
-
-
-def judge_together(states: frozenset[State], answered: Sequence[tuple[Action, Answer]]) -> Judgement:
-    """Hold the answers to requests that were in flight together against the table.
+def judge(states: frozenset[State], answered: Sequence[tuple[Action, Answer]]) -> tuple[Verdict, frozenset[State]]:
+    """Hold the answers to requests that were in flight together against the table; several states are possible.
 
     They are right when there is an order of the requests, one after the other, that explains every answer
-    (linearizability: M. Herlihy and J. Wing, 1990). What is possible afterwards is the end of every such order.
+    (linearizability: M. Herlihy and J. Wing, 1990). What is possible afterwards is the end of every such order; a
+    fault leaves it as it was.
     """
-    for verdict, rows in ((StepVerdict.PASSED, (TABLE,)), (StepVerdict.ALLOWED, (TABLE, OPEN))):
-        ends = frozenset().union(*(_ends(state, Counter(answered), rows) for state in states))
+    for verdict, with_open in ((Verdict.PASSED, False), (Verdict.ALLOWED, True)):
+        ends = frozenset().union(*(_ends(state, Counter(answered), with_open=with_open) for state in states))
         if ends:
-            return Judgement(verdict, ends)
-    return Judgement(StepVerdict.FAILED, states)
+            return verdict, ends
+    return Verdict.FAILED, states
 
 
-def _ends(state: State, left: Counter[tuple[Action, Answer]], rows: Sequence[Rows]) -> frozenset[State]:
+def _ends(state: State, left: Counter[tuple[Action, Answer]], *, with_open: bool) -> frozenset[State]:
     """Where the orders end that explain all of ``left``; equal requests with equal answers are tried once."""
     if not left:
         return frozenset({state})
     ends: set[State] = set()
     for (action, answer), count in left.items():
-        for after in (row[state].get(action, {}).get(answer) for row in rows):
-            if after is not None:
-                rest = Counter({**left, (action, answer): count - 1})
-                ends |= _ends(after, +rest, rows)
+        after = TABLE[state][action].get(answer)
+        if after is None and with_open and answer in OPEN[state].get(action, ()):
+            after = state
+        if after is not None:
+            rest = Counter({**left, (action, answer): count - 1})
+            ends |= _ends(after, +rest, with_open=with_open)
     return frozenset(ends)

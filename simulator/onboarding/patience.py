@@ -13,7 +13,7 @@ from agent.errors import Advice, RateLimited, ServiceError
 
 Value = TypeVar("Value")
 
-ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 5
 _RETRY_AFTER_S: Final = 5.0
 """The wait after a 429 that names none."""
 _FIRST_S, _CAP_S = 0.5, 10.0
@@ -61,7 +61,7 @@ class Patience:
             try:
                 return self.call(request)
             except ServiceError as error:
-                is_last = backoff.failures + 1 >= ATTEMPTS or self.is_over()
+                is_last = backoff.failures + 1 >= _ATTEMPTS or self.is_over()
                 if isinstance(error, RateLimited) or error.advice is not Advice.RETRY or is_last:
                     raise
             backoff, wait_s = backoff.failed(random())  # noqa: S311 - spreads retries

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from agent.errors import (
     AgentError,
@@ -26,23 +26,11 @@ from simulator.onboarding.agreement import Known, contradictions, is_same, near_
 from simulator.onboarding.journey import STRANGERS, Action, Answer
 from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import DeviceRow, Outcome, RunFile
-from simulator.wire.models import ScanAnswer
+from simulator.wire.client import ServiceClient
 
 NEVER_MADE: Final = "00000000-0000-7000-8000-000000000000"
 """A device id that no service gives."""
 _CHANGED: Final = "-changed"
-
-
-class OnboardingService(Protocol):
-    """The onboarding group, as :class:`simulator.wire.client.ServiceClient` has it; tests have one in memory."""
-
-    def scan_qr(self, qr_data: str, /) -> ScanAnswer: ...
-
-    def register_device(self, registration: RegisterDevice, /) -> Device: ...
-
-    def user_devices(self, user_id: str, /) -> Iterable[Device]: ...
-
-    def remove_device(self, device_id: str, /) -> Device | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +41,15 @@ class Subject:
         text: the code's text, sent as it was read.
         product_id: from the label.
         device_identifier: from the label.
-        source: where it came from, for reports.
-        device_name: what the device is to be called; its identifier when empty.
+        device_name: what the device is to be called.
         is_new: nobody has used the identifier before, so that the device has the name that it is registered with.
     """
 
     text: str
     product_id: str
     device_identifier: str
-    source: str = ""
-    device_name: str = ""
+    device_name: str
     is_new: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the device is called."""
-        return self.device_name or self.device_identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +65,10 @@ class Accounts:
         made: what is registered on the way.
     """
 
-    service: OnboardingService
+    service: ServiceClient
     user_id: str
     other_user_id: str = ""
-    stranger: OnboardingService | None = None
+    stranger: ServiceClient | None = None
     patience: Patience = field(default_factory=Patience)
     made: RunFile = field(default_factory=lambda: RunFile(None, {}))
 
@@ -174,7 +155,7 @@ class LabelSession:
         elif answer is Answer.SHOWN_REGISTERED and not self._is_known:
             self._was_there = self._is_known = True
 
-    def _request(self, action: Action, service: OnboardingService) -> Observed:
+    def _request(self, action: Action, service: ServiceClient) -> Observed:
         mine, other = self._accounts.user_id, self._accounts.other_user_id
         match action:
             case Action.SCAN | Action.SCAN_STRANGER:
@@ -192,7 +173,7 @@ class LabelSession:
             case Action.REMOVE | Action.REMOVE_STRANGER:
                 return self._remove(service)
 
-    def _scan(self, service: OnboardingService) -> Observed:
+    def _scan(self, service: ServiceClient) -> Observed:
         shown = service.scan_qr(self.subject.text)
         label = Known(self.subject.device_identifier, self.subject.product_id)
         if wrong := scan_contradictions(label, shown):  # a plain server may leave any member out
@@ -207,9 +188,9 @@ class LabelSession:
         self.is_new = self.is_new or not shown.already_registered
         return Observed(Answer.SHOWN_REGISTERED if shown.already_registered else Answer.SHOWN, product.name or "")
 
-    def _register(self, service: OnboardingService, user_id: str, suffix: str = "") -> Observed:
+    def _register(self, service: ServiceClient, user_id: str, suffix: str = "") -> Observed:
         subject = self.subject
-        identifier, name = subject.device_identifier + suffix, subject.name + suffix
+        identifier, name = subject.device_identifier + suffix, subject.device_name + suffix
         account = "" if service is self._accounts.service else "other"
         row = DeviceRow(account, user_id, subject.product_id, identifier)
         is_ours = (suffix or not self._was_there) and self._accounts.made.begin(row)
@@ -238,7 +219,7 @@ class LabelSession:
         detail = f"device {device.device_id}" if device.device_id else "the answer names no device_id"
         return Observed(Answer.LINKED, detail, device.device_id)
 
-    def _list(self, service: OnboardingService, user_id: str) -> Observed:
+    def _list(self, service: ServiceClient, user_id: str) -> Observed:
         listed = list(service.user_devices(user_id))
         of_others = self._of_others()
         found = [device for device in listed if is_same(self._known(user_id, self.device_id), device, of_others)]
@@ -251,7 +232,7 @@ class LabelSession:
             return Observed(Answer.CONTRADICTED, "; ".join(wrong))
         return Observed(Answer.LISTED, f"device {found[0].device_id}", found[0].device_id)
 
-    def _remove(self, service: OnboardingService) -> Observed:
+    def _remove(self, service: ServiceClient) -> Observed:
         if self.lacks_id:
             # A registration may be answered without a body (rule E2); the list is what names the device then.
             self.device_id = next((device.device_id for device in self._listed() if device.device_id), "")
@@ -279,7 +260,7 @@ class LabelSession:
     def _known(self, user_id: str, device_id: str) -> Known:
         """What is known of this label's device; without ``device_id`` the id that it has while it is registered."""
         current = self.device_id if self._is_known else ""
-        name = self.subject.name if self.is_new else ""
+        name = self.subject.device_name if self.is_new else ""
         return Known(self.subject.device_identifier, self.subject.product_id, user_id, device_id or current, name)
 
     def _of_others(self) -> set[str]:

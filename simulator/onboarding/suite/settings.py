@@ -19,6 +19,7 @@ from simulator.wire.qr import LabelText, encode_label
 from simulator.wire.qr.keys import ED25519, LabelSigner
 
 _PLUGIN: Final = "onboarding_settings"
+NEEDS_OTHER: Final = "it needs a second account: give --other-api-key and --other-secret-key-file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Products:
         """Make a product."""
         client = self._settings.other if is_others else self._settings.client
         if client is None:
-            pytest.skip("it needs a second account: give --other-api-key and --other-secret-key-file")
+            pytest.skip(NEEDS_OTHER)
         account, name = "other" if is_others else "", f"{MARK}{self.tag}:{what}"
         self._settings.file.begin_product(account, name)
         new = NewProduct(name=name, label_key=label_key)
@@ -125,5 +126,5 @@ class Products:
             text = LabelText(product_id, identifier)
             text = self.before.sign(text) if label is Label.RESIGNED else text
             device_name = f"{MARK}{self.tag}:{identifier}"
-            made.append(Subject(encode_label(text), product_id, identifier, device_name=device_name, is_new=True))
+            made.append(Subject(encode_label(text), product_id, identifier, device_name, is_new=True))
         return made

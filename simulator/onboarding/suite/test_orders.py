@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simulator.onboarding.cases import CASES, Case, ConcurrentRequests
-from simulator.onboarding.journey import StepVerdict
+from simulator.onboarding.journey import Verdict
 from simulator.onboarding.session import Accounts
-from simulator.onboarding.suite.settings import Products, Settings, settings_of
+from simulator.onboarding.suite.settings import NEEDS_OTHER, Products, Settings, settings_of
 from simulator.onboarding.walk import walk
 
 
@@ -27,13 +27,13 @@ def test_order(
 ) -> None:
     """Each answer is one that the table has for the state; what the specification leaves open is noted."""
     if case.needs_stranger and settings.other is None:
-        pytest.skip("it needs a second account: give --other-api-key and --other-secret-key-file")
+        pytest.skip(NEEDS_OTHER)
     name = request.node.callspec.id.replace(".", "-")
-    journey = walk(accounts, products.subjects(case, name), case.steps, case.labels)
-    for step in journey.steps:
-        if step.verdict is StepVerdict.ALLOWED:
+    steps = walk(accounts, case, products.subjects(case, name))
+    for step in steps:
+        if step.verdict is Verdict.ALLOWED:
             line = f"{case.name}: {step.action}: {step.answered}"
             settings.silent.append(line)
             request.node.user_properties.append(("silent", line))
-    if not journey.passed:
-        pytest.fail(f"{case.title} Step {len(journey.steps)}, {journey.steps[-1]}", pytrace=False)
+    if steps[-1].verdict is Verdict.FAILED:
+        pytest.fail(f"{case.title} Step {len(steps)}, {steps[-1]}", pytrace=False)
