@@ -27,6 +27,7 @@ from simulator.onboarding.session import Accounts, LabelSession, Observed, Subje
 _LOST: Final = frozenset({Answer.FAULT, Answer.NONE, Answer.NONSENSE})
 _SHOWN: Final = frozenset({Answer.SHOWN, Answer.SHOWN_SILENT})
 _GOOD: Final = frozenset({Outcome.REGISTERED, Outcome.REMOVED, Outcome.FOUND})
+_HELD: Final = frozenset({Outcome.REGISTERED, Outcome.FOUND})
 _FOUND: Final = (Outcome.REGISTERED, "found in the list")
 
 
@@ -68,7 +69,7 @@ class Campaign:
     Args:
         accounts: who makes the requests; its file has the labels.
         listed: reads the list of our user.
-        remove: take each device back again.
+        remove: remove each device of our user, also one that was there before.
         rate: labels that arrive in a second; None begins one as soon as another is done.
         concurrency: labels in flight at once.
         stop: set to end early: what is in flight is finished, nothing more is begun.
@@ -126,7 +127,7 @@ class Campaign:
         )
 
     def _is_to_remove(self, row: DeviceRow) -> bool:
-        return self._remove and row.outcome is Outcome.REGISTERED
+        return self._remove and row.outcome in _HELD
 
     def _dispatch(self, rows: Sequence[DeviceRow], on_done: Callable[[int], object]) -> bool:
         """Begin each label when it is due and there is room; whether Ctrl-C ended it."""
@@ -171,11 +172,12 @@ class Campaign:
         name = f"{MARK}{self._file.run}:{row.device_identifier}"
         session = LabelSession(self._accounts, Subject(row.text, row.product_id, row.device_identifier, name))
         try:
-            if row.outcome is Outcome.REGISTERED:
-                session.device_id, outcome, detail = row.device_id, Outcome.REGISTERED, row.detail
+            if row.outcome in _HELD:
+                session.know(row.device_id)
+                outcome, detail = row.outcome, row.detail
             else:
                 outcome, detail = self._registered(session, row)
-            if outcome is Outcome.REGISTERED:
+            if outcome in _HELD:
                 self._file.note(row, outcome=outcome, device_id=session.device_id, detail=detail)
                 if self._remove:
                     outcome, detail = self._removed(session)

@@ -113,7 +113,11 @@ def _takes_labels(command: Callable[..., None]) -> Callable[..., None]:
         click.argument("labels", nargs=-1, required=True, type=_FILE),
         _takes_access,
         option("--user-id", required=True, help="Account that the devices are linked to."),
-        option("--remove/--keep", default=False, help="Remove each device again and see that it is gone, or keep it."),
+        option(
+            "--remove/--keep",
+            default=False,
+            help="Remove each device of the user at the end, or keep it.",
+        ),
         option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
     )
     return functools.reduce(lambda made, add: add(made), reversed(options), command)

@@ -115,6 +115,10 @@ class LabelSession:
         """The device is registered, and no answer has named its id: a removal has to read the list first."""
         return self._is_known and not self.device_id
 
+    def know(self, device_id: str) -> None:
+        """The device is registered, by this id; empty when no answer has named it."""
+        self._is_known, self.device_id = True, device_id
+
     def perform(self, action: Action) -> Observed:
         """Do one action and store what its answer says of the device; errors of the service are in the result."""
         observed = self.ask(action)

@@ -149,6 +149,37 @@ def test_a_campaign_that_is_killed_goes_on_and_registers_each_device_once(bench,
     assert bench.http.get("/devices").json()["data"] == []
 
 
+def test_labels_are_kept_and_then_removed_also_by_another_run(bench, keys, tmp_path):
+    manifest = _manifest(tmp_path, bench.product(), 5)
+    arguments = ["labels", manifest, *keys, "--user-id", "u1", "--json"]
+    first = json.loads(_run(*arguments).stdout)
+    assert first["outcomes"] == {"registered": 5}
+    again = json.loads(_run(*arguments).stdout)
+    assert again["outcomes"] == {"registered before": 5}
+    assert again["devices"] == first["devices"]
+    done = _run(*arguments, "--remove")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["outcomes"] == {"removed": 5}
+    assert bench.http.get("/devices").json()["data"] == []
+
+
+def test_a_campaign_that_is_resumed_removes_what_a_server_registered_without_a_body(tmp_path):
+    """Such a server names no device: the list does."""
+
+    def silent(method, path, body, right):
+        return (204, None) if method == "POST" and path == "/onboarding/device" and right[0] < 300 else right
+
+    with fake_server(silent) as server:
+        server.memory.products.add("p-1")
+        arguments = ["campaign", _manifest(tmp_path, "p-1", 5), *_to(server.base_url, tmp_path), "--user-id", "u1"]
+        arguments += ["--run", tmp_path / "run.sqlite", "--json"]
+        for more, outcomes in (((), {"registered": 5}), (("--remove",), {"removed": 5})):
+            done = _run(*arguments, *more)
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["outcomes"] == outcomes
+        assert not server.memory.devices
+
+
 @pytest.mark.parametrize(
     ("effect", "base"),
     [
