@@ -22,6 +22,7 @@ from simulator.service.control.matching import Paths
 from simulator.service.control.requests import Recorder
 from simulator.service.errors import ApiError, invalid_all
 from simulator.service.gate import Gate
+from simulator.service.http import Route
 from simulator.service.oauth import endpoints as oauth_endpoints
 from simulator.service.oauth import pages as oauth_pages
 from simulator.service.oauth.cors import Cors
@@ -77,13 +78,13 @@ def build_app(
     service.scripted = scripted_devices.ScriptedDevices(service)  # last: they act on what the others have done
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
-    app.state.service = service
     for router in (*ROUTERS, *(CONTROL_ROUTERS if service.config.control else ()), *console):
         app.routes.extend(router.routes)  # as they are: each knows its own scope, and the document lists them
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     app.add_exception_handler(HTTPException, _answer_error)
     service.paths = Paths(app.routes)
-    return Recorder(Faults(Cors(Gate(app, service), service), service), service)
+    hot = [route for route in app.routes if isinstance(route, Route) and route.is_hot]
+    return Recorder(Faults(Cors(Gate(app, hot, service), service), service), service)
 
 
 async def _refuse_invalid(request: Request, exc: Exception) -> Response:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire import paths
@@ -52,10 +54,17 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class Gate:
-    """Lets requests through to ``app``; what it refuses, and what fails outside of a handler, it answers itself."""
+    """Lets requests through; what it refuses, and what fails outside of a handler, it answers itself.
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    Args:
+        app: the application.
+        hot: its routes that are asked most: they are tried before the application's own middlewares and router.
+        service: whose accounts may come in.
+    """
+
+    def __init__(self, app: ASGIApp, hot: Sequence[BaseRoute], service: Service) -> None:
         self._app = app
+        self._hot = hot
         self._service = service
         self._started = service.ids.next()[:18].encode()  # differs with each start of the service
         self._numbers = itertools.count(1)
@@ -71,7 +80,7 @@ class Gate:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         scope["request_id"] = request_id.decode()
         headers = [(b"x-request-id", request_id)]
-        scope["variant"] = None
+        scope["service"], scope["variant"] = service, None
         begun = False
 
         async def send_with_headers(message: Message) -> None:
@@ -85,9 +94,17 @@ class Gate:
         try:
             scope["variant"] = self._variant_of(scope)
             headers += self._admit(scope)
+            for route in self._hot:
+                match, found = route.matches(scope)
+                if match is Match.FULL:
+                    scope.update(found)
+                    await route.handle(scope, receive, send_with_headers)
+                    return
             await self._app(scope, receive, send_with_headers)
         except ApiError as exc:
             await send_error(send_with_headers, exc, scope["variant"])
+        except ClientDisconnect:
+            return  # nobody is there to be answered
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if begun:

@@ -19,6 +19,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
@@ -72,7 +73,7 @@ class Call:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.service: Service = request.app.state.service
+        self.service: Service = request.scope["service"]
         self.caller: Caller | None = request.scope["caller"]
         self.variant: ServerVariant | None = request.scope["variant"]
         """How the account is answered; None as the service itself does."""
@@ -126,13 +127,16 @@ class _StrictRequest(Request):
         if not hasattr(self, "_body"):
             limit = int(self.scope.get("body_limit", BODY_BYTES))
             self._check_headers(limit)
-            parts, size = [], 0
-            async for part in self.stream():
-                size += len(part)
-                if size > limit:
+            body, is_whole = b"", False
+            while not is_whole:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                body += message.get("body", b"")
+                if len(body) > limit:
                     raise too_large("The body", limit)
-                parts.append(part)
-            self._body = b"".join(parts)
+                is_whole = not message.get("more_body")
+            self._body = body
         return self._body
 
     async def json(self) -> Any:
@@ -200,7 +204,8 @@ class Route(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **declared: Any) -> None:
         super().__init__(path, endpoint, **declared)
-        if hasattr(endpoint, "answer_hot"):
+        self.is_hot = hasattr(endpoint, "answer_hot")
+        if self.is_hot:
             self.app = self._answer_hot
 
     async def _answer_hot(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -259,7 +264,7 @@ class Route(APIRoute):
             if call.variant is not None:
                 variant_answers.finish(call, call.variant, response, is_list=getattr(response, "is_list", False))
             return response
-        except (HTTPException, RequestValidationError):
+        except (HTTPException, RequestValidationError, ClientDisconnect):
             raise
         except sqlite3.Error as exc:
             log.error("the storage could not be read: %s", exc)

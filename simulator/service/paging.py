@@ -69,7 +69,7 @@ def page(
         query: what it asks for.
         select: ``SELECT ... WHERE ...`` without order and limit; with the columns of ``sort``.
         values: its parameters.
-        show: the item of a row.
+        show: the item of a row; None leaves it out.
         default_order: where the query says nothing.
         sort: the columns that the list is sorted by; together they are unique.
         sql: where to read; the service's connection when None.
@@ -86,7 +86,7 @@ def page(
         counted = sql.execute(f"SELECT count(*) FROM ({select})", values).fetchone()[0]
         first, size = _place_of(call, variant, limit if "limit" in query.model_fields_set else variant.page_size)
         statement = f"{select} ORDER BY {direction} LIMIT {size} OFFSET {0 if takes_out else first}"
-        items = [show(row) for row in sql.execute(statement, values)]
+        items = [item for row in sql.execute(statement, values) if (item := show(row)) is not None]
         return _counted_page(call, variant, items, first, size, counted + (first if takes_out else 0))
     path = call.request.scope["path"]
     asked = query.model_dump(exclude_unset=True, exclude={"cursor", "limit", "order"}, mode="json", by_alias=True)
@@ -96,18 +96,20 @@ def page(
     if after:
         select += f" AND ({columns}) {'>' if order == 'asc' else '<'} ({', '.join('?' * len(sort))})"
     texts: list[bytes] = []
-    size = 0
+    size = count = 0
     last: sqlite3.Row | None = None
     has_more = False
     with closing(sql.execute(f"{select} ORDER BY {direction} LIMIT ?", (*values, *after, limit + 1))) as rows:
         for row in rows:
-            text = to_json(show(row)) if len(texts) < limit else b""
+            item = show(row) if count < limit else None
+            text = b"" if item is None else to_json(item)
             size += len(text) + 1
-            if len(texts) == limit or (size > PAGE_BYTES and texts):
+            if count == limit or (size > PAGE_BYTES and texts):
                 has_more = True
                 break
-            texts.append(text)
-            last = row
+            if text:
+                texts.append(text)
+            count, last = count + 1, row
     cursor = _write_cursor(name, [last[column] for column in sort]) if has_more and last is not None else None
     following = None
     if cursor is not None:

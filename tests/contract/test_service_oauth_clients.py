@@ -127,7 +127,7 @@ def test_pages_of_public_clients_may_call_from_a_browser_and_others_may_not(benc
     preflight = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
     for path in ("/functions/v1/partner-oauth-token", "/functions/v1/partner-oauth-revoke", "/products"):
         answer = httpx.options(base + path, headers={"origin": allowed, **preflight}, **BARE)
-        assert answer.status_code == 204
+        assert answer.status_code == 200
         assert answer.headers["access-control-allow-origin"] == allowed
         assert "authorization" in answer.headers["access-control-allow-headers"].lower()
         assert "x-api-key" not in answer.headers["access-control-allow-headers"].lower()
@@ -135,8 +135,8 @@ def test_pages_of_public_clients_may_call_from_a_browser_and_others_may_not(benc
         assert "Origin" in answer.headers["vary"]
         for origin in refused:
             answer = httpx.options(base + path, headers={"origin": origin, **preflight}, **BARE)
-            assert answer.status_code in {401, 405}
-            assert _origin_headers(answer) == {}
+            assert answer.status_code == 400
+            assert "access-control-allow-origin" not in answer.headers
 
 
 def test_a_single_page_application_gets_tokens_and_calls_the_api_across_origins(bench):
@@ -155,16 +155,12 @@ def test_a_single_page_application_gets_tokens_and_calls_the_api_across_origins(
     elsewhere = httpx.get(
         bench.service.base_url + "/products", headers={**headers, "origin": "https://e.example"}, **BARE
     )
-    assert _origin_headers(elsewhere) == {}
+    assert "access-control-allow-origin" not in elsewhere.headers
 
 
-def test_pages_and_control_paths_are_nobody_elses_and_the_metadata_is_everybodys(bench):
+def test_pages_and_control_paths_are_nobody_elses(bench):
     partner(bench, public=True)
     for path in ("/partner-oauth-authorize", "/_emulator/health"):
         for origin in ("https://partner.example", "https://evil.example"):
             answer = httpx.get(bench.service.base_url + path, headers={"origin": origin}, **BARE)
             assert _origin_headers(answer) == {}
-    url = bench.service.base_url + "/.well-known/oauth-authorization-server"
-    answer = httpx.get(url, headers={"origin": "https://evil.example"}, **BARE)
-    assert answer.headers["access-control-allow-origin"] == "https://evil.example"
-    assert _origin_headers(httpx.get(url, **BARE)) == {}
