@@ -85,6 +85,46 @@ class Bench:
         body = {"device_id": device_id, "sensor_data": {"t": 21.5}, **members}
         return self.http.post("/sensor-data", json=body, headers=headers)
 
+    def add_account(self, name: str) -> Keys:
+        """A further account, with keys of its own."""
+        return Keys(**self.made("accounts", {"name": name})["keys"][0])
+
+    def add_user(self, email: str, password: str, *, api_key: str | None = None, **members: Any) -> None:
+        """A person who may sign in, of the first account unless a key says another; ``members`` as in a seed."""
+        self.made("seed", {"users": [{"email": email, "password": password, **members}]}, api_key)
+
+    def add_client(self, name: str, redirect_uris: list[str], *, api_key: str | None = None, **members: Any) -> Client:
+        """A partner application, of the first account unless a key says another; ``members`` as in ``NewClient``."""
+        return Client(**self.made("clients", {"name": name, "redirect_uris": redirect_uris, **members}, api_key))
+
+    def made(self, path: str, body: dict[str, Any], api_key: str | None = None) -> dict[str, Any]:
+        """What a control path answers that makes something."""
+        query = {} if api_key is None else {"api_key": api_key}
+        answer = self.http.post(f"/_emulator/{path}", json=body, params=query)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+
+@dataclass
+class Keys:
+    """A key pair that was made just now."""
+
+    api_key: str
+    secret_key: str
+    created_at: str
+
+
+@dataclass
+class Client:
+    """A partner application that was registered just now; a public one has no secret."""
+
+    client_id: str
+    client_secret: str | None
+    name: str
+    redirect_uris: list[str]
+    scopes: list[str]
+    grant_types: list[str]
+
 
 @contextlib.contextmanager
 def running(**settings: Any) -> Iterator[Bench]:

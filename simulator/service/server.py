@@ -10,25 +10,22 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import APIRouter
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from agent.errors import ConfigurationError
-from agent.wire.base import list_faults
 from agent.wire.secret import Secret
 from simulator.listening import refused_port
 from simulator.service.app import build_app
 from simulator.service.caller import is_loopback_host
 from simulator.service.config import ServiceConfig
-from simulator.service.control.accounts import Keys, add_account, first_account, make_keys, oldest_key, set_variant
+from simulator.service.control.accounts import Keys, first_account, oldest_key, set_variant
 from simulator.service.db import one
 from simulator.service.gate import CONSOLE_PREFIX
-from simulator.service.oauth.passwords import hash_password
-from simulator.service.oauth.store import Client, NewClient, NewPerson, add_client, add_person
 from simulator.service.service import Service
 from simulator.service.variant import ServerVariant
 from simulator.watched import PartEnded
@@ -185,18 +182,6 @@ class RunningService:
         """Where everything is kept, for a person."""
         return self._service.db.where
 
-    def add_account(self, name: str, made: Keys | None = None) -> Keys:
-        """A further manufacturer, with keys of its own: these, or fresh ones. One with these keys stays as it is."""
-        keys = made or make_keys()
-
-        def add(service: Service) -> None:
-            with service.db.write() as sql:
-                if one(sql, "SELECT 1 FROM api_keys WHERE api_key = ?", (keys.api_key,)) is None:
-                    add_account(sql, name, service.ids.next(), keys, service.clock.now_ms())
-
-        self.do(add)
-        return keys
-
     @property
     def variant(self) -> ServerVariant:
         """How the first account is answered."""
@@ -208,99 +193,20 @@ class RunningService:
 
         return self.do(look)
 
-    def set_variant(self, variant: ServerVariant, api_key: str | None = None) -> None:
-        """Answer an account as this server would from now on; the first account when no key is given.
-
-        Raises:
-            ConfigurationError: there is no such account.
-        """
+    def set_variant(self, variant: ServerVariant) -> None:
+        """Answer the first account as this server would from now on."""
 
         def change(service: Service) -> None:
-            account = _account(service, api_key)
             with service.db.write() as sql:
-                set_variant(sql, account, variant)
+                set_variant(sql, first_account(sql), variant)
 
         self.do(change)
-
-    def add_user(
-        self,
-        email: str,
-        password: Secret | str,
-        *,
-        user_id: str | None = None,
-        api_key: str | None = None,
-        has_account: bool = True,
-    ) -> str:
-        """A person who may sign in; the person's id.
-
-        Args:
-            email: unique on the whole service.
-            password: stored as scrypt.
-            user_id: the person's id; made when None.
-            api_key: a key of the account that the person belongs to; the first account when None.
-            has_account: False for a person who is no manufacturer before the first approval of a partner.
-
-        Raises:
-            ConfigurationError: the person cannot be, or there is no such account.
-            ApiError: 409, the address or the id is taken.
-        """
-        person = _checked(NewPerson, email=email, password=password, user_id=user_id)
-        password_hash = hash_password(person.password.reveal())
-
-        def add(service: Service) -> str:
-            account = _account(service, api_key) if has_account else None
-            made_id = person.user_id or service.ids.next()
-            with service.db.write() as sql:
-                add_person(sql, account, person.email, password_hash, made_id, service.clock.now_ms())
-            return made_id
-
-        return self.do(add)
-
-    def add_client(
-        self, name: str, redirect_uris: Sequence[str], *, api_key: str | None = None, **settings: Any
-    ) -> Client:
-        """A partner application; its id, and its secret unless it is public.
-
-        Args:
-            name: what users know it by.
-            redirect_uris: where it may have browsers sent to.
-            api_key: a key of the account that it is registered by; the first account when None.
-            settings: the other members of :class:`simulator.service.oauth.store.NewClient`.
-
-        Raises:
-            ConfigurationError: it cannot be registered like that, or there is no such account.
-            ApiError: 409, the id is taken.
-        """
-        wanted = _checked(NewClient, name=name, redirect_uris=tuple(redirect_uris), **settings)
-
-        def add(service: Service) -> Client:
-            with service.db.write() as sql:
-                return add_client(sql, _account(service, api_key), wanted, service.clock.now_ms())
-
-        return self.do(add)
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _account(service: Service, api_key: str | None) -> int:
-    """The row of the account with this key; of the first one without a key."""
-    if api_key is None:
-        return first_account(service.db.sql)
-    row = one(service.db.sql, "SELECT account FROM api_keys WHERE api_key = ?", (api_key,))
-    if row is None:
-        raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service accounts")
-    return int(row["account"])
-
-
-def _checked(model: type[M], **members: object) -> M:
-    try:
-        return model(**members)
-    except ValidationError as exc:
-        raise ConfigurationError([f"{field}: {issue}" for field, issue in list_faults(exc)], "service") from None
 
 
 def listen(host: str, port: int) -> socket.socket:

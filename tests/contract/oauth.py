@@ -97,8 +97,8 @@ class Partner:
 
 def partner(bench: Bench, *, public: bool = False, **settings: Any) -> Partner:
     """A newly registered client."""
-    made = bench.service.add_client("Workshop Planner", [CALLBACK], public=public, **settings)
-    return Partner(bench, made.client_id, None if made.client_secret is None else made.client_secret.reveal())
+    made = bench.add_client("Workshop Planner", [CALLBACK], public=public, **settings)
+    return Partner(bench, made.client_id, made.client_secret)
 
 
 def rows(bench: Bench, table: str) -> list[Any]:

@@ -83,8 +83,8 @@ def test_one_manufacturer_does_not_count_what_the_other_has(bench):
     bench.post_reading(device_id)
     bench.send(device_id)
     bench.clock.advance(1)
-    other = bench.service.add_account("other")
-    with client(bench.service, other.api_key, other.secret_key.reveal()) as http:
+    other = bench.add_account("other")
+    with client(bench.service, other.api_key, other.secret_key) as http:
         seen = http.get("/analytics/devices").json()
     assert (seen["total"], seen["by_product"]) == (0, [])
     assert sum(counts(seen["messages"]) + counts(seen["commands"])) == 0

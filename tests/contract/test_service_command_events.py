@@ -98,8 +98,8 @@ def test_a_command_that_a_rule_sends_is_an_event_too_by_a_reading_and_by_time(be
 
 def test_each_manufacturer_hears_its_own_commands_only(bench):
     device_id = bench.device()
-    other = bench.service.add_account("other")
-    with client(bench.service, other.api_key, other.secret_key.reveal()) as http:
+    other = bench.add_account("other")
+    with client(bench.service, other.api_key, other.secret_key) as http:
         product_id = http.post("/products", json={"name": "p"}).json()["product_id"]
         body = {"user_id": "u", "product_id": product_id, "device_identifier": "x"}
         theirs = http.post("/onboarding/device", json=body).json()["device_id"]
@@ -152,7 +152,7 @@ def test_the_end_of_the_service_ends_the_streams_soon():
 
 
 def test_an_account_has_a_bounded_number_of_streams_and_a_place_is_free_when_one_ends(bench):
-    other = bench.service.add_account("other")
+    other = bench.add_account("other")
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(client(bench.service)) for _ in range(STREAMS_MAX)]
         endings = [stack.enter_context(contextlib.ExitStack()) for _ in clients]
@@ -163,7 +163,7 @@ def test_an_account_has_a_bounded_number_of_streams_and_a_place_is_free_when_one
             assert (answer.status_code, answer.json()["error"]) == (429, "too_many_streams")
             assert answer.headers["retry-after"] == "30"
         assert bench.http.head("/commands/events").status_code == 200
-        with client(bench.service, other.api_key, other.secret_key.reveal()) as theirs, listening(theirs) as stream:
+        with client(bench.service, other.api_key, other.secret_key) as theirs, listening(theirs) as stream:
             assert stream.comment()
         endings[0].close()
         with again(bench) as stream:  # a place is free once the service has seen that the caller has gone

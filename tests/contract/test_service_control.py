@@ -154,8 +154,8 @@ def test_a_reset_takes_less_than_50_ms_and_leaves_nothing_but_the_keys(bench):
 
 
 def test_a_reset_of_one_account_leaves_the_others_as_they_were(bench):
-    other = bench.service.add_account("other")
-    with client(bench.service, other.api_key, other.secret_key.reveal()) as http:
+    other = bench.add_account("other")
+    with client(bench.service, other.api_key, other.secret_key) as http:
         http.post("/products", json={"name": "theirs"})
         mine = bench.device()
         bench.poll(mine)

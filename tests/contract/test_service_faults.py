@@ -242,11 +242,11 @@ def test_latencies_of_several_rules_add_up_before_the_effect_of_the_next(bench: 
 
 def test_a_rule_meets_the_requests_of_its_device_path_or_account_alone(bench: Bench) -> None:
     mine, other = bench.device_id, bench.device(identifier="another")
-    made = bench.service.add_account("other")
+    made = bench.add_account("other")
     refuse = {"answer": {"status": 503}}
 
     def statuses() -> list[int]:
-        with client(bench.service, made.api_key, made.secret_key.reveal()) as theirs:
+        with client(bench.service, made.api_key, made.secret_key) as theirs:
             return [
                 post(bench).status_code,
                 post(bench, device_id=other).status_code,
@@ -311,7 +311,7 @@ def test_rules_are_listed_in_their_order_shown_and_deleted_one_by_one(bench: Ben
 
 def test_a_reset_deletes_the_faults_and_one_of_an_account_those_that_name_it() -> None:
     with running() as bench:
-        made = bench.service.add_account("other")
+        made = bench.add_account("other")
         add(bench, {"lose": "request"}, account_id=made.api_key)
         kept = add(bench, {"lose": "request"}, path="/rules")
         assert bench.http.post("/_emulator/reset", params={"api_key": made.api_key}).status_code == 204

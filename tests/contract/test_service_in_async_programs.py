@@ -12,7 +12,7 @@ from tests.service_running import running
 def test_a_service_is_started_used_and_ended_within_somebody_elses_loop():
     async def program() -> int:
         with running() as bench:
-            bench.service.add_user("ada@example.com", "made-up-password")
+            bench.add_user("ada@example.com", "made-up-password")
             bench.product()
             keys = bench.http.headers
             async with httpx.AsyncClient(base_url=bench.service.base_url, headers=keys, trust_env=False) as http:

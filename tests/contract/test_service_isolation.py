@@ -85,7 +85,7 @@ def _created(http: httpx.Client, path: str, body: Any) -> str:
 @pytest.fixture(scope="module")
 def tenants():
     with running() as bench:
-        other = bench.service.add_account("other")
+        other = bench.add_account("other")
         http = bench.http
         product = bench.product()
         device = bench.device(product)
@@ -104,7 +104,7 @@ def tenants():
             tenants_so_far = Tenants(bench, http, ids, document)
             example = _examples(document, "post", "/rules")[0]
             ids["rule_id"] = _created(http, "/rules", tenants_so_far.body(example))
-        with client(bench.service, other.api_key, other.secret_key.reveal()) as others:
+        with client(bench.service, other.api_key, other.secret_key) as others:
             yield Tenants(bench, others, ids, document)
 
 

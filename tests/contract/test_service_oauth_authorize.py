@@ -27,7 +27,7 @@ HOSTILE = {
 @pytest.fixture(scope="module")
 def bench():
     with running() as bench:
-        bench.service.add_user(EMAIL, PASSWORD)
+        bench.add_user(EMAIL, PASSWORD)
         yield bench
 
 
@@ -175,7 +175,7 @@ def test_a_hostile_parameter_is_a_documented_answer_and_no_way_elsewhere(bench, 
 
 def test_the_address_keeps_the_query_that_it_is_registered_with(bench):
     uri = "https://partner.example/callback?tenant=7"
-    made = bench.service.add_client("With a query", [uri, CALLBACK], public=True)
+    made = bench.add_client("With a query", [uri, CALLBACK], public=True)
     theirs = Partner(bench, made.client_id, None, uri)
     answer = theirs.authorize(scope=None)
     assert answer.headers["location"].startswith(f"{uri}&error=invalid_scope&")

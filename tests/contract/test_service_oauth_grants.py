@@ -22,7 +22,7 @@ AT_ONCE = 20
 @pytest.fixture
 def bench():
     with running() as bench:
-        bench.service.add_user(EMAIL, PASSWORD, user_id="user-0001")
+        bench.add_user(EMAIL, PASSWORD, user_id="user-0001")
         yield bench
 
 
@@ -125,7 +125,7 @@ def test_a_client_ends_its_own_tokens_and_nobody_elses(bench, either):
 
 
 def test_the_first_approval_makes_a_manufacturer_and_the_next_ones_keep_the_account(bench):
-    bench.service.add_user("new@example.com", PASSWORD, has_account=False)
+    bench.add_user("new@example.com", PASSWORD, has_account=False)
     made, another = partner(bench), partner(bench, public=True)
     bench.product()
     assert bench.http.post("/auth/signin", json={"email": "new@example.com", "password": PASSWORD}).status_code == 401
@@ -144,8 +144,8 @@ def test_the_first_approval_makes_a_manufacturer_and_the_next_ones_keep_the_acco
 
 
 def test_one_client_acts_for_each_user_in_that_users_account_only(bench):
-    other = bench.service.add_account("other")
-    bench.service.add_user("eve@example.com", PASSWORD, api_key=other.api_key)
+    other = bench.add_account("other")
+    bench.add_user("eve@example.com", PASSWORD, api_key=other.api_key)
     made, mine = partner(bench), bench.product()
     accounts = len(rows(bench, "accounts"))
     for email, products in ((EMAIL, [mine]), ("eve@example.com", [])):
@@ -155,8 +155,8 @@ def test_one_client_acts_for_each_user_in_that_users_account_only(bench):
 
 
 def test_resetting_one_account_takes_its_clients_with_all_that_was_given_to_them(bench):
-    other = bench.service.add_account("other")
-    bench.service.add_user("eve@example.com", PASSWORD, api_key=other.api_key)
+    other = bench.add_account("other")
+    bench.add_user("eve@example.com", PASSWORD, api_key=other.api_key)
     of_first, of_other = partner(bench), partner(bench, api_key=other.api_key)
     eve_to_first = of_first.tokens(email="eve@example.com")
     eve_to_other = of_other.tokens(email="eve@example.com")
@@ -172,7 +172,7 @@ def test_resetting_one_account_takes_its_clients_with_all_that_was_given_to_them
 
 
 def test_a_full_reset_leaves_nothing_of_partners_and_no_account_without_keys(bench):
-    bench.service.add_user("new@example.com", PASSWORD, has_account=False)
+    bench.add_user("new@example.com", PASSWORD, has_account=False)
     made = partner(bench)
     token = made.tokens(email="new@example.com")["access_token"]
     assert bench.http.post("/_emulator/reset").status_code == 204
@@ -184,8 +184,8 @@ def test_a_full_reset_leaves_nothing_of_partners_and_no_account_without_keys(ben
 
 def test_the_quota_counts_for_client_and_user_together():
     with running(rate_limit=3) as bench:
-        bench.service.add_user(EMAIL, PASSWORD)
-        bench.service.add_user("eve@example.com", PASSWORD)
+        bench.add_user(EMAIL, PASSWORD)
+        bench.add_user("eve@example.com", PASSWORD)
         one, two = partner(bench), partner(bench)
         first, again = one.tokens(), one.tokens()
         statuses = [one.call(t["access_token"]).status_code for t in (first, again, first, again)]
@@ -213,7 +213,7 @@ def test_neither_codes_nor_tokens_nor_secrets_are_logged_or_on_the_disk_in_clear
         return [code, PASSWORD, made.secret, "an-unknown-refresh-token", *pairs]
 
     with running(data_dir=tmp_path) as bench:
-        bench.service.add_user(EMAIL, PASSWORD)
+        bench.add_user(EMAIL, PASSWORD)
         secrets = everything(bench)
         kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"scrypt$" in kept

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from agent.wire import paths
-from agent.wire.secret import Secret
 from simulator.service.oauth.tokens import CODE_S
 from tests.contract.oauth import CALLBACK, EMAIL, PASSWORD, Partner, basic, partner, refused
 from tests.contract.test_service_golden import golden
@@ -19,7 +18,7 @@ FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "c
 @pytest.fixture(scope="module")
 def shared():
     with running() as bench:
-        bench.service.add_user(EMAIL, PASSWORD, user_id="user-0001")
+        bench.add_user(EMAIL, PASSWORD, user_id="user-0001")
         yield bench
 
 
@@ -75,7 +74,7 @@ def test_the_secret_may_come_by_basic_instead(confidential):
 
 
 def test_basic_is_percent_decoded(shared):
-    made = partner(shared, client_secret=Secret("a+b%20c%d:e&f=g/" + "x" * 32))
+    made = partner(shared, client_secret="a+b%20c%d:e&f=g/" + "x" * 32)
     answer = made.post(
         paths.OAUTH_TOKEN,
         data={"grant_type": "authorization_code", "redirect_uri": CALLBACK, "code": made.code()},
@@ -227,7 +226,7 @@ def test_a_confidential_client_may_use_pkce_too_and_is_held_to_it(confidential):
 
 def test_a_code_is_good_for_five_minutes_of_the_services_clock():
     with running() as bench:
-        bench.service.add_user(EMAIL, PASSWORD)
+        bench.add_user(EMAIL, PASSWORD)
         made = partner(bench)
         late, in_time = made.code(), made.code()
         bench.clock.advance(CODE_S - 0.001)

@@ -162,7 +162,7 @@ def test_control_requests_are_not_kept_and_a_reset_or_delete_clears(bench):
 
 
 def test_no_secret_of_any_kind_is_shown(bench):
-    bench.service.add_user("ada@example.com", "correct horse battery staple")
+    bench.add_user("ada@example.com", "correct horse battery staple")
     signed_in = bench.http.post(
         "/auth/signin", json={"email": "ada@example.com", "password": "correct horse battery staple"}
     )

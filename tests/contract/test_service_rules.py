@@ -350,8 +350,8 @@ def test_payloads_of_rules_are_checked_against_the_vocabulary_when_the_service_d
 def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, device):
     product_id, device_id = device
     rule_id = rule(bench, product_id)
-    other = bench.service.add_account("other")
-    with client(bench.service, other.api_key, other.secret_key.reveal()) as http:
+    other = bench.add_account("other")
+    with client(bench.service, other.api_key, other.secret_key) as http:
         assert http.get("/rules").json()["data"] == []
         body = {"name": "x", "trigger": TRIGGER, "actions": [OPEN_DOOR]}
         assert http.post("/rules", json={"product_id": product_id, **body}).json()["error"] == "product_not_found"

@@ -67,7 +67,7 @@ def test_a_changed_seed_changes_what_differs(bench):
 
 
 def test_a_seed_can_be_json_and_go_to_one_account(bench):
-    other = bench.service.add_account("other")
+    other = bench.add_account("other")
     answer = bench.http.post(
         "/_emulator/seed", json={"products": [{"name": "theirs"}]}, params={"api_key": other.api_key}
     )

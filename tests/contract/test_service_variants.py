@@ -450,9 +450,9 @@ def test_a_command_is_handed_out_once() -> None:
 
 def test_accounts_are_apart() -> None:
     with running_as(COMPLETE) as bench:
-        other = bench.service.add_account("other")
+        other = bench.add_account("other")
         switch(bench, PLAIN, other.api_key)
-        with outside(bench) as mine, client(bench.service, other.api_key, other.secret_key.reveal()) as theirs:
+        with outside(bench) as mine, client(bench.service, other.api_key, other.secret_key) as theirs:
             assert mine.get("/.well-known/device-service").status_code == 200
             assert theirs.get("/.well-known/device-service").status_code == 404
             assert theirs.get("/products", params={"colour": "red"}).status_code == 200

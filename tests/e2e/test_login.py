@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -35,7 +34,7 @@ from simulator.login.tokens import RefreshingBearer, TokenAnswer, TokenFile, Tok
 from simulator.wire.client import ServiceClient
 from tests.partner import PlainBrowser
 from tests.ports import free_port
-from tests.service_running import Bench, running
+from tests.service_running import Bench, Client, running
 
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
 SCOPE = "manufacturer:devices manufacturer:commands manufacturer:data"
@@ -60,8 +59,8 @@ def port() -> int:
     return free_port()
 
 
-def register(bench: Bench, port: int, *, public: bool = True) -> dict[str, Any]:
-    return bench.service.add_client("Bench tool", [f"http://127.0.0.1:{port}/callback"], public=public).record()
+def register(bench: Bench, port: int, *, public: bool = True) -> Client:
+    return bench.add_client("Bench tool", [f"http://127.0.0.1:{port}/callback"], public=public)
 
 
 def arguments(bench: Bench, client_id: str, port: int, out: Path, *more: str) -> list[str]:
@@ -107,9 +106,9 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
     client, out = register(bench, port, public=public), tmp_path / "token.json"
     more = []
     if not public:
-        (tmp_path / "secret").write_text(client["client_secret"] + "\n")
+        (tmp_path / "secret").write_text(client.client_secret + "\n")
         more = ["--client-secret-file", str(tmp_path / "secret")]
-    with started(*arguments(bench, client["client_id"], port, out, *more)) as (process, address):
+    with started(*arguments(bench, client.client_id, port, out, *more)) as (process, address):
         back = say(browser, address)
         assert back.startswith(f"http://127.0.0.1:{port}/callback?")
         page = httpx.get(back, trust_env=False, timeout=120)
@@ -130,7 +129,7 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
         "token.json.lock",
     ]
 
-    bearer = RefreshingBearer(TokenFile(out), client_secret=None if public else Secret(client["client_secret"]))
+    bearer = RefreshingBearer(TokenFile(out), client_secret=None if public else Secret(client.client_secret))
     with ServiceClient(bearer.base_url, bearer) as service:
         assert list(service.devices()) == []
         bench.clock.advance(3601)
@@ -141,7 +140,7 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
 @pytest.mark.parametrize("how", ["access was denied", "state does not match"])
 def test_a_no_and_an_answer_to_another_sign_in_change_nothing_and_are_told(bench, browser, port, tmp_path, how):
     client = register(bench, port)
-    with started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, address):
+    with started(*arguments(bench, client.client_id, port, tmp_path / "t")) as (process, address):
         stolen = f"http://127.0.0.1:{port}/callback?code=stolen&state=other"
         httpx.get(say(browser, address, "deny") if "denied" in how else stolen, trust_env=False, timeout=120)
         _, errors = process.communicate(timeout=120)
@@ -154,7 +153,7 @@ def test_a_no_and_an_answer_to_another_sign_in_change_nothing_and_are_told(bench
 def test_the_listener_answers_its_own_address_only_and_holds_up_nobody(bench, browser, port, tmp_path):
     client = register(bench, port)
     with (
-        started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, address),
+        started(*arguments(bench, client.client_id, port, tmp_path / "t")) as (process, address),
         socket.create_connection(("127.0.0.1", port)),  # as browsers do: opened ahead, nothing said
         httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120) as http,
     ):
@@ -168,7 +167,7 @@ def test_the_listener_answers_its_own_address_only_and_holds_up_nobody(bench, br
 
 def test_the_address_can_be_pasted_where_there_is_no_browser(bench, browser, port, tmp_path):
     client = register(bench, port)
-    args = arguments(bench, client["client_id"], port, tmp_path / "t", "--paste")
+    args = arguments(bench, client.client_id, port, tmp_path / "t", "--paste")
     with started(*args) as (process, address):
         _, errors = process.communicate(say(browser, address) + "\n", timeout=120)
         assert process.returncode == 0, errors
@@ -177,7 +176,7 @@ def test_the_address_can_be_pasted_where_there_is_no_browser(bench, browser, por
 
 def test_ctrl_c_ends_the_waiting_at_once(bench, port, tmp_path):
     client = register(bench, port)
-    with started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, _):
+    with started(*arguments(bench, client.client_id, port, tmp_path / "t")) as (process, _):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)
         assert process.returncode == ExitCode.INTERRUPTED
@@ -186,7 +185,7 @@ def test_ctrl_c_ends_the_waiting_at_once(bench, port, tmp_path):
 
 def test_nobody_comes_in_time(bench, port, tmp_path):
     client = register(bench, port)
-    result = run(*arguments(bench, client["client_id"], port, tmp_path / "t", "--timeout", "1", "--no-browser"))
+    result = run(*arguments(bench, client.client_id, port, tmp_path / "t", "--timeout", "1", "--no-browser"))
     assert "within 1 s" in result.stderr
 
 
@@ -195,7 +194,7 @@ def test_a_port_in_use_is_one_line(bench, port, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        result = run(*arguments(bench, client["client_id"], port, tmp_path / "t", "--no-browser"))
+        result = run(*arguments(bench, client.client_id, port, tmp_path / "t", "--no-browser"))
     assert result.exit_code == ExitCode.USAGE
     assert f"--redirect-port {port}: Address already in use" in result.stderr
 
@@ -238,7 +237,7 @@ def held(bench, browser, port, tmp_path) -> TokenFile:
     client = register(bench, port)
     with Connection(bench.service.base_url) as connection:
         redirect_uri = f"http://127.0.0.1:{port}/callback"
-        sign_in = SignIn(connection, client["client_id"], None, SCOPE, redirect_uri)
+        sign_in = SignIn(connection, client.client_id, None, SCOPE, redirect_uri)
         tokens = sign_in.finish(say(browser, sign_in.url).partition("?")[2])
     file = TokenFile(tmp_path / "token.json")
     file.write(tokens)

@@ -39,7 +39,7 @@ class App:
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     with running() as found:
-        found.service.add_user(EMAIL, PASSWORD, has_account=False)
+        found.add_user(EMAIL, PASSWORD, has_account=False)
         yield found
 
 
@@ -47,8 +47,8 @@ def bench() -> Iterator[Bench]:
 def apps(bench) -> dict[str, App]:
     made = {}
     for kind in ("public", "confidential"):
-        client = bench.service.add_client(f"A {kind} app", [REDIRECT], scopes=SCOPES, public=kind == "public")
-        made[kind] = App(client.client_id, client.client_secret and client.client_secret.reveal())
+        client = bench.add_client(f"A {kind} app", [REDIRECT], scopes=SCOPES, public=kind == "public")
+        made[kind] = App(client.client_id, client.client_secret)
     return made
 
 

@@ -31,9 +31,9 @@ def partner() -> Iterator[PartnerApp]:
 @pytest.fixture
 def bench(partner) -> Iterator[Bench]:
     with running() as started:
-        started.service.add_user(EMAIL, PASSWORD)
+        started.add_user(EMAIL, PASSWORD)
         uris = [partner.uri, partner.uri.replace("/callback", "/hop")]
-        started.service.add_client("Workshop Planner", uris, public=True, client_id="planner")
+        started.add_client("Workshop Planner", uris, public=True, client_id="planner")
         yield started
 
 
