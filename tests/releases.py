@@ -64,7 +64,7 @@ class Maker:
         if change is not None:
             change(tree)
         path = self.folder / f"{name or version}.release"
-        says = {**program_members(version), "minimum_version": "1.0", "downgrade": False, **members}
+        says = {**program_members(version), "downgrade": False, **members}
         write_release(tree, path, key or self.key, says, epoch=EPOCH)
         return path
 
@@ -84,8 +84,7 @@ class Maker:
 
 def program_members(version: str) -> dict[str, Any]:
     """What says which program it is."""
-    schema = {"store": VERSION, "store_readable_by": VERSION}
-    return {"version": version, "architecture": ARCHITECTURE, "schema": schema}
+    return {"version": version, "architecture": ARCHITECTURE, "store_schema": VERSION}
 
 
 def fill(tree: Path, program: Path) -> None:

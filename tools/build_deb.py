@@ -61,7 +61,6 @@ class Package:
         units: of systemd, the program's own first.
         launchers: further programs: path -> lines that start them.
         examples: files that belong into its documentation.
-        purged: what else of it goes at a purge.
         release: the link to a release that runs in place of the package; empty where there are none.
     """
 
@@ -72,7 +71,6 @@ class Package:
     units: tuple[str, ...]
     launchers: dict[str, str] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
-    purged: tuple[str, ...] = ()
     release: str = ""
 
 
@@ -91,9 +89,8 @@ PACKAGES: Final = (
             "device-agent-reboot.service",
             "device-agent-update.service",
         ),
-        {"usr/libexec/device-agent-update": "import runpy\n\nrunpy.run_module('agent.release', run_name='__main__')\n"},
+        {"usr/libexec/device-agent-update": "import runpy\n\nrunpy.run_module('agent.update', run_name='__main__')\n"},
         ("configs/agent-http.yaml", "configs/agent-mqtt.yaml"),
-        ("/etc/device-agent-update.toml",),
         "/var/lib/device-agent-releases/current",
     ),
     Package(
@@ -193,8 +190,7 @@ def program_members(architecture: str) -> dict[str, Any]:
     """
     from agent.store.sqlite import VERSION
 
-    schema = {"store": VERSION, "store_readable_by": VERSION}
-    return {"version": version(), "architecture": architecture, "schema": schema}
+    return {"version": version(), "architecture": architecture, "store_schema": VERSION}
 
 
 def fill_library(package: Package, architecture: str, temporary: Path, library: Path) -> None:
@@ -286,7 +282,7 @@ def packaged_unit(text: str, name: str) -> str:
         name: of the package.
     """
     text = text.replace(f"/opt/device-agent/bin/{name}", f"/usr/bin/{name}")
-    text = text.replace("/opt/device-agent/bin/python -I -m agent.release", "/usr/libexec/device-agent-update")
+    text = text.replace("/opt/device-agent/bin/python -I -m agent.update", "/usr/libexec/device-agent-update")
     if "[Install]" in text and f"/usr/bin/{name} run" in text:
         why = "# Enabled from the installation on, and started once there is a configuration."
         condition = f"{why}\nConditionPathExists=/etc/{name}/config.yaml\n"
@@ -423,7 +419,6 @@ def _add_control(package: Package, architecture: str, tree: Path) -> None:
         "ARCHITECTURE": architecture,
         "INSTALLED_SIZE": str(-(-size // 1024)),
         "UNITS": " ".join(unit for unit in package.units if unit not in _STARTED_BY_OTHERS),
-        "ALSO": " ".join(package.purged),
     }
     control = tree / "DEBIAN"
     for source, mode in ((f"{package.name}/control", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)):

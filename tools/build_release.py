@@ -1,7 +1,7 @@
 """``make release KEY=...``: a signed release of device-agent, which a device installs beside the running one.
 
     python tools/build_release.py --key release.key [--architecture amd64 ...] [--out dist/release]
-                                  [--minimum-version 0.1.0] [--downgrade]
+                                  [--downgrade]
 
 It holds what the Debian package holds: the program and the pinned wheels of each Python. ``device-agent keys make``
 makes the key; devices trust its ``.pub`` file (docs/install.md, "Update"). The same commit gives the same bytes.
@@ -30,8 +30,7 @@ sys.path.insert(0, str(ROOT))
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
 from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: E402
 
-from agent.release.archive import CONTENT, MANIFEST, SIGNATURE  # noqa: E402
-from agent.release.manifest import FORMAT, KIND, PRODUCT, is_version, parse_manifest  # noqa: E402
+from agent.update.release import CONTENT, FORMAT, KIND, MANIFEST, SIGNATURE, parse_manifest  # noqa: E402
 from tools.build_deb import (  # noqa: E402
     PACKAGES,
     PLATFORMS,
@@ -49,11 +48,8 @@ def main() -> int:
     parser.add_argument("--key", type=Path, required=True, help="the maker's private key (device-agent keys make)")
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "release", help="folder for the files")
     parser.add_argument("--architecture", action="append", choices=PLATFORMS, help="one of them alone; can be repeated")
-    parser.add_argument("--minimum-version", default="0.1.0", help="devices that run an older one do not take it")
     parser.add_argument("--downgrade", action="store_true", help="devices that run a newer one take it")
     arguments = parser.parse_args()
-    if not is_version(arguments.minimum_version):
-        parser.error("--minimum-version is no version such as 1.2.3")
     key = load_pem_private_key(arguments.key.read_bytes(), None)
     if not isinstance(key, Ed25519PrivateKey):
         parser.error(f"{arguments.key} is no Ed25519 key: make one with device-agent keys make")
@@ -69,9 +65,9 @@ def main() -> int:
                 print(f"left out: {architecture}: {error}")
                 left_out += bool(arguments.architecture)
                 continue
-            says = {"minimum_version": arguments.minimum_version, "downgrade": arguments.downgrade}
-            built = arguments.out / f"{PRODUCT}_{version()}_{architecture}.release"
-            write_release(tree, built, key, {**program_members(architecture), **says}, epoch=commit_time())
+            says = {**program_members(architecture), "downgrade": arguments.downgrade}
+            built = arguments.out / f"device-agent_{version()}_{architecture}.release"
+            write_release(tree, built, key, says, epoch=commit_time())
             print(f"{built}  {built.stat().st_size / 1024 / 1024:.1f} MiB")
     return 1 if left_out else 0
 
@@ -98,10 +94,10 @@ def write_release(
     says = {
         "kind": KIND,
         "format": FORMAT,
-        "product": PRODUCT,
+        "size": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "unpacked_bytes": sum(file.stat().st_size for file in files.values()),
         **members,
-        "content": _content(content),
-        "files": {name: _content(file.read_bytes()) for name, file in files.items()},
     }
     manifest = json.dumps(says, indent=1, sort_keys=True).encode()
     if members.get("format", FORMAT) == FORMAT:
@@ -109,10 +105,6 @@ def write_release(
     with tarfile.open(path, mode="w:", format=tarfile.GNU_FORMAT) as tar:
         for name, data in ((MANIFEST, manifest), (SIGNATURE, key.sign(manifest)), (CONTENT, content)):
             _add(tar, name, data, epoch)
-
-
-def _content(data: bytes) -> dict[str, Any]:
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes, epoch: int) -> None:

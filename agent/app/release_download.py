@@ -17,9 +17,7 @@ import httpx
 from agent.adapters.files import sync_directory
 from agent.error_text import bounded
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
-from agent.release.install import FILE
-from agent.release.unpack import not_enough_disk
-from agent.wire.network import open_transport
+from agent.update.install import FILE, not_enough_disk
 from agent.wire.trust import trust_store
 
 _TIMEOUT_S: Final = 30.0
@@ -80,8 +78,7 @@ class ReleaseDownload:
 
     def _take_all(self, stopping: threading.Event, report: Callable[[int, int], None]) -> bool:
         deadline_s, wait_s = time.monotonic() + self._source.give_up_s, _FIRST_WAIT_S
-        transport = open_transport(trust_store(self._ca_file), httpx.Limits())
-        with httpx.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=_TIMEOUT_S) as client:
+        with httpx.Client(verify=trust_store(self._ca_file), trust_env=False, timeout=_TIMEOUT_S) as client:
             while not stopping.is_set():
                 before = self._have()
                 try:

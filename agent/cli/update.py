@@ -23,20 +23,13 @@ from agent.exit_codes import EXIT_CHECK_FAILED
     help="The release, as tools/build_release.py wrote it.",
 )
 @click.option(
-    "--again",
-    is_flag=True,
-    envvar="DEVICE_AGENT_AGAIN",
-    show_envvar=True,
-    help="Install also a release that was taken back on this device before.",
-)
-@click.option(
     "--wait/--no-wait",
     default=True,
     envvar="DEVICE_AGENT_WAIT",
     show_envvar=True,
     help="Wait until the release is kept or taken back.",
 )
-def update(*, path: Path, again: bool, wait: bool) -> None:
+def update(*, path: Path, wait: bool) -> None:
     """Install a signed release beside the running one; keep it only if it proves itself.
 
     The release is checked (signature, content, version, architecture), unpacked and started. It is kept when the
@@ -46,7 +39,7 @@ def update(*, path: Path, again: bool, wait: bool) -> None:
 
     Exit codes: 0 kept or already installed, 1 refused or taken back, 2 usage.
     """
-    from agent.release.places import Places
+    from agent.update.state import Places
 
     installer = Places().installer
     if not installer.exists():
@@ -59,7 +52,7 @@ def update(*, path: Path, again: bool, wait: bool) -> None:
     if not is_root():
         click.echo("only root may install a release: run it with sudo", err=True)
         raise SystemExit(EXIT_CHECK_FAILED)
-    words = [*(["--again"] if again else []), *([] if wait else ["--no-wait"])]
+    words = [] if wait else ["--no-wait"]
     sys.stderr.flush()
     # The installer is always the package's own: no release installs, or judges, another one.
     os.execv(installer, [str(installer), "install", *words, "--", str(path.resolve())])  # noqa: S606 - no shell

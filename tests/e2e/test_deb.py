@@ -177,7 +177,7 @@ def release_of(packages: Path, folder: Path, version: str, key: Ed25519PrivateKe
         (library / "common/agent" / path).write_text(text.replace(old, new, 1))
     (metadata,) = library.glob("common/device_agent-*.dist-info/METADATA")
     metadata.write_text(metadata.read_text().replace(f"\nVersion: {says['version']}\n", f"\nVersion: {version}\n"))
-    says |= {"version": version, "minimum_version": says["version"], "downgrade": False}
+    says |= {"version": version, "downgrade": False}
     path = folder / f"{version}.release"
     write_release(library, path, key, says, epoch=1_700_000_000, preset=0)
     shutil.rmtree(tree)
@@ -208,8 +208,11 @@ class Updates:
         return found
 
     def limit(self, *, deadline_s: int) -> None:
-        limits = f"probation_s = 3\ndeadline_s = {deadline_s}\nmax_starts = 2\n"
-        self.machine.write("/etc/device-agent-update.toml", limits)
+        limits = {"PROBATION_S": 3, "DEADLINE_S": deadline_s, "MAX_STARTS": 2}
+        words = " ".join(f"DEVICE_AGENT_UPDATE_{name}={value}" for name, value in limits.items())
+        folder = "/etc/systemd/system/device-agent-update.service.d"
+        self.machine.write(f"{folder}/limits.conf", f"[Service]\nEnvironment={words}\n")
+        self.machine.run("systemctl", "daemon-reload")
 
     def answers(self) -> None:
         ping = self.bench.send(command="ping")

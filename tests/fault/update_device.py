@@ -140,9 +140,6 @@ class Device:
         (boot / "boot_id").write_text("boot-1\n")
         write_package(root / "usr/lib/device-agent", self.maker.program(self.version), self.version)
         (root / "etc/device-agent/release-keys/maker.pub").write_bytes(self.maker.public_pem)
-        keys = "\n".join(f"{name} = {value}" for name, value in self.limits.items())
-        (root / "etc/device-agent-update.toml").write_text(f"{keys}\n")
-        (root / "etc/device-agent-update.toml").chmod(0o644)
         for name, value in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
             (root / "etc/device-agent" / name).write_text(value)
             (root / "etc/device-agent" / name).chmod(0o600)
@@ -258,7 +255,8 @@ class Device:
             if self._ending.is_set():
                 return None
             unit = self._units[kind]
-            environ = {"PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": str(self.root / "run/device-agent")}
+            limits = {f"DEVICE_AGENT_UPDATE_{name.upper()}": str(value) for name, value in self.limits.items()}
+            environ = {**limits, "PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": str(self.root / "run/device-agent")}
             if kind == AGENT:
                 environ |= {"NOTIFY_SOCKET": str(self.folder / "n"), "WATCHDOG_USEC": str(int(_WATCHDOG_S * 1e6))}
             with (self.folder / "log").open("ab") as log:

@@ -1,14 +1,13 @@
 """``update_agent``: another version of the agent, kept only if it proves itself.
 
 The agent downloads and checks the release, and asks to have it installed; root's own programs do the rest
-(:mod:`agent.release`). The result is in root's state file, under this command's id, so whichever version runs when it
+(:mod:`agent.update`). The result is in root's state file, under this command's id, so whichever version runs when it
 stands there reports it; the journal takes one outcome.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
 from pathlib import Path
@@ -16,18 +15,18 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, Field
 
+from agent.adapters.files import replace_file
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
 from agent.handlers.root_request import NotTaken, ask_root
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 
 if TYPE_CHECKING:
-    from agent.release.places import Places
-    from agent.release.state import Answer, Trial
+    from agent.update.state import Answer, Places, Trial
 
 UNIT: Final = "device-agent-update.path"
 _ID_CHARACTERS: Final = 200
-"""Of a command's id, as the installer keeps it (agent.release.install)."""
+"""Of a command's id, as the installer keeps it (agent.update.install)."""
 _LOOK_EVERY_S: Final = 0.5
 _ASK_AGAIN_S: Final = 30.0
 _MOST_TRIAL_S: Final = 2 * 86_400.0
@@ -49,7 +48,6 @@ class UpdateAgent(Handler):
 
         url: str = Field(pattern=r"^https?://[^\s]{1,2000}$", description="Where the release is.")
         sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of the file.")
-        again: bool = Field(default=False, description="Also a release that was taken back on this device before.")
 
     class Settings(HandlerSettings):
         """How large and how long."""
@@ -77,7 +75,7 @@ class UpdateAgent(Handler):
             HandlerRejected: it was not installed; nothing was changed.
             HandlerFailed: it was installed and taken back, or nobody says what became of it.
         """
-        from agent.release.places import Places
+        from agent.update.state import Places
 
         places = Places(self._chosen.root)
         if not places.installer.exists():
@@ -99,10 +97,16 @@ class UpdateAgent(Handler):
 
     def _prepare(self, payload: Payload, context: CommandContext, places: Places, request_id: str) -> bool:
         """Download and check; False when the agent stops before that is done."""
-        from agent.release.archive import check_content, open_file, read_release, trusted_keys
-        from agent.release.install import REQUEST
-        from agent.release.manifest import ReleaseRefused, judge
-        from agent.release.state import read_trial, running_program
+        from agent.update.install import COMMAND_ID
+        from agent.update.release import (
+            ReleaseRefused,
+            check_content,
+            check_suits,
+            open_file,
+            read_release,
+            trusted_keys,
+        )
+        from agent.update.state import read_trial, running_program
 
         chosen = self._chosen
         source = ReleaseSource(payload.url, payload.sha256, places.download, chosen.max_bytes, chosen.give_up_s)
@@ -111,7 +115,7 @@ class UpdateAgent(Handler):
             context.report_progress({"phase": "downloading", "bytes": done, "of": whole})
 
         try:
-            keys = trusted_keys(places)  # before anything is downloaded for nothing
+            keys = trusted_keys(places.keys, places.root.stat().st_uid)  # before anything is downloaded for nothing
             path = context.controls.upkeep.fetch_release(source, context.stopping, report)
             if path is None:
                 return False
@@ -119,15 +123,12 @@ class UpdateAgent(Handler):
                 release = read_release(file, keys)
                 trial = read_trial(places)
                 if trial is None or trial.digest != release.digest:
-                    judge(release.manifest, running_program(places, trial))
+                    check_suits(release, running_program(places, trial))
                 check_content(file, release)
         except (UpkeepRefused, ReleaseRefused) as error:
             shutil.rmtree(places.download, ignore_errors=True)
             raise HandlerRejected(error.code, error.message) from error
-        wish = {"command_id": request_id, "again": payload.again}
-        new = places.download / f".{REQUEST}"
-        new.write_text(json.dumps(wish), encoding="utf-8")
-        new.replace(places.download / REQUEST)
+        replace_file(places.download / COMMAND_ID, request_id, 0o600)
         return True
 
     def _ask(self, context: CommandContext, places: Places) -> None:
@@ -138,7 +139,7 @@ class UpdateAgent(Handler):
 
     def _wait(self, context: CommandContext, places: Places, request_id: str) -> JsonObject | None:
         """The result, once it stands; None when this process ends before that."""
-        from agent.release.state import Trial
+        from agent.update.state import Trial
 
         begun_s = time.monotonic()
         deadline_s, ask_s = begun_s + self._chosen.install_timeout_s, begun_s + _ASK_AGAIN_S
@@ -165,14 +166,14 @@ class UpdateAgent(Handler):
 
 def _record(places: Places, request_id: str) -> Trial | Answer | None:
     """The outcome of the update that this command asked for, as installer and guard have stored it."""
-    from agent.release.state import read_answer, read_trial
+    from agent.update.state import read_answer, read_trial
 
     trial = read_trial(places)
     return trial if trial is not None and trial.command_id == request_id else read_answer(places, request_id)
 
 
 def _result(found: Trial | Answer) -> JsonObject:
-    from agent.release.state import ALREADY_INSTALLED, KEPT, Answer
+    from agent.update.state import ALREADY_INSTALLED, KEPT, Answer
 
     if isinstance(found, Answer):
         if found.state == ALREADY_INSTALLED:

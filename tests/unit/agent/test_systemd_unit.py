@@ -12,7 +12,7 @@ from agent.app.agent import STOP_GRACE_S
 from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit
 from agent.handlers.built_in.reboot import Reboot
-from agent.release.places import Places
+from agent.update.state import Places
 from gateway.run import MOST_STOP_S
 from tests.conftest import require_program
 

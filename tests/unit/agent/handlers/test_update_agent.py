@@ -11,7 +11,7 @@ import pytest
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.built_in.update_agent import UpdateAgent
 from agent.handlers.upkeep import UpkeepRefused
-from agent.release.state import (
+from agent.update.state import (
     TRYING,
     Trial,
 )

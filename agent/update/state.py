@@ -1,4 +1,4 @@
-"""The state of updates on this device: which release is on trial, which was kept, and what came of the last one.
+"""The files of updates on this device: which release is on trial, which was kept, and what came of the last one.
 
 ``state.json`` is the truth, and the link ``current`` follows it (:func:`point_link`): each is replaced whole, so a
 power cut leaves the one or the other, and the next start of the service finishes the step. Everybody may read both.
@@ -12,16 +12,18 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from agent.release.archive import MANIFEST
-from agent.release.manifest import Program, ReleaseRefused, parse_program, version_key
-from agent.release.places import Places
-from agent.release.unpack import INCOMING, python_folder, sync_folder
+from agent.adapters.files import replace_file, sync_directory
+from agent.update.release import Program, ReleaseRefused, parse_program
+
+SERVICE: Final = "device-agent.service"
+TRIAL_UNIT: Final = "device-agent-trial.service"
 
 TRYING: Final = "trying"
 KEPT: Final = "kept"
@@ -35,14 +37,70 @@ _PHASES: Final = (TRYING, KEPT, GOING_BACK, ROLLED_BACK, REPLACED)
 REFUSED: Final = "refused"
 ALREADY_INSTALLED: Final = "already_installed"
 
-STATE: Final = "state.json"
-ANSWER: Final = "answer.json"
+INCOMING: Final = "incoming"
 PACKAGE: Final = "release.json"
-"""Version, architecture and schema of the package itself, beside its libraries."""
+"""Version, architecture and schema of a program, beside its libraries."""
+_STATE: Final = "state.json"
+_ANSWER: Final = "answer.json"
 _FALLBACK: Final = "fallback.json"
 _MOST_BYTES: Final = 64 * 1024
-_MOST_LOST: Final = 20
 _REASON_CHARACTERS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The files of an update.
+
+    Attributes:
+        root: where the file system of this device begins.
+    """
+
+    root: Path = Path("/")
+
+    @property
+    def base(self) -> Path:
+        """The libraries that came in the package."""
+        return self.root / "usr/lib/device-agent"
+
+    @property
+    def releases(self) -> Path:
+        """One folder for each release, the state, and the link ``current``."""
+        return self.root / "var/lib/device-agent-releases"
+
+    @property
+    def current(self) -> Path:
+        """The link to the release that runs; without it the package runs."""
+        return self.releases / "current"
+
+    @property
+    def keys(self) -> Path:
+        """The public keys of makers."""
+        return self.root / "etc/device-agent/release-keys"
+
+    @property
+    def download(self) -> Path:
+        """The agent's folder for a release that a command brings."""
+        return self.root / "var/lib/device-agent/update"
+
+    @property
+    def runtime(self) -> Path:
+        """The agent's runtime directory, with its status."""
+        return self.root / "run/device-agent"
+
+    @property
+    def request(self) -> Path:
+        """The agent's request to have a download installed, which the path unit waits for."""
+        return self.runtime / "update"
+
+    @property
+    def systemctl(self) -> Path:
+        """The service manager's program."""
+        return self.root / "usr/bin/systemctl"
+
+    @property
+    def installer(self) -> Path:
+        """The program that installs a release; only the package has it."""
+        return self.root / "usr/libexec/device-agent-update"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +117,11 @@ class Trial:
         starts: how many starts of the service began with it.
         boot_id: of the boot in which the deadline is counted.
         began_s: when that began, seconds of ``CLOCK_BOOTTIME``.
-        probation_s, deadline_s, max_starts: the limits, as they were at its begin.
+        probation_s: how long it must stay well, seconds.
+        deadline_s: within so long it must have done so, seconds.
+        max_starts: so many starts of the service may begin with it.
         worked_before: handlers and sensors that worked before it; each has to work with it.
         faults_before: what did not work before it.
-        lost: digests of releases that were taken back.
     """
 
     phase: str
@@ -79,12 +138,18 @@ class Trial:
     max_starts: int = 3
     worked_before: tuple[str, ...] = ()
     faults_before: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:
         """Whether its result stands."""
         return self.phase not in {TRYING, GOING_BACK}
+
+    @property
+    def version_in_force(self) -> str:
+        """The version of the release that the next start runs; empty for the package."""
+        if self.phase == REPLACED:
+            return ""
+        return self.version if self.phase in {TRYING, KEPT} else self.previous
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +177,8 @@ def read_trial(places: Places) -> Trial | None:
     is in force: nothing is taken from a device because its state was damaged.
     """
     with contextlib.suppress(TypeError, KeyError):
-        members = _known(Trial, _read(places.releases / STATE))
-        for name in ("worked_before", "faults_before", "lost"):
+        members = _known(Trial, _read(places.releases / _STATE))
+        for name in ("worked_before", "faults_before"):
             members[name] = tuple(map(str, members[name]))
         trial = Trial(**members)
         if trial.phase in _PHASES and isinstance(trial.version, str):
@@ -124,18 +189,13 @@ def read_trial(places: Places) -> Trial | None:
         return None
 
 
-def _known(kind: type[Trial | Answer], members: dict[str, Any]) -> dict[str, Any]:
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in members.items() if name in names}
-
-
 def write_trial(places: Places, trial: Trial) -> None:
     """Replace the state; it is on the disk on return.
 
     Raises:
         OSError: it could not be written.
     """
-    write_whole(places.releases / STATE, asdict(trial))
+    _write(places.releases / _STATE, asdict(trial))
 
 
 def begin_trial(places: Places, trial: Trial) -> None:
@@ -145,7 +205,7 @@ def begin_trial(places: Places, trial: Trial) -> None:
         OSError: it could not be written; nothing has begun.
     """
     reason = "the disk is full, or refuses: what came of the trial could not be written"
-    write_whole(places.releases / _FALLBACK, asdict(taken_back(trial, reason)))
+    _write(places.releases / _FALLBACK, asdict(replace(trial, phase=GOING_BACK, reason=reason)))
     write_trial(places, trial)
 
 
@@ -155,27 +215,21 @@ def take_back(places: Places, trial: Trial, reason: str) -> Trial:
     Raises:
         OSError: even a rename fails.
     """
-    lost = taken_back(trial, reason)
+    lost = replace(trial, phase=GOING_BACK, reason=" ".join(reason.split())[:_REASON_CHARACTERS])
     try:
         write_trial(places, lost)
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
-        (places.releases / _FALLBACK).replace(places.releases / STATE)
+        (places.releases / _FALLBACK).replace(places.releases / _STATE)
         lost = read_trial(places) or lost
     return lost
-
-
-def taken_back(trial: Trial, reason: str) -> Trial:
-    """The state of a release that did not do."""
-    lost = tuple(dict.fromkeys((*trial.lost, trial.digest)))[-_MOST_LOST:]
-    return replace(trial, phase=GOING_BACK, reason=" ".join(reason.split())[:_REASON_CHARACTERS], lost=lost)
 
 
 def read_answer(places: Places, command_id: str) -> Answer | None:
     """The outcome of an ``update_agent`` command; None while it has none."""
     with contextlib.suppress(TypeError):
-        answer = Answer(**_known(Answer, _read(places.releases / ANSWER)))
+        answer = Answer(**_known(Answer, _read(places.releases / _ANSWER)))
         return answer if answer.command_id == command_id else None
     return None
 
@@ -186,14 +240,7 @@ def write_answer(places: Places, answer: Answer) -> None:
     Raises:
         OSError: it could not be written.
     """
-    write_whole(places.releases / ANSWER, asdict(answer))
-
-
-def version_in_force(trial: Trial | None) -> str:
-    """The version of the release that the next start runs; empty for the package."""
-    if trial is None or trial.phase == REPLACED:
-        return ""
-    return trial.version if trial.phase in {TRYING, KEPT} else trial.previous
+    _write(places.releases / _ANSWER, asdict(answer))
 
 
 def point_link(places: Places, trial: Trial | None) -> None:
@@ -202,7 +249,7 @@ def point_link(places: Places, trial: Trial | None) -> None:
     Raises:
         OSError: it cannot be changed.
     """
-    wanted = version_in_force(trial)
+    wanted = "" if trial is None else trial.version_in_force
     try:
         found = str(places.current.readlink())
     except OSError:
@@ -216,23 +263,12 @@ def point_link(places: Places, trial: Trial | None) -> None:
         new.replace(places.current)
     else:
         places.current.unlink(missing_ok=True)
-    sync_folder(places.releases)
+    sync_directory(places.releases)
 
 
-def libraries_of(places: Places, version: str) -> Path:
-    """The folder with the libraries of a release, or of the package where that is not there."""
-    folder = places.releases / version
-    return folder if version and (folder / python_folder()).is_dir() else places.base
-
-
-def running_program(places: Places, trial: Trial | None) -> Program:
-    """The program that the next start runs.
-
-    Raises:
-        ReleaseRefused: ``not_packaged``: there is neither a release nor a package.
-    """
-    folder = libraries_of(places, version_in_force(trial))
-    return _program_in(folder / (PACKAGE if folder == places.base else MANIFEST))
+def python_folder() -> str:
+    """The folder of the libraries for this Python."""
+    return f"cp{sys.version_info.major}{sys.version_info.minor}"
 
 
 def package_program(places: Places) -> Program:
@@ -244,17 +280,22 @@ def package_program(places: Places) -> Program:
     return _program_in(places.base / PACKAGE)
 
 
-def is_older_than_package(places: Places, trial: Trial | None) -> bool:
-    """Whether a release is in force that is older than the package, or as old."""
-    version = version_in_force(trial)
-    return bool(version) and version_key(version) <= version_key(package_program(places).version)
+def running_program(places: Places, trial: Trial | None) -> Program:
+    """The program that the next start runs.
+
+    Raises:
+        ReleaseRefused: ``not_packaged``: there is neither a release nor a package.
+    """
+    version = "" if trial is None else trial.version_in_force
+    folder = places.releases / version
+    # Where a release has no libraries for this Python, the launcher takes the package.
+    has_release = version and (folder / python_folder()).is_dir()
+    return _program_in(folder / PACKAGE) if has_release else package_program(places)
 
 
 def remove_unused(places: Places, trial: Trial | None) -> None:
     """Remove all releases but the one in force and the one before it."""
-    keep = {INCOMING}
-    if trial is not None:
-        keep |= {version_in_force(trial), trial.previous}
+    keep = {INCOMING, *(() if trial is None else (trial.version_in_force, trial.previous))}
     for path in places.releases.iterdir():
         if path.is_dir() and not path.is_symlink() and path.name not in keep:
             shutil.rmtree(path, ignore_errors=True)
@@ -285,28 +326,26 @@ def now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def write_whole(path: Path, members: dict[str, Any]) -> None:
-    """Write a small file of JSON beside it, sync, rename, sync the folder.
+def log_line(text: str) -> None:
+    """A line for the journal of the unit, or for the terminal."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - that is where it goes
 
-    Raises:
-        OSError: it could not be written; the file is as it was.
-    """
-    new = path.with_name(f".{path.name}.new")
-    with new.open("w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o644)
-        json.dump(members, file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    sync_folder(path.parent)
+
+def _write(path: Path, members: dict[str, Any]) -> None:
+    replace_file(path, json.dumps(members), 0o644, durable=True)
+
+
+def _known(kind: type[Trial | Answer], members: dict[str, Any]) -> dict[str, Any]:
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in members.items() if name in names}
 
 
 def _program_in(path: Path) -> Program:
     try:
         return parse_program(json.loads(path.read_bytes()))
     except (OSError, ValueError, AttributeError) as error:
-        text = f"{path} cannot be read: only an agent that the Debian package installed can be updated so"
-        raise ReleaseRefused("not_packaged", text) from error
+        text = "this agent was not installed by the Debian package, so no launcher can go back to the version before"
+        raise ReleaseRefused("not_packaged", f"{text}: update it by pip, or install the package") from error
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from agent.release.outside import look
-from agent.release.places import Places
-from agent.release.state import now_s
+from agent.update.state import Places, now_s
+from agent.update.trial import look
 
 
 @pytest.fixture

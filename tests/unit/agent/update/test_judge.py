@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.release.judge import Judge, Seen, Verdict
-from agent.release.state import TRYING, Trial
+from agent.update.state import TRYING, Trial
+from agent.update.trial import Judge, Seen, Verdict
 
 TRIAL = Trial(TRYING, "2.0", "d", began_s=100.0, probation_s=60.0, deadline_s=300.0)
 WELL = Seen(is_ready=True, process_id=7, version="2.0", is_connected=True, detail="ok", alive_s=1000)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
+import json
+import lzma
 import os
 import subprocess
 import tarfile
@@ -13,17 +17,17 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agent.release import guard, install, state
-from agent.release.install import REQUEST, InstallRequest
-from agent.release.judge import Seen
-from agent.release.manifest import ReleaseRefused
-from agent.release.places import Places
-from agent.release.state import (
+from agent.update import install, state
+from agent.update import trial as guard
+from agent.update.install import COMMAND_ID
+from agent.update.release import ReleaseRefused
+from agent.update.state import (
     GOING_BACK,
     KEPT,
     REPLACED,
     ROLLED_BACK,
     TRYING,
+    Places,
     Trial,
     point_link,
     read_answer,
@@ -31,6 +35,7 @@ from agent.release.state import (
     running_program,
     write_trial,
 )
+from agent.update.trial import Seen
 from tests.conftest import require_program
 from tests.releases import Maker, write_package
 
@@ -51,13 +56,13 @@ class Machine:
     def places(self) -> Places:
         return Places(self.root)
 
-    def install(self, release: Path, **request) -> Trial | None:
-        return install.install(self.places, release, InstallRequest(**request))
+    def install(self, release: Path, command_id: str = "") -> Trial | None:
+        return install.install(self.places, release, command_id)
 
-    def refusal(self, release: Path, **request) -> str:
+    def refusal(self, release: Path, command_id: str = "") -> str:
         before = sorted(path for path in self.root.rglob("*") if ".lock" not in path.name)
         with pytest.raises(ReleaseRefused) as caught:
-            self.install(release, **request)
+            self.install(release, command_id)
         assert "\n" not in str(caught.value)
         assert sorted(path for path in self.root.rglob("*") if ".lock" not in path.name) == before
         return caught.value.code
@@ -101,11 +106,9 @@ def test_each_bad_file_is_refused_with_its_reason_and_changes_nothing(machine, m
     other = maker.release("1.1.0", name="other-key", key=Ed25519PrivateKey.generate())
     assert machine.refusal(other) == "wrong_signature"
     assert machine.refusal(maker.release("1.1.0", name="arm", architecture="arm64")) == "wrong_architecture"
-    assert machine.refusal(maker.release("1.1.0", name="old", minimum_version="1.0.1")) == "too_old"
-    assert machine.refusal(maker.release("0.9.0", minimum_version="0.1")) == "downgrade"
+    assert machine.refusal(maker.release("0.9.0")) == "downgrade"
     assert machine.refusal(maker.release("1.1.0", name="format", format=2)) == "unknown_format"
-    newer = {"store": 99, "store_readable_by": 99}
-    assert machine.refusal(maker.release("1.1.0", name="schema", schema=newer)) == "newer_schema"
+    assert machine.refusal(maker.release("1.1.0", name="schema", store_schema=99)) == "other_schema"
     data = release.read_bytes()
     cut = tmp_path / "cut"
     with tarfile.open(release) as tar:
@@ -151,26 +154,42 @@ def test_a_disk_that_is_too_small_is_seen_before_anything_is_written(machine, re
     class Small:
         f_flag, f_frsize, f_bavail = real.f_flag, 4096, 100
 
-    monkeypatch.setattr("agent.release.unpack.os.statvfs", lambda path: Small)
+    monkeypatch.setattr("agent.update.install.os.statvfs", lambda path: Small)
     assert machine.refusal(release) == "not_enough_disk"
     Small.f_flag = os.ST_NOEXEC
     assert machine.refusal(release) == "noexec"
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "update = 1",
-        "[update]\nx = 1",
-        "[update]\nprobation_s = 0",
-        "[update]\nprobation_s = 400",
-        "[update]\nmax_starts = 0",
-    ],
+    ("name", "value"), [("PROBATION_S", "soon"), ("PROBATION_S", "0"), ("PROBATION_S", "400"), ("MAX_STARTS", "0")]
 )
-def test_wrong_limits_are_said_and_not_guessed(machine, release, text):
-    machine.places.configuration.write_text(text)
-    machine.places.configuration.chmod(0o644)
+def test_wrong_limits_are_said_and_not_guessed(machine, release, name, value, monkeypatch):
+    monkeypatch.setenv(f"DEVICE_AGENT_UPDATE_{name}", value)
     assert machine.refusal(release) == "misconfigured"
+
+
+def test_what_was_taken_back_is_tried_again_by_root_alone(machine, release):
+    write_trial(machine.places, replace(machine.install(release), phase=ROLLED_BACK))
+    guard.watch(machine.places)
+    assert machine.refusal(release, "command-1") == "taken_back_before"
+    assert machine.install(release).phase == TRYING
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../x", "common/__pycache__/a.pyc", "a\nb"])
+def test_a_path_that_leads_elsewhere_is_refused_also_when_the_maker_signed_it(machine, maker, name):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    content = lzma.compress(packed.getvalue())
+    says = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    signed = maker.release("1.1.0", name="paths", **says)
+    path = maker.folder / "leads.release"
+    with tarfile.open(signed) as tar, tarfile.open(path, "w:") as out:
+        for member in tar:
+            data = content if member.name == "content.tar.xz" else tar.extractfile(member).read()
+            member.size = len(data)
+            out.addfile(member, io.BytesIO(data))
+    assert machine.refusal(path) == "damaged"
 
 
 # --- installed --------------------------------------------------------------------------------------------------------
@@ -292,10 +311,10 @@ def test_on_a_full_disk_the_way_back_needs_no_room(machine, release, monkeypatch
     machine.install(release)
     guard.start(machine.places)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(state, "write_whole", full)
+    monkeypatch.setattr(state, "replace_file", full)
     guard.start(machine.places)  # it cannot be counted
     assert machine.runs() == "package"
     assert read_trial(machine.places).phase in {GOING_BACK, ROLLED_BACK}
@@ -323,8 +342,8 @@ def test_whatever_the_link_says_it_follows_the_state(machine, phase, link):
 def test_a_state_that_cannot_be_read_takes_no_release_out_of_force(machine, release, data):
     write_trial(machine.places, replace(machine.install(release), phase=KEPT))
     guard.start(machine.places)
-    (machine.places.releases / state.STATE).unlink() if data is None else (
-        (machine.places.releases / state.STATE).write_bytes(data)
+    (machine.places.releases / state._STATE).unlink() if data is None else (
+        (machine.places.releases / state._STATE).write_bytes(data)
     )
     guard.start(machine.places)
     guard.watch(machine.places)
@@ -334,12 +353,13 @@ def test_a_state_that_cannot_be_read_takes_no_release_out_of_force(machine, rele
 
 def test_members_of_the_state_and_the_answer_that_are_not_known_are_left_out(machine, release):
     trial = replace(machine.install(release), phase=KEPT)
-    state.write_whole(machine.places.releases / state.STATE, {**asdict(trial), "since": "a later version"})
+    (machine.places.releases / state._STATE).write_text(json.dumps({**asdict(trial), "since": "a later version"}))
     assert read_trial(machine.places) == trial
     guard.start(machine.places)
     guard.watch(machine.places)
     assert machine.runs() == "1.1.0"
-    state.write_whole(machine.places.releases / state.ANSWER, {"command_id": "c1", "state": "refused", "more": 1})
+    answer = {"command_id": "c1", "state": "refused", "more": 1}
+    (machine.places.releases / state._ANSWER).write_text(json.dumps(answer))
     assert read_answer(machine.places, "c1").state == "refused"
 
 
@@ -349,16 +369,14 @@ def test_members_of_the_state_and_the_answer_that_are_not_known_are_left_out(mac
 def test_a_refusal_is_answered_under_the_commands_name(machine, tmp_path):
     folder = machine.places.download
     (folder / "release").write_bytes(b"nonsense")
-    (folder / REQUEST).write_text('{"command_id": "c9", "again": false}')
+    (folder / COMMAND_ID).write_text("c9")
     assert install.serve(machine.places) == 0
     answer = read_answer(machine.places, "c9")
     assert (answer.state, answer.code) == ("refused", "truncated")
     assert read_answer(machine.places, "c8") is None
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"{}", b'{"command_id": 7}'])
-def test_a_request_that_is_none_is_answered_too(machine, data):
-    (machine.places.download / REQUEST).write_bytes(data)
+def test_a_download_without_a_command_is_answered_too(machine):
     assert install.serve(machine.places) == 0
     assert read_answer(machine.places, "").state == "refused"
 

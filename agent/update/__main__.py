@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.error_text import disk_refusal
-from agent.release.guard import after_package, start, watch
-from agent.release.install import InstallRequest, begin, install, serve
-from agent.release.manifest import ReleaseRefused
-from agent.release.outside import log_line
-from agent.release.places import Places
-from agent.release.state import KEPT, Trial, read_trial
+from agent.update.install import begin, install, serve
+from agent.update.release import ReleaseRefused
+from agent.update.state import KEPT, Places, Trial, log_line, read_trial
+from agent.update.trial import after_package, start, watch
 
 _REFUSED: Final = 1
 _LOOK_EVERY_S: Final = 0.5
@@ -28,7 +26,6 @@ def main() -> int:
     words = parser.add_subparsers(dest="word", required=True)
     by_hand = words.add_parser("install", help="install a file and put it on trial")
     by_hand.add_argument("file", type=Path)
-    by_hand.add_argument("--again", action="store_true", help="also one that was taken back before")
     by_hand.add_argument("--no-wait", action="store_true", help="do not wait for the end of the trial")
     words.add_parser("serve", help="install what the agent has downloaded")
     words.add_parser("start", help="before a start of the service: count it")
@@ -39,7 +36,7 @@ def main() -> int:
     os.umask(0o022)
     places = Places(arguments.root)
     if arguments.word == "install":
-        return _install(places, arguments.file, again=arguments.again, wait=not arguments.no_wait)
+        return _install(places, arguments.file, wait=not arguments.no_wait)
     if arguments.word == "serve":
         return serve(places)
     try:
@@ -50,9 +47,9 @@ def main() -> int:
     return 0
 
 
-def _install(places: Places, path: Path, *, again: bool, wait: bool) -> int:
+def _install(places: Places, path: Path, *, wait: bool) -> int:
     try:
-        trial = install(places, path, InstallRequest(again=again))
+        trial = install(places, path)
     except ReleaseRefused as refusal:
         log_line(f"refused: {refusal}")
         return _REFUSED

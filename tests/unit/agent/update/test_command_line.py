@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli import update as command
-from agent.release.places import Places
-from agent.release.state import KEPT, ROLLED_BACK, TRYING, Trial, write_trial
+from agent.update.state import KEPT, ROLLED_BACK, TRYING, Places, Trial, write_trial
 
 
 @pytest.fixture
@@ -41,12 +40,12 @@ def test_it_becomes_the_packages_own_installer(release, monkeypatch):
     monkeypatch.setattr(Places, "installer", property(lambda places: release))
     monkeypatch.setattr(command, "is_root", lambda: True)
     monkeypatch.setattr(command.os, "execv", lambda program, words: calls.append(words))
-    CliRunner().invoke(command.update, ["--file", str(release), "--again", "--no-wait"])
-    assert calls == [[str(release), "install", "--again", "--no-wait", "--", str(release)]]
+    CliRunner().invoke(command.update, ["--file", str(release), "--no-wait"])
+    assert calls == [[str(release), "install", "--no-wait", "--", str(release)]]
 
 
 def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-I", "-m", "agent.release", "--root", str(root), *words)
+    command = (sys.executable, "-I", "-m", "agent.update", "--root", str(root), *words)
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -65,7 +64,7 @@ def test_where_there_are_no_releases_there_is_nothing_to_do(tmp_path, word):
 
 @pytest.mark.parametrize(("phase", "code"), [(KEPT, 0), (ROLLED_BACK, 1)])
 def test_who_waits_is_told_the_end(tmp_path, phase, code, monkeypatch, capsys):
-    from agent.release import __main__ as program
+    from agent.update import __main__ as program
 
     places = Places(tmp_path)
     places.releases.mkdir(parents=True)
