@@ -7,6 +7,7 @@ a fixture needs is imported when a test asks for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -56,8 +57,8 @@ def virtual_device(account: Account) -> Iterator[VirtualDevices]:
     """
     from simulator.pytest_plugin.devices import VirtualDevices
 
-    with VirtualDevices(account) as devices:
-        yield devices
+    with ExitStack() as ends:
+        yield VirtualDevices(account, ends)
 
 
 @pytest.fixture
@@ -68,8 +69,8 @@ def agent_process(account: Account, tmp_path: Path) -> Iterator[AgentProcesses]:
     """
     from simulator.pytest_plugin.devices import AgentProcesses
 
-    with AgentProcesses(account, tmp_path) as agents:
-        yield agents
+    with ExitStack() as ends:
+        yield AgentProcesses(account, tmp_path, ends)
 
 
 @pytest.fixture

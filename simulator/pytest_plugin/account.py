@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -19,6 +19,7 @@ from simulator.wire.client import ServiceClient
 
 __tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, AssertionError))
 """pytest shows no frames of this module, by this name: a refusal is about the line of the test."""
+Found = TypeVar("Found")
 WAIT_S: Final = 60.0
 """How long a test waits for what comes by itself. Nothing takes that long; a busy machine is no failure."""
 _LOOK_S: Final = 0.02
@@ -140,12 +141,12 @@ class Account:
         Raises:
             AssertionError: it has not ended in time.
         """
-        deadline_s = time.monotonic() + timeout_s
-        while (record := self.command(device_id, command_id))["status"] not in _ENDED:
-            if time.monotonic() > deadline_s:
-                raise AssertionError(f"after {timeout_s:g} s the command is still {record['status']}: {record}")
-            time.sleep(_LOOK_S)
-        return record
+
+        def ended() -> dict[str, Any] | None:
+            record = self.command(device_id, command_id)
+            return record if record["status"] in _ENDED else None
+
+        return _wait(ended, timeout_s, lambda: f"the command is still {self.command(device_id, command_id)['status']}")
 
     def readings(self, device_id: str, **filters: Any) -> list[dict[str, Any]]:
         """All stored readings of a device, oldest first.
@@ -169,12 +170,12 @@ class Account:
         Raises:
             AssertionError: there are fewer in time.
         """
-        deadline_s = time.monotonic() + timeout_s
-        while len(found := self.readings(device_id)) < count:
-            if time.monotonic() > deadline_s:
-                raise AssertionError(f"after {timeout_s:g} s there are {len(found)} readings of {count}: {found[-3:]}")
-            time.sleep(_LOOK_S)
-        return found
+
+        def stored() -> list[dict[str, Any]] | None:
+            found = self.readings(device_id)
+            return found if len(found) >= count else None
+
+        return _wait(stored, timeout_s, lambda: f"there are {len(self.readings(device_id))} readings of {count}")
 
     def fault(self, method: str | None = None, path: str | None = None, **wanted: Any) -> Fault:
         """A fault that this account's requests meet; see :meth:`ServiceUnderTest.fault`."""
@@ -199,6 +200,20 @@ class Account:
 
     def _shown(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return _read(self._observer.get(path, params=query))
+
+
+def _wait(ask: Callable[[], Found | None], timeout_s: float, describe: Callable[[], str]) -> Found:
+    """What ``ask`` finds in the end.
+
+    Raises:
+        AssertionError: nothing in time.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while (found := ask()) is None:
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"after {timeout_s:g} s {describe()}")
+        time.sleep(_LOOK_S)
+    return found
 
 
 def _read(answer: httpx.Response) -> dict[str, Any]:

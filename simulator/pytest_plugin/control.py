@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,9 +12,9 @@ import httpx
 from simulator.pytest_plugin.loopback import LoopbackTransport
 
 _PREFIX: Final = "/_emulator/"
-_MATCH: Final = frozenset({"device_id", "account_id"})
+_MATCH: Final = ("device_id", "account_id")
 _COUNTS: Final = ("exactly", "at_least", "at_most")
-_TIMES: Final = frozenset({"next", "after", "probability"})
+_TIMES: Final = ("next", "after", "probability")
 
 
 class ControlRefused(Exception):
@@ -22,6 +23,10 @@ class ControlRefused(Exception):
     def __str__(self) -> str:
         """The service's text and the status of its answer."""
         return f"{self.args[0]} (HTTP {self.args[1]})"
+
+
+class NotThere(ControlRefused):
+    """It was answered 404."""
 
 
 __tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, AssertionError))
@@ -54,15 +59,10 @@ class Control:
         """The answer to a PUT; see :meth:`get`."""
         return self._ask("PUT", path, json=body)
 
-    def delete(self, path: str) -> bool:
-        """Delete it; whether it was there."""
-        try:
+    def delete(self, path: str) -> None:
+        """Delete it, if it is there; see :meth:`get`."""
+        with contextlib.suppress(NotThere):
             self._ask("DELETE", path)
-        except ControlRefused as error:
-            if error.args[1] == httpx.codes.NOT_FOUND:
-                return False
-            raise
-        return True
 
     def close(self) -> None:
         """Close the connection."""
@@ -71,7 +71,8 @@ class Control:
     def _ask(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
         answer = self._http.request(method, _PREFIX + path, **sent)
         if answer.is_error:
-            raise ControlRefused(_error_of(answer), answer.status_code)
+            is_gone = answer.status_code == httpx.codes.NOT_FOUND
+            raise (NotThere if is_gone else ControlRefused)(_error_of(answer), answer.status_code)
         found: dict[str, Any] = answer.json() if answer.content else {}
         return found
 
@@ -172,9 +173,7 @@ class ServiceUnderTest:
         self.base_url = base_url
         self.control = Control(base_url)
         self.clock = Clock(self.control)
-        self._faults: list[Fault] = []
-        self._scripted: list[str] = []
-        self._snapshots: list[Snapshot] = []
+        self._undo = contextlib.ExitStack()
 
     def fault(self, method: str | None = None, path: str | None = None, **wanted: Any) -> Fault:
         """Make requests meet a fault until the test ends: ``fault("POST", "/sensor-data", lose="answer", next=1)``.
@@ -189,8 +188,10 @@ class ServiceUnderTest:
         Raises:
             ControlRefused: the service does not take the rule; the text names the member.
         """
-        fault = Fault(self.control, self.control.post("faults", _split_fault(method, path, wanted)))
-        self._faults.append(fault)
+        match, rest = _split(method, path, wanted)
+        times = {name: rest.pop(name) for name in _TIMES if name in rest}
+        fault = Fault(self.control, self.control.post("faults", {"match": match, "times": times, "effect": rest}))
+        self._undo.callback(fault.remove)
         return fault
 
     def received(self, method: str | None = None, path: str | None = None, **wanted: Any) -> int:
@@ -210,7 +211,8 @@ class ServiceUnderTest:
                 requests that come nearest, and what of them differs.
             ControlRefused: the question cannot be asked like that.
         """
-        question = _split_match(method, path, wanted)
+        match, rest = _split(method, path, wanted)
+        question = {"match": match, **rest}
         if not any(name in question for name in _COUNTS):
             question["at_least"] = 1
         answer = self.control.post("requests/verify", question)
@@ -248,26 +250,18 @@ class ServiceUnderTest:
             device_id: of the device.
             script: members of ``POST /_emulator/devices``: ``answers``, ``poll_s``, ``readings``.
         """
-        self._scripted.append(device_id)
+        self._undo.callback(self.control.delete, f"devices/{device_id}")
         return self.control.post("devices", {"device_id": device_id, **script})
 
     def snapshot(self) -> Snapshot:
         """Save the whole state until the test ends; :meth:`Snapshot.load` comes back to it."""
         snapshot = Snapshot(self.control, str(self.control.post("snapshots", {})["name"]))
-        self._snapshots.append(snapshot)
+        self._undo.callback(snapshot.delete)
         return snapshot
 
     def tidy_up(self) -> None:
         """Take back what the test has set: its faults, its scripts, its snapshots, the clock."""
-        for fault in self._faults:
-            fault.remove()
-        for device_id in self._scripted:
-            self.control.delete(f"devices/{device_id}")
-        for snapshot in self._snapshots:
-            snapshot.delete()
-        self._snapshots.clear()
-        self._faults.clear()
-        self._scripted.clear()
+        self._undo.close()
         if self.clock.is_moved:
             self.clock.go_on()
 
@@ -276,24 +270,10 @@ class ServiceUnderTest:
         self.control.close()
 
 
-def _split_fault(method: str | None, path: str | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of ``POST /_emulator/faults`` for a call with keywords; what is no match and no time is the effect."""
-    match, rest = _split(method, path, wanted)
-    times = {name: value for name, value in rest.items() if name in _TIMES}
-    effect = {name: value for name, value in rest.items() if name not in _TIMES}
-    return {"match": match, "times": times, "effect": effect}
-
-
-def _split_match(method: str | None, path: str | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of ``POST /_emulator/requests/verify`` for a call with keywords."""
-    match, rest = _split(method, path, wanted)
-    return {"match": match, **rest}
-
-
 def _split(method: str | None, path: str | None, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    named = {"method": method, "path": path}
+    """The match that a call with keywords means, and its other keywords."""
+    named = {"method": method, "path": path, **{name: wanted[name] for name in _MATCH if name in wanted}}
     match = {name: value for name, value in named.items() if value is not None}
-    match |= {name: value for name, value in wanted.items() if name in _MATCH and value is not None}
     return match, {name: value for name, value in wanted.items() if name not in _MATCH}
 
 

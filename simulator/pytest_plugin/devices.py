@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import yaml
 
@@ -61,15 +61,16 @@ class VirtualDevice:
 
 
 class VirtualDevices:
-    """Starts virtual devices; all of them end with the block.
+    """Starts virtual devices.
 
     Args:
         account: that they are registered in.
+        ends: ends them.
     """
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, ends: ExitStack) -> None:
         self._account = account
-        self._ends = ExitStack()
+        self._ends = ends
 
     def __call__(
         self,
@@ -98,12 +99,6 @@ class VirtualDevices:
         fleet = self._ends.enter_context(FleetThread(target, [identity], model, seed=seed))
         fleet.switch_on()
         return VirtualDevice(identity, fleet)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
 
 
 class AgentProcess:
@@ -164,17 +159,18 @@ class AgentProcess:
 
 
 class AgentProcesses:
-    """Starts real agents; all of them end with the block.
+    """Starts real agents.
 
     Args:
         account: that they are registered in, and whose keys they hold.
         folder: where their folders are made.
+        ends: ends them.
     """
 
-    def __init__(self, account: Account, folder: Path) -> None:
+    def __init__(self, account: Account, folder: Path, ends: ExitStack) -> None:
         self._account = account
         self._folder = folder
-        self._ends = ExitStack()
+        self._ends = ends
         self._count = 0
 
     def __call__(self, identifier: str | None = None, *, config: Mapping[str, Any] | None = None) -> AgentProcess:
@@ -207,12 +203,6 @@ class AgentProcesses:
             "state_dir": str(folder / "state"),
             **_FAST,
         }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
