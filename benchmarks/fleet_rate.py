@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, machine, nginx, pinned
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import READER
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob, FleetWorkload
@@ -141,13 +141,13 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
     """A worker's play of a scenario with open arrivals; what the recorder says of it."""
     document = {
         "scenario": "rate",
-        "level": "wire",
-        "target": {"pool": 64},
+        "kind": "requests",
+        "target": {"connections": 64},
         "fleet": {"devices": DEVICES},
         "arrivals": [{"operation": "sensor_data", "kind": "open", "rate_per_s": rate, "spacing": "even"}],
         "phases": [{"name": "hold", "kind": "hold", "duration_s": seconds}],
     }
-    scenario = Scenario.model_validate_json(json.dumps(document), strict=True)
+    scenario = READER.validate_json(json.dumps(document), strict=True)
     secret = folder / "secret"
     secret.write_text("msk_benchmark", encoding="ascii")
     secret.chmod(0o600)

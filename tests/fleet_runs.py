@@ -33,9 +33,7 @@ from simulator.fleet.report.window import worst_health
 SCENARIO: Final = """\
 scenario: steady-10k          # every device polls and reports once a minute
 seed: {seed}
-kind: load
-level: core
-target: {{base_url: "{target}", transport: http_poll, pool: 256}}
+target: {{base_url: "{target}", transport: http_poll, connections: 256}}
 fleet:
   product: climate-node
   devices: {devices}

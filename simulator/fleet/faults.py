@@ -455,6 +455,8 @@ _Union = (
 )
 AnyFault = Annotated[_Union, Field(discriminator="kind")]
 """One fault of a scenario."""
+AnyLinkFault = Annotated[Blackout | DisconnectStorm | LinkProfile | RevokedKeys, Field(discriminator="kind")]
+"""One of the network, which requests without devices behind them meet too."""
 _BY_KIND: Final[Mapping[str, type[Fault]]] = {
     get_args(each.model_fields["kind"].annotation)[0]: each for each in get_args(_Union)
 }
@@ -464,12 +466,6 @@ KINDS: Final = tuple(_BY_KIND)
 def overrides(fault: type[Fault], method: str) -> bool:
     """Whether a kind does something with this method."""
     return getattr(fault, method) is not getattr(Fault, method)
-
-
-LINK_KINDS: Final = frozenset(
-    word for word, each in _BY_KIND.items() if each.takes == "link" or overrides(each, "passage")
-)
-"""Those of the network, which requests without devices behind them meet too."""
 
 
 def causes_rejections(kinds: Iterable[str]) -> bool:

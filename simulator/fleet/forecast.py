@@ -11,11 +11,17 @@ from typing import Final
 from agent.wire.limits import QUOTA_PER_MINUTE
 from simulator.fleet.faults import count_concerned
 from simulator.fleet.plan import PhaseSpan, Plan, count_workers
-from simulator.fleet.scenario.kinds import BackfillSettings, OnboardingSettings
-from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
-from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.phases import StormPhase
-from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
+from simulator.fleet.scenario.model import (
+    REGISTERED_PER_S,
+    BackfillScenario,
+    ClosedArrivals,
+    DevicesScenario,
+    OnboardingScenario,
+    OpenArrivals,
+    Scenario,
+    StormPhase,
+    preparing_s,
+)
 
 _PORTS: Final = 28_000
 _HELD_POLLS_OF_A_COMMAND: Final = 2
@@ -75,6 +81,7 @@ class Forecast:
     target: str
     seed: int
     digest: str
+    devices: int
     description: str
     models: Mapping[str, int]
     workers: int
@@ -112,6 +119,7 @@ def forecast(plan: Plan, cores: int | None = None) -> Forecast:
         target=scenario.target.base_url,
         seed=scenario.seed,
         digest=plan.digest,
+        devices=scenario.fleet.devices,
         description=scenario.description,
         models={model.name: counts[index] for index, model in enumerate(scenario.fleet.models)},
         workers=count_workers(scenario, cores),
@@ -146,8 +154,7 @@ def sockets_of(scenario: Scenario) -> int:
     if target.is_pooled:
         return target.pool
     # While the service holds its poll, a device sends over a second socket.
-    has_devices = scenario.level == "core" and scenario.kind not in {"backfill", "onboarding_storm"}
-    return devices * (2 if has_devices and target.traits.polls == "held" else 1)
+    return devices * (2 if target.traits.polls == "held" else 1)
 
 
 def _phase(scenario: Scenario, span: PhaseSpan) -> PhaseForecast:
@@ -172,17 +179,15 @@ def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Ra
         factor: of the phase.
     """
     rates: dict[str, float] = defaultdict(float)
-    if scenario.kind == "onboarding_storm":
-        settings = scenario.onboarding or OnboardingSettings()
+    if isinstance(scenario, OnboardingScenario):
+        settings = scenario.onboarding
         labels = settings.rate_per_s * factor
         parts = {"scan_qr": 1.0, "register": 1 + settings.races, "remove": settings.remove}
         return {f"http.{name}": labels * part for name, part in parts.items()}
-    if scenario.kind == "backfill":
-        return rates
     for arrivals in scenario.arrivals:
         if isinstance(arrivals, OpenArrivals):
             rates[f"http.{arrivals.operation}"] += arrivals.rate_per_s * asked
-    if scenario.level == "wire":
+    if not isinstance(scenario, DevicesScenario):
         return rates
     transport = scenario.target.traits
     is_held = transport.polls == "held"
@@ -201,11 +206,14 @@ def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Ra
 
 
 def _batches_of_history(scenario: Scenario) -> float:
-    if scenario.kind != "backfill":
+    if not isinstance(scenario, BackfillScenario):
         return 0.0
-    history_s = (scenario.backfill or BackfillSettings()).history_s
     return sum(
-        model.share * scenario.fleet.devices * history_s / model.telemetry.every_s / model.telemetry.batch
+        model.share
+        * scenario.fleet.devices
+        * scenario.backfill.history_s
+        / model.telemetry.every_s
+        / model.telemetry.batch
         for model in scenario.fleet.models
     )
 
@@ -214,9 +222,9 @@ def _unplanned(scenario: Scenario) -> Iterator[str]:
     for arrivals in scenario.arrivals:
         if isinstance(arrivals, ClosedArrivals):
             yield f"{arrivals.users} users of {arrivals.operation}: as fast as they are answered"
-    if scenario.kind == "backfill":
+    if isinstance(scenario, BackfillScenario):
         yield "history is sent as fast as the target takes it"
-    elif scenario.kind != "onboarding_storm":
+    if isinstance(scenario, DevicesScenario):
         yield "retries, and backlogs after storms"
 
 
@@ -225,10 +233,11 @@ def _unplanned(scenario: Scenario) -> Iterator[str]:
 
 def describe(made: Forecast) -> Iterator[str]:
     """The lines, without ends."""
-    yield f"{made.name}: {made.kind.replace('_', ' ')} over {made.transport}, to {made.target}"
+    yield f"{made.name}: {made.kind} over {made.transport}, to {made.target}"
     if made.description:
         yield made.description
-    yield f"devices     {sum(made.models.values()):,} ({', '.join(f'{n:,} {name}' for name, n in made.models.items())})"
+    models = ", ".join(f"{count:,} {name}" for name, count in made.models.items())
+    yield f"devices     {made.devices:,}{f' ({models})' if models else ''}"
     yield f"workers     {made.workers}"
     if made.preparing_s:
         limited = f"{clock(round(made.preparing_limited_s))} within a quota of 1,000 a minute for each key"

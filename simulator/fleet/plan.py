@@ -22,10 +22,16 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.core.schedule import Schedule
-from simulator.fleet.scenario.kinds import BackfillSettings
-from simulator.fleet.scenario.load import OpenArrivals, Spacing
-from simulator.fleet.scenario.model import AUTO, Scenario
-from simulator.fleet.scenario.phases import RampPhase, StormPhase
+from simulator.fleet.scenario.model import (
+    BackfillScenario,
+    OnboardingScenario,
+    OpenArrivals,
+    RampPhase,
+    Scenario,
+    Spacing,
+    StormPhase,
+    TelemetrySettings,
+)
 from simulator.fleet.signals import READING, device_key
 
 Words = npt.NDArray[np.uint64]
@@ -198,12 +204,12 @@ class Plan:
         places = _places(self.scenario.seed, "model", fleet.devices)
         return np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).astype(np.int64)
 
-    def reading_schedule(self, device: int) -> Schedule:
-        """When a device reads its sensors, on the run's clock: what a core's own schedule is to be."""
-        telemetry = self.scenario.fleet.models[int(self.models[device])].telemetry
-        if telemetry.phase == "in_step":
-            return Schedule(telemetry.every_s, 0.0)
-        return Schedule.of(device_key(self.scenario.seed, device), READING, telemetry.every_s)
+
+def reading_schedule(telemetry: TelemetrySettings, seed: int, device: int) -> Schedule:
+    """When a device reads its sensors, on the run's clock: what a core's own schedule is to be."""
+    if telemetry.phase == "in_step":
+        return Schedule(telemetry.every_s, 0.0)
+    return Schedule.of(device_key(seed, device), READING, telemetry.every_s)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -482,18 +488,17 @@ def _streams(scenario: Scenario, spans: Sequence[PhaseSpan], ramp: Floats) -> It
 
 def count_workers(scenario: Scenario, cores: int | None = None) -> int:
     """How many processes make the load, on so many cores; None asks this machine."""
-    if scenario.kind == "onboarding_storm":
+    if isinstance(scenario, OnboardingScenario):
         return 1
     fleet, target = scenario.fleet, scenario.target
-    if scenario.workers != AUTO:
-        return min(int(scenario.workers), fleet.devices)
+    if isinstance(scenario.workers, int):
+        return min(scenario.workers, fleet.devices)
     if cores is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = -(-fleet.devices // _DEVICES_OF_A_WORKER)
-    if scenario.kind == "backfill":
-        settings = scenario.backfill or BackfillSettings()
-        fastest_s = min(model.telemetry.every_s for model in fleet.models)
-        wanted = math.ceil(fleet.devices * settings.history_s / fastest_s / _HISTORY_OF_A_WORKER)
+    if isinstance(scenario, BackfillScenario):
+        fastest_s = min(model.telemetry.every_s for model in scenario.fleet.models)
+        wanted = math.ceil(fleet.devices * scenario.backfill.history_s / fastest_s / _HISTORY_OF_A_WORKER)
     # Each has a connection at least.
     most = min(fleet.devices, target.pool) if target.is_pooled else fleet.devices
     return max(1, min(cores, wanted, most))

@@ -308,7 +308,7 @@ class Reasons:
     held: tuple[str, ...] = ()
 
 
-STORM: Final = "onboarding_storm"
+STORM: Final = "onboarding"
 """What a storm of labels found, by name, in :attr:`RunRecord.extras`."""
 
 
@@ -328,7 +328,7 @@ class RunRecord:
         drained_from_s: when the phases were over and devices only handed over what they had; None when there was no
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
-        kind: of the scenario: ``load``, ``onboarding_storm`` and so on.
+        kind: of the scenario: ``devices``, ``requests``, ``onboarding`` or ``backfill``.
         ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
             (``commands.age[NAME].STATE``), like operations; in ``response``.
         load_began_at: when second 0 began: devices are made before it. Empty while they are.

@@ -31,7 +31,7 @@ DEVICES = 20
 SCENARIO: dict[str, Any] = {
     "scenario": "cluster",
     "workers": 4,
-    "target": {"transport": "http_poll", "pool": 16},
+    "target": {"transport": "http_poll", "connections": 16},
     "fleet": {
         "devices": DEVICES,
         "models": [

@@ -38,7 +38,7 @@ SCENARIO = {
     "scenario": "damaged",
     "seed": 3,
     "workers": 2,
-    "target": {"transport": "http_long_poll", "pool": 32},
+    "target": {"transport": "http_long_poll", "connections": 32},
     "fleet": {
         "devices": 6,
         "models": [

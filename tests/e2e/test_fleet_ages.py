@@ -54,18 +54,18 @@ COMMANDS = [
 
 @dataclass(frozen=True)
 class Combination:
-    """A level and a transport; devices that carry commands out also lose their power now and then."""
+    """A kind and a transport; devices that carry commands out also lose their power now and then."""
 
-    level: str
+    kind: str
     transport: str
-    through: str = "service"
 
     def scenario(self) -> dict[str, Any]:
         polls = {"poll": {"every_s": "1s"}} if self.transport == "http_poll" else {}
-        model = {"telemetry": {"every_s": 0.5}, "reboots": {"every_s": "10s", "away_s": "1s"}, **polls}
+        model = {"telemetry": {"every_s": 0.5}, **polls}
         core = {
             "fleet": {"devices": 20, "models": [model], "identities": {"prefix": f"{self}-"}},
             "commands": COMMANDS,
+            "faults": [{"kind": "reboot_loop", "at_s": 0, "duration_s": 15, "up_s": 9, "down_s": 1}],
             "thresholds": [
                 "readings.age.p99 < 1s",
                 "readings.rate > 1/s",
@@ -78,33 +78,31 @@ class Combination:
             "arrivals": [{"kind": "open", "rate_per_s": 40}],
             "thresholds": ["readings.age.p90 < 1s", "readings.rate > 1/s"],
         }
-        target = {"transport": self.transport, "through": self.through}
+        target: dict[str, object] = {"transport": self.transport}
         if self.transport == "mqtt":
             target["broker"] = {"host": "127.0.0.1"}
         elif self.transport == "http_poll":
-            target["pool"] = 64
-        else:
-            target["connections"] = "per_device"
+            target = {"connections": 64}
         return {
             "scenario": str(self),
-            "level": self.level,
+            "kind": self.kind,
             "workers": 1,
             "target": target,
             "phases": [{"name": "hold", "kind": "hold", "duration_s": 15}],
             "drain_s": 60,
-            **(core if self.level == "core" else wire),
+            **(core if self.kind == "devices" else wire),
         }
 
     def __str__(self) -> str:
-        return f"{self.level}-{self.transport.replace('_', '-')}-{self.through}"
+        return f"{self.kind}-{self.transport.replace('_', '-')}"
 
 
 COMBINATIONS = [
-    Combination("core", "http_long_poll"),
-    Combination("core", "mqtt", "gateway"),
-    Combination("wire", "http_poll"),
+    Combination("devices", "http_long_poll"),
+    Combination("devices", "mqtt"),
+    Combination("requests", "http_poll"),
 ]
-"""Each level, each transport and each way: the service itself is polled below."""
+"""Each kind and each transport: the service itself is polled below."""
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +182,7 @@ def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
 def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_target_says(combination, local, tmp_path):
-    if combination.through == "gateway" and local.broker_port is None:
+    if combination.transport == "mqtt" and local.broker_port is None:
         require_program("mosquitto")
     record, log = play(combination.scenario(), local, tmp_path)
     agree_on_readings(record, log)
@@ -192,7 +190,7 @@ def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_targ
     assert summary["ages"][READING_AGE]["ok"]["count"] == len(log.readings())
     # Half of the time was an outage: a threshold on ages says so.
     assert [result.held for result in record.thresholds][:2] == [False, True]
-    if combination.level == "core":
+    if combination.kind == "devices":
         agree_on_commands(record, log, round(15 * (PING + REFUSED)))
         assert summary["ages"][COMMAND_AGE]["ok"]["count"] == len(log.ended)
         assert [result.held for result in record.thresholds][2:] == [False, True]

@@ -46,7 +46,7 @@ SCENARIO: Final[dict[str, Any]] = {
     "scenario": "watched",
     "seed": 5,
     "workers": 2,
-    "target": {"transport": "http_long_poll", "pool": 24},
+    "target": {"transport": "http_long_poll", "connections": 24},
     "fleet": {"devices": 8, "models": [{"telemetry": {"every_s": 1}}]},
     "commands": [{"payload": {"command": "ping"}, "rate_per_s": 4}],
     "phases": [

@@ -54,7 +54,7 @@ def scenario(tmp_path: Path, **changes: Any) -> Path:
         "scenario": "short",
         "seed": 5,
         "workers": 2,
-        "target": {"transport": "http_long_poll", "pool": 128},
+        "target": {"transport": "http_long_poll", "connections": 128},
         "fleet": {
             "devices": 30,
             "models": [
@@ -71,6 +71,8 @@ def scenario(tmp_path: Path, **changes: Any) -> Path:
         "thresholds": ["audit.lost == 0", "commands.round_trip.p99 < 60s"],
     }  # fmt: skip
     path = tmp_path / "short.yaml"
+    if changes.get("kind") == "requests":
+        del document["commands"]
     path.write_text(yaml.safe_dump({**document, **changes}))
     return path
 
@@ -325,13 +327,12 @@ def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
     record = run(
         service,
         tmp_path,
-        level="wire",
+        kind="requests",
         workers=1,
-        target={"transport": "http_poll", "pool": 8},
+        target={"connections": 8},
         fleet={"devices": 10},
         arrivals=[{"kind": "open", "rate_per_s": 40}],
         phases=[{"name": "hold", "kind": "hold", "duration_s": 2}],
-        commands=[],
         faults=[
             {"kind": "revoked_keys", "at_s": 0.5, "duration_s": 0.5},
             {"kind": "blackout", "at_s": 1.2, "duration_s": 0.5},

@@ -60,7 +60,7 @@ SCENARIO: Final = {
     "scenario": "sudden",
     "seed": 5,
     "workers": 1,
-    "target": {"transport": "http_poll", "pool": 8},
+    "target": {"transport": "http_poll", "connections": 8},
     "fleet": {"devices": 3, "models": [{"telemetry": {"every_s": 1}}]},
     "phases": [
         {"name": "hold", "kind": "hold", "duration_s": 3},

@@ -1,4 +1,4 @@
-"""The smallest scenario of each kind, level and transport, how keys are put into it, and what its run looks like."""
+"""The smallest scenario of each kind and transport, how keys are put into it, and what its run looks like."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def merged(one: Any, other: Any) -> Any:
 
 
 _HTTP = {"target": {"transport": "http_poll"}}
-_MQTT = {"target": {"transport": "mqtt", "through": "gateway", "broker": {}}}
-_OPEN = {"level": "wire", "arrivals": [{"kind": "open", "rate_per_s": 2}]}
+_MQTT = {"target": {"transport": "mqtt", "broker": {}}}
+_OPEN = {"kind": "requests", "arrivals": [{"kind": "open", "rate_per_s": 2}]}
 _READS = {"telemetry": {"every_s": 3}}
 _LEAST = {
     "scenario": "s",
@@ -57,15 +57,23 @@ CONTEXTS: Mapping[str, Document] = {
         {"target": {"transport": "http_long_poll"}, "fleet": {"models": [{**_READS, "poll": {"wait_s": 4}}]}}
     ),
     "core-mqtt": _context(_MQTT, {"fleet": {"models": [_READS]}}),
-    "wire-http": _context(_HTTP, _OPEN),
-    "history": _context(
-        _HTTP,
-        {"kind": "backfill", "backfill": {"history_s": 600, "ends_at": "2026-01-01T00:00:00Z"}},
-        {"fleet": {"models": [{"telemetry": {"every_s": 60}}]}, "phases": [{"until": "waiting_readings < 1"}]},
-    ),
-    "labels": _context(_HTTP, {"kind": "onboarding_storm", "onboarding": {"rate_per_s": 2}, "fleet": {"devices": 12}}),
+    "requests": _context(_OPEN),
+    "history": {
+        "scenario": "s",
+        "kind": "backfill",
+        "backfill": {"history_s": 600, "ends_at": "2026-01-01T00:00:00Z"},
+        "fleet": {"devices": 6, "models": [{"telemetry": {"every_s": 60}}]},
+    },
+    "labels": {
+        "scenario": "s",
+        "kind": "onboarding",
+        "onboarding": {"rate_per_s": 2},
+        "fleet": {"devices": 12},
+        "phases": [{"name": "first", "kind": "hold", "duration_s": 12}],
+        "drain_s": 5,
+    },
 }
-"""The least that can be run of each kind, level and transport. ``command_round_trip`` is ``load`` with commands."""
+"""The least that can be run of each kind and transport."""
 
 
 def write_files(folder: Path) -> None:

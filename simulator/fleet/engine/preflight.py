@@ -225,7 +225,7 @@ def _memory(demand: Demand, host: Host, advice: Advice) -> ResourceCheck:
     devices = demand.devices * demand.device_bytes
     fix = f"fleet.devices: {advice.devices}{advice.scope}"
     if _memory_of_sockets(demand) > devices:
-        fix += ", or connections: pooled"
+        fix += ", or connections: 256"
     held = int(host.memory_bytes * _MEMORY_SHARE)
     return ResourceCheck("memory", math.ceil((with_devices + fixed) / _MIB), held // _MIB, "MiB", fix)
 

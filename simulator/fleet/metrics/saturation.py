@@ -183,7 +183,7 @@ class Saturation:
         )
 
     def _held_sentence(self, *, is_pooled: bool) -> str:
-        fix = ": a larger target.pool, or connections: per_device, would keep the rate" if is_pooled else ""
+        fix = ": target.connections: per_device, or a larger number, would keep the rate" if is_pooled else ""
         return (
             f"the target held the connections in {self._held} of {self._seconds} s: {self._lag_words()} while the "
             f"generator had time{fix}"

@@ -78,7 +78,7 @@ def demand_of(scenario: Scenario, workers: int, *, target_is_here: bool, source_
     target, devices = scenario.target, scenario.fleet.devices
     return Demand(
         devices=devices,
-        device_bytes=CORE_DEVICE_BYTES if scenario.level == "core" else WIRE_DEVICE_BYTES,
+        device_bytes=WIRE_DEVICE_BYTES if scenario.kind == "requests" else CORE_DEVICE_BYTES,
         sockets=sockets_of(scenario),
         workers=workers,
         source_addresses=source_addresses,
@@ -117,9 +117,10 @@ def check_capacity(
 def starving(scenario: Scenario) -> Iterator[str]:
     """What is wrong with held polls on shared connections: each keeps one for as long as the service holds it."""
     target, devices = scenario.target, scenario.fleet.devices
-    holds = scenario.level == "core" and scenario.kind in {"load", "command_round_trip"}
-    if not holds or target.traits.polls != "held" or target.connections != "pooled" or devices < target.pool:
+    if target.traits.polls != "held" or not target.is_pooled or devices < target.pool:
         return
     pool = devices + max(devices // 20, 16)
-    said = f"target.pool: {devices} devices hold a poll each, on {target.pool} connections that they share: write "
-    yield f"{said}connections: per_device, or transport: http_poll, or pool: {pool}"
+    said = (
+        f"target.connections: {devices} devices hold a poll each, on {target.pool} connections that they share: write "
+    )
+    yield f"{said}connections: per_device, or transport: http_poll, or connections: {pool}"

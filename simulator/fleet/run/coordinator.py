@@ -37,7 +37,7 @@ from simulator.fleet.run.messages import (
 from simulator.fleet.run.target_watch import TargetWatch
 from simulator.fleet.run.workers import WorkerLost, Workers
 from simulator.fleet.scenario.conditions import Condition, parse_condition
-from simulator.fleet.scenario.phases import Phase
+from simulator.fleet.scenario.model import LabelPhase, Phase
 from simulator.fleet.workload.base import WorkloadSummary
 from simulator.interrupts import interrupts_afterwards
 from simulator.watched import describe
@@ -67,7 +67,7 @@ class PhaseSchedule:
         drain_s: how long everything may take to be handed over at the end.
     """
 
-    phases: Sequence[Phase]
+    phases: Sequence[Phase | LabelPhase]
     devices: int
     faults: tuple[Span, ...] = ()
     drain_s: float = 30.0
@@ -262,7 +262,7 @@ class Coordinator:
                 raise _TargetGone  # no worker is left; the gaps say so
             self._receive(min(left_s, _LOOK_S))
 
-    def _wait_for(self, phase: Phase, until: Condition) -> None:
+    def _wait_for(self, phase: Phase | LabelPhase, until: Condition) -> None:
         """Wait at a phase's end until its condition holds, for its time at most."""
         within_s = phase.until_within_s
         deadline_s = self._now() + within_s

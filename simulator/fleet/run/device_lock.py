@@ -14,7 +14,7 @@ from agent.errors import ConfigurationError
 from simulator.file_lock import lock_file
 from simulator.fleet.scenario.model import Scenario
 
-_WITHOUT_DEVICES: Final = "onboarding_storm"
+_WITHOUT_DEVICES: Final = "onboarding"
 """This kind makes devices of its own for each run."""
 _TEXT_BYTES: Final = 200
 

@@ -21,7 +21,7 @@ from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
@@ -115,13 +115,15 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
     file, target, run = context.file, context.target, uuid4().hex[:12]
     scenario = file.scenario
     product = load_product(_product_path(file))
-    identifiers = read_identifiers(scenario.fleet, file.folder)
+    identifiers = read_identifiers(scenario, file.folder)
     offers = find_offers(target, scenario.target.dialect.dialect())
     if scenario.kind == "backfill":
         _check_backfill(offers)
-    is_storm = scenario.kind == "onboarding_storm"
     wanted = ProvisioningRequest(
-        product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers
+        product,
+        scenario.scenario,
+        scenario.fleet.identities.user_id,
+        [] if isinstance(scenario, OnboardingScenario) else identifiers,
     )
     async with open_client(
         target.base_url,
@@ -132,15 +134,16 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
     ) as client:
         provisioned = await provision(client, wanted, on_progress)
     began_ms = round(time.time() * 1000)
-    if is_storm:
+    if isinstance(scenario, OnboardingScenario):
         job = _storm_job(scenario, target, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
         return Prepared((job,), run, began_ms, offers, is_audited=False)
     if context.is_audited:
         devices = enumerate(provisioned.devices)
         write_devices(context.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
     prepared = Prepared((), run, began_ms, offers, context.is_audited)
-    make = _backfill_jobs if scenario.kind == "backfill" else _fleet_jobs
-    return replace(prepared, jobs=tuple(make(context, prepared, provisioned)))
+    if isinstance(scenario, BackfillScenario):
+        return replace(prepared, jobs=tuple(_backfill_jobs(scenario, context, prepared, provisioned)))
+    return replace(prepared, jobs=tuple(_fleet_jobs(context, prepared, provisioned)))
 
 
 def _check_backfill(offers: frozenset[str]) -> None:
@@ -159,11 +162,13 @@ def _product_path(file: ScenarioFile) -> Path | None:
 
 
 def _storm_job(
-    scenario: Scenario, target: Target, provisioned: Provisioned, offers: frozenset[str], identifiers: Sequence[str]
+    scenario: OnboardingScenario,
+    target: Target,
+    provisioned: Provisioned,
+    offers: frozenset[str],
+    identifiers: Sequence[str],
 ) -> StormJob:
     settings = scenario.onboarding
-    if settings is None:
-        raise ConfigurationError(["kind onboarding_storm needs the section 'onboarding'"], "scenario")
     user = scenario.fleet.identities.user_id
     return StormJob(
         base_url=target.base_url,
@@ -211,8 +216,10 @@ def _fleet_jobs(context: RunContext, prepared: Prepared, provisioned: Provisione
         )
 
 
-def _backfill_jobs(context: RunContext, prepared: Prepared, provisioned: Provisioned) -> Iterator[BackfillJob]:
-    scenario, target = context.file.scenario, context.target
+def _backfill_jobs(
+    scenario: BackfillScenario, context: RunContext, prepared: Prepared, provisioned: Provisioned
+) -> Iterator[BackfillJob]:
+    target = context.target
     from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
     first_number = first_number_of(history_name(scenario, from_s, to_s))
     offers = tuple(sorted(prepared.offers))
@@ -264,7 +271,7 @@ def _server_settings(scenario: Scenario) -> tuple[str | None, str | None, str, s
 def _dates_when_made(scenario: Scenario) -> bool:
     """Whether the times of readings are meant to be right: those of devices, by clocks that nothing makes wrong."""
     is_planned = skews_clocks(fault.kind for fault in scenario.faults)
-    return scenario.level == "core" and not is_planned
+    return scenario.kind == "devices" and not is_planned
 
 
 def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, frozenset[str] | None]:

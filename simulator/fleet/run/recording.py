@@ -38,11 +38,16 @@ from simulator.fleet.verdict import RunFindings, judge_run
 from simulator.fleet.workload.fleet import FleetJob
 
 _SLOWEST_KEPT: Final = 20
-_WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"})
+_WITH_DRAIN: Final = frozenset({"devices", "requests", "onboarding"})
 """Kinds whose phases make all the load; history just takes its time."""
-_NOUNS: Final = {"onboarding_storm": "label"}
+_NOUNS: Final = {"onboarding": "label"}
 """Kinds without devices, and what they have instead."""
 _NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
+
+
+def level_of(scenario: Scenario) -> str:
+    """``core``: devices with the agent's core; ``wire``: requests without them."""
+    return "wire" if scenario.kind == "requests" else "core"
 
 
 def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
@@ -60,7 +65,7 @@ def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
         begin_s += phase.duration_s
     return RunHead(
         name=scenario.scenario,
-        level=scenario.kind.replace("_", " ") if scenario.kind in _NOUNS else scenario.level,
+        level=scenario.kind if scenario.kind in _NOUNS else level_of(scenario),
         transport="http" if scenario.kind in _NOUNS else scenario.target.transport,
         target=target,
         devices=scenario.fleet.devices,
@@ -97,7 +102,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead, mac
         name=scenario.scenario,
         seed=scenario.seed,
         digest=plan.digest,
-        level=scenario.level,
+        level=level_of(scenario),
         transport=scenario.target.transport,
         workers=head.workers,
         devices=scenario.fleet.devices,

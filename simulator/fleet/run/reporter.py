@@ -27,8 +27,7 @@ from simulator.fleet.run.coordinator import RunOutcome
 from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
 from simulator.fleet.run.preparing import Prepared
 from simulator.fleet.run.workers import WorkerLost
-from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.preparation import REGISTERED_PER_S
+from simulator.fleet.scenario.model import REGISTERED_PER_S, Scenario
 from simulator.report_parts.values import Tone
 
 _DRAIN: Final = "drain"

@@ -1,279 +1,266 @@
-"""What each section cannot know on its own: whether the parts of a scenario fit each other."""
+"""What no section of a scenario can know on its own: whether its parts fit each other, and the files that it names."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
-from simulator.fleet.scenario.fault_checks import check_faults
-from simulator.fleet.scenario.files import check_files
-from simulator.fleet.scenario.finding import Finding
-from simulator.fleet.scenario.kinds import OnboardingSettings
-from simulator.fleet.scenario.model import AUTO, Scenario
-from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
-from simulator.fleet.scenario.preparation import check_preparation
-from simulator.fleet.scenario.threshold_checks import check_thresholds
-from simulator.fleet.scenario.unused import check_unused
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from agent.errors import ConfigurationError
+from agent.wire.key_files import read_key_file
+from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
+from simulator.fleet.metrics.subjects import ThresholdError
+from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.products import load_product
+from simulator.fleet.scenario.conditions import ConditionError, parse_condition
+from simulator.fleet.scenario.identities import read_identifiers
+from simulator.fleet.scenario.model import (
+    REGISTERED_PER_S,
+    BackfillScenario,
+    DevicesScenario,
+    OnboardingScenario,
+    RampPhase,
+    RequestsScenario,
+    Scenario,
+    StormPhase,
+    preparing_s,
+)
 from simulator.fleet.settings import shares_make_one
+from simulator.fleet.signals import build_signals
+from simulator.wire.models import NewProduct
+from simulator.yaml_document import KeyPath
 
-_ONLY_OVER_HTTP: Final = {
-    "onboarding_storm": "labels are scanned and devices registered over HTTP, whatever they speak later",
-    "backfill": "history goes as arrays straight to the service, which speaks no MQTT",
-}
-_NOT_OF_WIRE: Final = {
-    "firmware": "with firmware",
-    "telemetry": "that read their sensors by a schedule: 'arrivals:' say how often",
-    "poll": "that ask for commands by a schedule: 'arrivals:' say how often",
-}
-_NO_DEVICES: Final = {"onboarding_storm", "backfill"}
-_SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "backfill": "backfill"}
+BUILT_IN_PRODUCT: Final = "climate-node"
+_OTHERS_MAY_NOT: Final = 0o077
+_MINUTE_S: Final = 60.0
+
+Found = Iterator[tuple[KeyPath, str]]
+"""Where something does not fit, and what to do about it."""
 
 
-def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
-    """Everything that does not fit.
+def check_scenario(scenario: Scenario, folder: Path) -> list[tuple[KeyPath, str]]:
+    """Everything that does not fit in a scenario whose sections are valid each for itself.
 
     Args:
-        scenario: whose sections are valid each for itself.
+        scenario: the scenario.
         folder: relative paths in it start here.
     """
-    checks: tuple[Callable[[Scenario], Iterator[Finding]], ...] = (
-        _target,
-        _connections,
-        _models,
-        check_preparation,
-        _sections,
-        _kind,
-        _level,
-        _wire,
-        _phases,
-        _barriers,
-        check_faults,
-        check_thresholds,
-        check_unused,
-    )
-    return [*(finding for check in checks for finding in check(scenario)), *check_files(scenario, folder)]
+    found = [*_target(scenario), *_fleet(scenario), *_files(scenario, folder)]
+    if not isinstance(scenario, BackfillScenario):
+        found += _phases(scenario)
+    if isinstance(scenario, OnboardingScenario):
+        found += _labels(scenario)
+    return [*found, *_faults(scenario), *_thresholds(scenario)]
 
 
-def _target(scenario: Scenario) -> Iterator[Finding]:
-    target = scenario.target
-    if target.transport == "mqtt":
-        if target.broker is None:
-            yield Finding.at(
-                ("target", "transport"), ("target", "broker"), issue="mqtt needs a section 'broker:' with host and port"
-            )
-        if target.through == "service":
-            yield Finding.at(
-                ("target", "transport"),
-                ("target", "through"),
-                issue="the service speaks no MQTT, the gateway does: add 'through: gateway'",
-            )
-    elif target.broker is not None:
-        yield Finding.at(
-            ("target", "broker"), ("target", "transport"), issue="does nothing without 'transport: mqtt'; remove it"
-        )
-    if target.broker is not None and target.broker.ca_file is not None and not target.broker.tls:
-        yield Finding.at(("target", "broker", "ca_file"), ("target", "broker", "tls"), issue="needs 'tls: true'")
-    if target.tls is not None and not target.base_url.startswith("https:"):
-        yield Finding.at(("target", "tls"), ("target", "base_url"), issue="needs a base_url that begins with https://")
-    twice = [key for key, count in Counter(pair.api_key for pair in target.keys).items() if count > 1]
-    if twice:
-        yield Finding.at(("target", "keys"), issue="holds a key pair twice; each pair of a pool is another one")
-
-
-def _connections(scenario: Scenario) -> Iterator[Finding]:
-    target = scenario.target
-    given = target.model_fields_set
-    if target.traits.has_sessions:
-        for name in sorted(given & {"connections", "pool"}):
-            issue = (
-                f"does nothing with 'transport: {target.transport}': every device has a session of its own; remove it"
-            )
-            yield Finding.at(("target", name), ("target", "transport"), issue=issue)
-    elif target.connections == "per_device" and "pool" in given:
-        yield Finding.at(
-            ("target", "pool"),
-            ("target", "connections"),
-            issue="does nothing with 'connections: per_device'; remove one",
-        )
-    devices = scenario.fleet.devices
-    if target.is_pooled and scenario.workers != AUTO and target.pool < min(int(scenario.workers), devices):
-        issue = f"each has a connection at least, and target.pool has {target.pool}; write fewer, or more there"
-        yield Finding.at(("workers",), ("target", "pool"), issue=issue)
-
-
-def _models(scenario: Scenario) -> Iterator[Finding]:
-    models = scenario.fleet.models
-    for index, model in enumerate(models):
-        here = ("fleet", "models", index)
-        if model.name in {other.name for other in models[:index]}:
-            yield Finding.at(
-                (*here, "name"), issue=f"there is a model {model.name!r} already: give each a name of its own"
-            )
-        polls = model.poll.model_fields_set
-        transport = scenario.target.transport
-        kind_of_polls = scenario.target.traits.polls
-        if "wait_s" in polls and kind_of_polls != "held":
-            yield Finding.at(
-                (*here, "poll", "wait_s"),
-                ("target", "transport"),
-                issue=f"does nothing with 'transport: {transport}': only http_long_poll has polls that are held",
-            )
-        if "every_s" in polls and kind_of_polls != "periodic":
-            yield Finding.at(
-                (*here, "poll", "every_s"),
-                ("target", "transport"),
-                issue=f"does nothing with 'transport: {transport}': only http_poll asks periodically",
-            )
-    total = sum(model.share for model in models)
-    if not shares_make_one(model.share for model in models):
-        yield Finding.at(
-            ("fleet", "models"), issue=f"the shares of the models make {total:.6g} together; they must make 1"
-        )
-
-
-def _sections(scenario: Scenario) -> Iterator[Finding]:
-    for kind, name in _SECTION_OF_KIND.items():
-        is_there = getattr(scenario, name) is not None
-        if is_there and scenario.kind != kind:
-            yield Finding.at((name,), ("kind",), issue=f"does nothing without 'kind: {kind}'; remove it")
-        if scenario.kind == kind and not is_there:
-            yield Finding.at(
-                ("kind",), (name,), issue=f"{kind} needs a section '{name}:'; 'fleet-simulator init' has one"
-            )
-
-
-def _kind(scenario: Scenario) -> Iterator[Finding]:
-    if scenario.kind == "onboarding_storm":
-        yield from _labels(scenario)
-    if scenario.kind == "command_round_trip" and not scenario.commands:
-        yield Finding.at(("kind",), ("commands",), issue="command_round_trip needs 'commands:' to follow")
-    if scenario.kind != "load" and scenario.arrivals:
-        yield Finding.at(("arrivals",), ("kind",), issue=f"kind {scenario.kind} makes requests of its own; remove them")
-    if not scenario.audit.numbers and (scenario.level != "core" or scenario.kind == "backfill"):
-        issue = "only devices with the agent's core make sure that no two readings have the same millisecond"
-        yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
-    if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
-        yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
-    if scenario.kind in _ONLY_OVER_HTTP and scenario.target.traits.protocol != "http":
-        issue = f"{_ONLY_OVER_HTTP[scenario.kind]}; take transport http_poll"
-        yield Finding.at(("kind",), ("target", "transport"), issue=issue)
-
-
-def _labels(scenario: Scenario) -> Iterator[Finding]:
-    rate_per_s = (scenario.onboarding or OnboardingSettings()).rate_per_s
-    scanned = rate_per_s * sum(phase.rate_factor * phase.duration_s for phase in scenario.phases)
-    if scanned < scenario.fleet.devices:
-        yield Finding.at(
-            ("phases",),
-            ("fleet", "devices"),
-            ("onboarding", "rate_per_s"),
-            issue=f"at {rate_per_s:g} labels/s only {scanned:.0f} of {scenario.fleet.devices} are scanned; "
-            "make a phase longer or the rate higher",
-        )
-
-
-def _level(scenario: Scenario) -> Iterator[Finding]:
-    if scenario.level == "core" and scenario.arrivals:
-        yield Finding.at(
-            ("arrivals",),
-            ("level",),
-            issue="devices of level core send by their own schedules; give 'level: wire', or use models and commands",
-        )
-    if scenario.level == "wire" and scenario.kind == "load" and scenario.target.traits.protocol != "http":
-        issue = "level wire makes requests over HTTP; take transport http_poll, or 'level: core'"
-        yield Finding.at(("level",), ("target", "transport"), issue=issue)
-    if "on_limited" in scenario.target.model_fields_set and (scenario.level == "wire" or scenario.kind in _NO_DEVICES):
-        issue = (
-            "does nothing without devices that could wait: pure load, storms of labels and history have none; remove it"
-        )
-        yield Finding.at(("target", "on_limited"), ("kind",), ("level",), issue=issue)
-
-
-def _wire(scenario: Scenario) -> Iterator[Finding]:
-    if scenario.level != "wire":
-        return
-    if scenario.kind == "load" and not scenario.arrivals:
-        issue = "level wire sends what 'arrivals:' ask for and nothing else; add that section, or take 'level: core'"
-        yield Finding.at(("level",), ("arrivals",), issue=issue)
-    if scenario.commands:
-        yield Finding.at(
-            ("commands",),
-            ("level",),
-            issue="nobody would carry them out: level wire has no devices; give 'level: core', "
-            "or arrivals with 'operation: send_command'",
-        )
+def check_code(scenario: Scenario) -> Found:
+    """The signals that run code, which somebody has to allow."""
     for index, model in enumerate(scenario.fleet.models):
-        for name, lack in _NOT_OF_WIRE.items():
-            if name in model.model_fields_set:
-                issue = f"level wire has no devices {lack}"
-                yield Finding.at(("fleet", "models", index, name), ("level",), issue=issue)
+        for name, settings in model.signals.items():
+            if settings.runs_code:
+                here = ("fleet", "models", index, "signals", name, "file")
+                yield here, "is a program; look into it, and give --allow-python if you trust it"
 
 
-def _phases(scenario: Scenario) -> Iterator[Finding]:
+def _target(scenario: Scenario) -> Found:
+    target = scenario.target
+    if target.tls is not None and not target.base_url.startswith("https:"):
+        yield ("target", "tls"), "needs a base_url that begins with https://"
+    if target.broker is not None and target.broker.ca_file is not None and not target.broker.tls:
+        yield ("target", "broker", "ca_file"), "needs 'tls: true'"
+    if max(Counter(pair.api_key for pair in target.keys).values(), default=1) > 1:
+        yield ("target", "keys"), "holds a key pair twice; each pair of a pool is another one"
+    workers = scenario.workers if isinstance(scenario.workers, int) and target.is_pooled else 1
+    if target.pool < min(workers, scenario.fleet.devices):
+        yield ("workers",), f"each has a connection at least, and target.connections is {target.pool}; write fewer"
+
+
+def _fleet(scenario: Scenario) -> Found:
+    fleet, models = scenario.fleet, ("fleet", "models")
+    names: set[str] = set()
+    for index, model in enumerate(fleet.models):
+        if model.name in names:
+            issue = f"there is a model {model.name!r} already: give each a name of its own"
+            yield (*models, index, "name"), issue
+        names.add(model.name)
+    total = sum(model.share for model in fleet.models)
+    if fleet.models and not shares_make_one(model.share for model in fleet.models):
+        yield models, f"the shares of the models make {total:.6g} together; they must make 1"
+    if isinstance(scenario, DevicesScenario):
+        transport = scenario.target.transport
+        useless = "wait_s" if transport == "http_poll" else "every_s"
+        for index, each in enumerate(scenario.fleet.models):
+            if useless in each.poll.model_fields_set:
+                yield (*models, index, "poll", useless), f"does nothing with 'transport: {transport}'; remove it"
+    needed_s = preparing_s(scenario)
+    if not isinstance(scenario, OnboardingScenario) and needed_s > scenario.fleet.prepare_within_s:
+        issue = (
+            f"registering {fleet.devices:,} devices takes about {needed_s / _MINUTE_S:.0f} minutes at "
+            f"{REGISTERED_PER_S:g}/s, more than prepare_within_s ({scenario.fleet.prepare_within_s / _MINUTE_S:g}): "
+            "take fewer devices that read and poll more often, or write "
+            f"prepare_within_s: {math.ceil(needed_s / _MINUTE_S)}m, also where they are registered already"
+        )
+        yield ("fleet", "devices"), issue
+
+
+def _labels(scenario: OnboardingScenario) -> Found:
+    rate_per_s, labels = scenario.onboarding.rate_per_s, scenario.fleet.devices
+    scanned = rate_per_s * sum(phase.rate_factor * phase.duration_s for phase in scenario.phases)
+    if scanned < labels:
+        issue = f"at {rate_per_s:g} labels/s only {scanned:.0f} of {labels} are scanned"
+        yield ("phases",), f"{issue}; make a phase longer or the rate higher"
+
+
+def _phases(scenario: DevicesScenario | RequestsScenario | OnboardingScenario) -> Found:
+    names: set[str] = set()
     online = 0.0
     for index, phase in enumerate(scenario.phases):
-        here = ("phases", index)
-        if phase.name in {other.name for other in scenario.phases[:index]}:
-            yield Finding.at(
-                (*here, "name"), issue=f"there is a phase {phase.name!r} already: give each a name of its own"
-            )
-        match phase:
-            case RampPhase():
-                if phase.to == online:
-                    yield Finding.at((*here, "to"), ("phases",), issue=f"{online:.6g} of the fleet is online already")
-                online = phase.to
-            case HoldPhase():
-                online = online if index else 1.0
-            case StormPhase():
-                online = online if index else 1.0
-                if phase.waves * phase.away_s > phase.duration_s:
-                    needed_s = phase.waves * phase.away_s
-                    yield Finding.at(
-                        (*here, "duration_s"),
-                        (*here, "away_s"),
-                        (*here, "waves"),
-                        issue=f"{phase.waves} waves of {phase.away_s:g} s do not fit into {phase.duration_s:g} s; "
-                        f"give at least {needed_s:g}",
-                    )
-                if phase.share == 0 or online == 0:
-                    yield Finding.at((*here, "share"), ("phases",), issue="nobody is online whom this storm would hit")
-        if scenario.level == "wire" and isinstance(phase, StormPhase):
-            yield Finding.at((*here, "kind"), ("level",), issue="level wire has no devices for a storm to take down")
+        here: KeyPath = ("phases", index)
+        if phase.name in names:
+            yield (*here, "name"), f"there is a phase {phase.name!r} already: give each a name of its own"
+        names.add(phase.name)
+        if isinstance(phase, RampPhase):
+            if phase.to == online:
+                yield (*here, "to"), f"{online:.6g} of the fleet is online already"
+            online = phase.to
+        elif not index:
+            online = 1.0
+        if isinstance(phase, StormPhase):
+            if phase.waves * phase.away_s > phase.duration_s:
+                needed = f"{phase.waves} waves of {phase.away_s:g} s do not fit into {phase.duration_s:g} s"
+                yield (*here, "duration_s"), f"{needed}; give at least {phase.waves * phase.away_s:g}"
+            if phase.share == 0 or online == 0:
+                yield (*here, "share"), "nobody is online whom this storm would hit"
+        if phase.until is not None:
+            yield from _barrier(scenario, phase.until, online, (*here, "until"))
+        elif "until_within_s" in phase.model_fields_set:
+            yield (*here, "until_within_s"), "does nothing without 'until'"
 
 
-def _barriers(scenario: Scenario) -> Iterator[Finding]:
-    online = 0.0
-    for index, phase in enumerate(scenario.phases):
-        here = ("phases", index, "until")
-        online = phase.to if isinstance(phase, RampPhase) else online if index else 1.0
-        if phase.until is None:
-            if "until_within_s" in phase.model_fields_set:
-                yield Finding.at(("phases", index, "until_within_s"), here, issue="does nothing without 'until'")
-            continue
-        try:
-            condition = parse_condition(phase.until)
-        except ConditionError as error:
-            yield Finding.at(here, issue=str(error))
-            continue
-        yield from _unreachable(condition, online, scenario, index)
-
-
-def _unreachable(condition: Condition, online: float, scenario: Scenario, index: int) -> Iterator[Finding]:
+def _barrier(scenario: Scenario, until: str, online: float, here: KeyPath) -> Found:
+    try:
+        condition = parse_condition(until)
+    except ConditionError as error:
+        yield here, str(error)
+        return
     devices = scenario.fleet.devices
     for part in condition.comparisons:
         if part.gauge == "online" and part.comparison in {">", ">=", "=="}:
             wanted = part.number * devices if part.of_devices else part.number
             if wanted > round(online * devices):
-                yield Finding.at(
-                    ("phases", index, "until"),
-                    ("phases",),
-                    ("fleet", "devices"),
-                    issue=f"never holds: this phase ends with {online:.6g} of {devices} devices online",
-                )
-        if part.gauge in {"open_commands", "waiting_readings"} and scenario.level == "wire":
-            yield Finding.at(
-                ("phases", index, "until"), ("level",), issue=f"level wire has no {part.gauge}; give 'level: core'"
-            )
+                yield here, f"never holds: this phase ends with {online:.6g} of {devices} devices online"
+        if part.gauge == "open_commands" and not scenario.commands:
+            yield here, "the scenario sends no commands whose end could be waited for"
+
+
+def _faults(scenario: Scenario) -> Found:
+    known = {name for model in scenario.fleet.models for name in model.signals}
+    for index, fault in enumerate(scenario.faults):
+        end_s = fault.at_s + fault.duration_s
+        if end_s > scenario.duration_s:
+            issue = f"ends {end_s:g} s after the begin; the phases end after {scenario.duration_s:g} s"
+            yield ("faults", index, "duration_s" if fault.duration_s else "at_s"), issue
+        for place, name in enumerate(getattr(fault, "readings", ())):
+            if name not in known:
+                here = ("faults", index, "readings", place)
+                yield here, f"no model has a reading {name!r}; there are {', '.join(sorted(known))}"
+
+
+def _thresholds(scenario: Scenario) -> Found:
+    phases = {phase.name for phase in scenario.phases}
+    commands = {command.name for command in scenario.commands}
+    reads = isinstance(scenario, DevicesScenario) or any(each.operation == "sensor_data" for each in scenario.arrivals)
+    for index, expression in enumerate(scenario.thresholds):
+        here = ("thresholds", index)
+        try:
+            parse(expression, phases=phases, commands=commands)
+        except ThresholdError as error:
+            yield here, str(error)
+            continue
+        if expression.strip().startswith("commands.") and not commands:
+            yield here, "the scenario sends no commands: add 'commands:', or remove the threshold"
+        if expression.strip().startswith("readings.") and not reads:
+            yield here, "nothing takes readings here that could grow old; remove the threshold"
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def product_of(scenario: Scenario, folder: Path) -> NewProduct:
+    """The product of a scenario's devices.
+
+    Raises:
+        ConfigurationError: its file cannot be read or is no product.
+    """
+    name = scenario.fleet.product
+    return load_product(None if name == BUILT_IN_PRODUCT else folder / name)
+
+
+def _files(scenario: Scenario, folder: Path) -> Found:
+    """Whether files are there, readable, and where they hold a secret, private."""
+    try:
+        yield from _payloads(scenario, product_of(scenario, folder))
+    except ConfigurationError as error:
+        yield ("fleet", "product"), f"{error.source}: {'; '.join(error.faults)}; built in is {BUILT_IN_PRODUCT!r}"
+    for index, model in enumerate(scenario.fleet.models):
+        try:
+            build_signals(model.signals, folder=folder)
+        except ConfigurationError as error:
+            for fault in error.faults:
+                yield ("fleet", "models", index, "signals"), fault
+    for index, pair in enumerate(scenario.target.keys):
+        try:
+            read_key_file(folder / pair.secret_key_file, others_may_not=_OTHERS_MAY_NOT)
+        except ConfigurationError as error:
+            yield ("target", "keys", index, "secret_key_file"), "; ".join(error.faults)
+    for name, section in (("tls", scenario.target.tls), ("broker", scenario.target.broker)):
+        if section is not None and section.ca_file is not None and not (folder / section.ca_file).is_file():
+            yield ("target", name, "ca_file"), f"{folder / section.ca_file} is no file; name a PEM file that is there"
+    if scenario.fleet.identities.from_file is not None:
+        try:
+            read_identifiers(scenario, folder)
+        except ConfigurationError as error:
+            yield ("fleet", "identities", "from"), "; ".join(error.faults)
+
+
+def _payloads(scenario: Scenario, product: NewProduct) -> Found:
+    """Whether product and virtual devices take the commands that are to succeed."""
+    words = {command.name: command.payload_schema for command in product.commands or ()}
+    meant = "give 'expect: rejected' if that is meant"
+    for index, command in enumerate(scenario.commands):
+        here, name = ("commands", index, "payload"), command.payload.get("command")
+        if command.expect in {"rejected", "any"}:
+            continue
+        if not isinstance(name, str) or (words and name not in words):
+            known = ", ".join(words) or "empty"
+            yield here, f"command {name!r} is not in the product's vocabulary ({known}); {meant}"
+        elif name not in VOCABULARY:
+            known = ", ".join(VOCABULARY)
+            yield here, f"virtual devices have no handler for {name!r} and reject it ({known}); {meant}"
+        elif found := list(_against(command.payload, words.get(name) or {}, here)):
+            yield from found
+        elif fault := payload_fault(VOCABULARY[name], command.payload):
+            yield here, f"{fault[:200]}; {meant}"
+        elif others := {*command.payload.get("names", ()), command.payload.get("name", SENSOR)} - {SENSOR}:
+            yield here, f"virtual devices have one sensor, {SENSOR!r}, and no {str(others.pop())[:80]!r}; {meant}"
+        elif name == "update_firmware" and isinstance(scenario, DevicesScenario):
+            for model in scenario.fleet.models:
+                if model.firmware is None:
+                    what = f"devices of the model {model.name!r} have no firmware that could be updated, and reject it"
+                    yield here, f"{what}; give it a section 'firmware:', or 'expect: any'"
+
+
+def _against(payload: dict[str, Any], schema: dict[str, Any], here: KeyPath) -> Found:
+    try:
+        Draft202012Validator.check_schema(schema)
+        faults = list(Draft202012Validator(schema).iter_errors(payload))
+    except SchemaError as error:
+        yield ("fleet", "product"), f"its payload_schema is no JSON Schema: {error.message[:200]}"
+        return
+    for fault in faults:
+        yield (*here, *fault.absolute_path), fault.message[:200]

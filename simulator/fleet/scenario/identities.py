@@ -8,23 +8,24 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.scenario.fleet import FleetSettings
+from simulator.fleet.scenario.model import Scenario
 
 COLUMN: Final = "device_identifier"
 _FILE_BYTES: Final = 64 * 1024 * 1024
 _LENGTH_MAX: Final = 128
 
 
-def read_identifiers(fleet: FleetSettings, folder: Path) -> list[str]:
+def read_identifiers(scenario: Scenario, folder: Path) -> list[str]:
     """One identifier for each device, in the order of the devices' numbers.
 
     Args:
-        fleet: the fleet.
+        scenario: whose they are.
         folder: a relative path of its file starts here.
 
     Raises:
         ConfigurationError: the file cannot be read, or does not have enough good rows.
     """
+    fleet = scenario.fleet
     identities = fleet.identities
     if identities.from_file is None:
         return [f"{identities.prefix}{number:06d}" for number in range(1, fleet.devices + 1)]

@@ -1,80 +1,638 @@
-"""The whole scenario document, frozen. Reading it from a file, with every fault's line: ``scenario.reading``."""
+"""Scenarios: what a fleet run does, as a document that is read whole, checked whole and then frozen.
+
+There are four kinds, each with the keys that do something for it: ``devices``, ``requests``, ``onboarding`` and
+``backfill``. Reading one from a file, with every fault's line: :mod:`simulator.fleet.scenario.reading`.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import json
-from typing import Annotated, Any, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, field_validator
 
-from simulator.fleet.faults import AnyFault
-from simulator.fleet.scenario.fleet import FleetSettings
-from simulator.fleet.scenario.kinds import AuditedSettings, BackfillSettings, OnboardingSettings
-from simulator.fleet.scenario.load import Arrivals, CommandSettings
-from simulator.fleet.scenario.phases import Phase
-from simulator.fleet.scenario.target import TargetSettings
-from simulator.fleet.settings import Delay, Name, Section
+from agent.config.dialect import DialectConfig
+from agent.errors import InvalidMessage
+from agent.wire.times import parse_time
+from simulator.fleet.faults import AnyFault, AnyLinkFault
+from simulator.fleet.settings import Delay, Name, Rate, Seconds, Section, Share
+from simulator.fleet.signals import CLIMATE_SETTINGS, SignalMap
+from simulator.fleet.transports import TRANSPORTS, Transport
 
-Kind = Literal["load", "command_round_trip", "onboarding_storm", "backfill"]
 AUTO: Final = "auto"
+DEVICES_MAX: Final = 1_000_000
+REGISTERED_PER_S: Final = 400.0
+"""Devices that the local service registered in a second, on two cores with little other work."""
+_ADDRESSES_MAX: Final = 65_536
+_POOL: Final = 256
+_HOUR_S: Final = 3600.0
 
 
 def _form(value: object) -> str:
-    return "(text)" if isinstance(value, str) else "(number)"
+    return "(text)" if isinstance(value, str) else "(list)" if isinstance(value, list | tuple) else "(number)"
 
+
+# --- the devices ------------------------------------------------------------------------------------------------------
+
+
+class IdentitySettings(Section):
+    """What the devices are called."""
+
+    prefix: Name = Field(default="sim-", description="Identifiers are this and a number: sim-000001.")
+    from_file: Path | None = Field(
+        default=None,
+        alias="from",
+        description="CSV file with a column device_identifier and a row for each device, instead of made-up names.",
+    )
+    user_id: str = Field(default="fleet", min_length=1, max_length=128, description="Who registers them.")
+
+
+class TelemetrySettings(Section):
+    """When a device reads its sensors and sends."""
+
+    every_s: Seconds = Field(default=60.0, description="Between two readings.")
+    phase: Literal["hashed", "in_step"] = Field(
+        default="hashed",
+        description="hashed: each device at its own moment of the period; in_step: all at the same moment.",
+    )
+    batch: Annotated[int, Field(ge=1, le=500)] = Field(
+        default=100, description="Most readings of one request, for a backlog, where the service takes arrays."
+    )
+
+
+class PollSettings(Section):
+    """When a device asks for commands."""
+
+    every_s: Seconds = Field(default=60.0, description="Between two polls, for transport http_poll.")
+    wait_s: Annotated[Seconds, Field(le=30)] = Field(
+        default=20.0, description="How long the service is asked to hold a poll, for transport http_long_poll."
+    )
+
+
+Version = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
+
+
+class FirmwareSettings(Section):
+    """Which firmware devices have, and how an update goes (command ``update_firmware`` with ``version``)."""
+
+    versions: dict[Version, Annotated[float, Field(gt=0)]] = Field(
+        min_length=1, max_length=50, description="Versions that devices leave the factory with, and their weights."
+    )
+    update_s: Seconds = Field(default=60.0, description="How long an update takes, with the restart at its end.")
+    failure_share: Share = Field(default=0.0, description="Which part of the updates fails and leaves the old version.")
+
+
+class ModelSettings(Section):
+    """One kind of device that requests are made for."""
+
+    name: Name = Field(default="climate", description="What `plan` calls it.")
+    share: Share = Field(default=1.0, gt=0, description="Share of the fleet; all models together make 1.")
+    signals: SignalMap = Field(
+        default_factory=lambda: dict(CLIMATE_SETTINGS),
+        description="What its sensors read, by reading name; left out: what a climate node reads.",
+    )
+
+
+class ReadingModelSettings(ModelSettings):
+    """One kind of device that reads its sensors."""
+
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings, description="Readings.")
+
+
+class DeviceModelSettings(ReadingModelSettings):
+    """One kind of device with the agent's core."""
+
+    poll: PollSettings = Field(default_factory=PollSettings, description="Asking for commands.")
+    firmware: FirmwareSettings | None = Field(
+        default=None, description="Which firmware it has, and how updates go; left out: it reports none."
+    )
+
+
+class _Fleet(Section):
+    product: str = Field(
+        default="climate-node", min_length=1, description="climate-node (built in), or a YAML file as POST /products."
+    )
+    devices: Annotated[int, Field(ge=1, le=DEVICES_MAX)] = Field(description="How many.")
+    identities: IdentitySettings = Field(default_factory=IdentitySettings, description="What they are called.")
+
+
+class LabelFleet(_Fleet):
+    """The devices whose labels are scanned; none of them is registered before."""
+
+    models: ClassVar[tuple[ModelSettings, ...]] = ()
+
+
+class _RegisteredFleet(_Fleet):
+    prepare_within_s: Seconds = Field(
+        default=900.0,
+        description="How long registering the devices may take, at the 400/s of a local service; 'plan' and 'run' "
+        "refuse more devices than that.",
+    )
+
+
+class RequestFleet(_RegisteredFleet):
+    """The devices that requests are made for."""
+
+    models: tuple[ModelSettings, ...] = Field(
+        default=(ModelSettings(),), min_length=1, max_length=50, description="What they are."
+    )
+
+
+class HistoryFleet(_RegisteredFleet):
+    """The devices that have a history."""
+
+    models: tuple[ReadingModelSettings, ...] = Field(
+        default=(ReadingModelSettings(),), min_length=1, max_length=50, description="What they are."
+    )
+
+
+class DeviceFleet(_RegisteredFleet):
+    """The devices."""
+
+    models: tuple[DeviceModelSettings, ...] = Field(
+        default=(DeviceModelSettings(),), min_length=1, max_length=50, description="What they are."
+    )
+
+
+# --- the target -------------------------------------------------------------------------------------------------------
+
+
+def count_addresses(listed: tuple[str, ...]) -> int:
+    """How many addresses a list of them and of networks has.
+
+    Raises:
+        ValueError: an entry is neither.
+    """
+    return sum(ipaddress.IPv4Network(each).num_addresses for each in listed)
+
+
+def _check_networks(listed: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        count = count_addresses(listed)
+    except ValueError as error:
+        raise ValueError(f"{error}: write IPv4 addresses, such as 10.0.0.2, or networks, such as 10.0.0.0/24") from None
+    if count > _ADDRESSES_MAX:
+        raise ValueError(f"{count:,} addresses are more than {_ADDRESSES_MAX:,}: write smaller networks")
+    return listed
+
+
+SourceAddresses = Annotated[
+    Annotated[int, Field(ge=1, le=250), Tag("(number)")]
+    | Annotated[tuple[str, ...], Field(min_length=1, max_length=1000), AfterValidator(_check_networks), Tag("(list)")],
+    Discriminator(_form),
+]
+PoolSize = Annotated[int, Field(ge=1, le=65_536)]
+Connections = Annotated[
+    Annotated[Literal["per_device"], Tag("(text)")] | Annotated[PoolSize, Tag("(number)")], Discriminator(_form)
+]
+Through = Literal["service", "gateway"]
+
+_SOURCES: Final[Any] = Field(
+    default=1,
+    description="Addresses to connect from, each with about 28,000 ports: how many of 127.0.0.1, 127.0.0.2, ..., for a "
+    "target on this machine; or a list of IPv4 addresses and networks, of which a machine takes its own.",
+)
+_CONNECTIONS: Final[Any] = Field(
+    default="per_device",
+    description="per_device: a socket for each, as in the field; a number: so many of the whole run, which they share.",
+)
+_THROUGH: Final[Any] = Field(
+    default="service", description="Straight to the service, or through the gateway with a token for each device."
+)
+
+
+class TlsSettings(Section):
+    """TLS towards the target; it is used when the address begins with https."""
+
+    ca_file: Path | None = Field(
+        default=None, description="PEM file with the authority to trust; left out: the system's."
+    )
+
+
+class BrokerSettings(Section):
+    """The MQTT broker."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Host name or address of the broker.")
+    port: int = Field(default=1883, ge=1, le=65535, description="Its port; 8883 is usual with TLS.")
+    tls: bool = Field(default=False, description="Speak TLS.")
+    ca_file: Path | None = Field(
+        default=None, description="PEM file with the authority to trust; left out: the system's."
+    )
+
+
+class KeySettings(Section):
+    """One key pair of the pool; neighbouring devices share one, and each pair has as many."""
+
+    api_key: str = Field(min_length=1, max_length=200, description="The public key, mk_...")
+    secret_key_file: Path = Field(
+        description="File with the secret key, msk_..., that only its owner can read (chmod 600)."
+    )
+
+
+class _Target(Section):
+    base_url: str = Field(
+        default="http://127.0.0.1:8080",
+        min_length=1,
+        description="Address of the service, or of the gateway's HTTP front. --base-url of 'run' wins over it.",
+    )
+    timeout_s: Seconds = Field(default=10.0, description="Patience with one request; a held poll has its wait on top.")
+    tls: TlsSettings | None = Field(default=None, description="TLS towards the target.")
+    keys: tuple[KeySettings, ...] = Field(
+        default=(),
+        max_length=1000,
+        description="The pool of key pairs; left out: the key pair that 'run' is given on the command line.",
+    )
+    dialect: DialectConfig = Field(
+        default_factory=DialectConfig,
+        description="What is known of the service beforehand, as service.dialect of the agent's configuration.",
+    )
+    if TYPE_CHECKING:  # each kind of target has these, as a key or for good
+
+        @property
+        def transport(self) -> str: ...
+        @property
+        def through(self) -> Through: ...
+        @property
+        def connections(self) -> int | Literal["per_device"]: ...
+        @property
+        def source_addresses(self) -> int | tuple[str, ...]: ...
+
+    @property
+    def source_count(self) -> int:
+        """How many addresses to connect from there are, on all machines together, at most."""
+        listed = self.source_addresses
+        return listed if isinstance(listed, int) else count_addresses(listed)
+
+    @property
+    def traits(self) -> Transport:
+        """What is known of the transport."""
+        return TRANSPORTS[self.transport]
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether devices share connections, ``pool`` of them."""
+        return self.connections != "per_device"
+
+    @property
+    def pool(self) -> int:
+        """How many connections are shared where some are."""
+        return self.connections if isinstance(self.connections, int) else _POOL
+
+    @property
+    def uses_gateway(self) -> bool:
+        """Whether devices talk to a gateway, with a token each, and not to the service."""
+        return self.through == "gateway"
+
+
+class HttpTarget(_Target):
+    """The service or gateway under test, over HTTP."""
+
+    broker: ClassVar[None] = None
+    transport: Literal["http_poll", "http_long_poll"] = Field(
+        default="http_long_poll",
+        description="How commands reach a device: asked for periodically, or with a poll that the server holds.",
+    )
+    through: Through = _THROUGH
+    connections: Connections = _CONNECTIONS
+    source_addresses: SourceAddresses = _SOURCES
+    on_limited: Literal["obey", "defy"] = Field(
+        default="obey", description="What a device does about 429: wait as Retry-After says, or go on."
+    )
+
+
+class MqttTarget(_Target):
+    """The gateway under test, over MQTT: readings, commands and results."""
+
+    through: ClassVar[Through] = "gateway"
+    connections: ClassVar[Literal["per_device"]] = "per_device"
+    on_limited: ClassVar = "obey"
+    transport: Literal["mqtt"] = Field(description="Over MQTT, with a session for each device.")
+    broker: BrokerSettings | None = Field(default=None, description="The broker; left out: that of --up or --local.")
+    source_addresses: SourceAddresses = _SOURCES
+
+
+class RequestTarget(_Target):
+    """The service or gateway that requests are made to."""
+
+    broker: ClassVar[None] = None
+    transport: ClassVar = "http_poll"
+    on_limited: ClassVar = "obey"
+    through: Through = _THROUGH
+    connections: Connections = _CONNECTIONS
+    source_addresses: SourceAddresses = _SOURCES
+
+
+class ServiceTarget(_Target):
+    """The service itself."""
+
+    broker: ClassVar[None] = None
+    transport: ClassVar = "http_poll"
+    through: ClassVar[Through] = "service"
+    source_addresses: ClassVar[int] = 1
+    connections: PoolSize = Field(default=_POOL, description="Connections of the whole run.")
+
+
+def _transport(value: Any) -> str:
+    given = value.get("transport") if isinstance(value, dict) else getattr(value, "transport", None)
+    return "mqtt" if given == "mqtt" else "http"
+
+
+DeviceTarget = Annotated[
+    Annotated[HttpTarget, Tag("http")] | Annotated[MqttTarget, Tag("mqtt")], Discriminator(_transport)
+]
+
+
+# --- what happens -----------------------------------------------------------------------------------------------------
+
+
+class _Phase(Section):
+    name: Name = Field(description="What the report calls it.")
+    duration_s: Seconds = Field(description="How long it lasts.")
+    rate_factor: float = Field(
+        default=1.0, gt=0, le=1000, description="Multiplies the rates of requests during this phase."
+    )
+
+
+class LabelPhase(_Phase):
+    """Labels are scanned."""
+
+    until: ClassVar[None] = None
+    until_within_s: ClassVar[float] = 0.0
+    kind: Literal["hold"]
+
+
+class _WaitingPhase(_Phase):
+    until: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="A barrier at its end, such as 'online >= 99%': the next phase waits until this holds.",
+    )
+    until_within_s: Delay = Field(
+        default=60.0, description="How long the barrier may keep the run waiting; then the run fails."
+    )
+
+
+class RampPhase(_WaitingPhase):
+    """Devices come online one after another, or go."""
+
+    kind: Literal["ramp"]
+    to: Share = Field(default=1.0, description="Share of the fleet that is online at its end.")
+
+
+class HoldPhase(_WaitingPhase):
+    """Everything goes on as it is. A hold with no ramp before it switches all devices on at once."""
+
+    kind: Literal["hold"]
+
+
+class StormPhase(_WaitingPhase):
+    """Devices vanish in the same instant and come back in the same instant, once or in waves."""
+
+    kind: Literal["storm"]
+    share: Share = Field(default=1.0, description="Share of the fleet that each wave takes down.")
+    away_s: Seconds = Field(default=5.0, description="How long a wave keeps them away.")
+    waves: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, description="How many times, spread evenly over the phase."
+    )
+    loss: Literal["connection", "power"] = Field(
+        default="power",
+        description="What they lose: the connection alone, or the power (what was not committed is gone).",
+    )
+
+
+Phase = Annotated[RampPhase | HoldPhase | StormPhase, Field(discriminator="kind")]
+RequestPhase = Annotated[RampPhase | HoldPhase, Field(discriminator="kind")]
+
+Spacing = Literal["even", "poisson"]
+_SPACING: Final[Any] = Field(default="even", description="Evenly spaced, or as independent senders would (Poisson).")
+
+
+class CommandSettings(Section):
+    """A stream of commands that the operator sends."""
+
+    payload: dict[str, Any] = Field(description="The command_payload, as the product's vocabulary takes it.")
+    rate_per_s: Rate = Field(description="How many in a second, over the whole fleet.")
+    spacing: Spacing = _SPACING
+    expect: Literal["succeeded", "failed", "rejected", "expired", "any"] = Field(
+        default="succeeded",
+        description="How each has to end; the run fails when one ends otherwise. any: it does not matter.",
+    )
+    ttl_s: Annotated[Delay, Field(ge=1, le=172_800)] = Field(
+        default=60.0, description="How long the service keeps it for a device that does not fetch it."
+    )
+    devices: Share = Field(default=1.0, gt=0, description="Share of the fleet that gets such commands.")
+
+    @property
+    def name(self) -> str:
+        """What the command is called in reports and thresholds."""
+        return str(self.payload.get("command", "")) or "(no name)"
+
+
+class _Arrivals(Section):
+    operation: Literal["sensor_data", "poll", "send_command"] = Field(
+        default="sensor_data", description="What is requested."
+    )
+
+
+class OpenArrivals(_Arrivals):
+    """Requests at a rate of their own, whatever the target does: as the world outside behaves."""
+
+    kind: Literal["open"]
+    rate_per_s: Rate = Field(description="How many in a second, over the whole fleet; a ramp brings it up with it.")
+    spacing: Spacing = _SPACING
+
+
+class ClosedArrivals(_Arrivals):
+    """So many users, each of whom sends the next request after the answer: shows the throughput, hides stalls."""
+
+    kind: Literal["closed"]
+    users: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="How many requests are in flight.")
+    pause_s: Delay = Field(default=0.0, description="Between an answer and the next request.")
+
+
+Arrivals = Annotated[OpenArrivals | ClosedArrivals, Field(discriminator="kind")]
+
+
+class OnboardingSettings(Section):
+    """Labels are scanned, registered and removed; some by two people at once. One label for each device."""
+
+    rate_per_s: Rate = Field(default=20.0, description="Journeys begun in a second, over the whole fleet.")
+    races: Share = Field(default=0.1, description="Share of the labels that two people register at the same moment.")
+    remove: Share = Field(default=0.2, description="Share of the devices that are removed again.")
+
+
+class AuditedSettings(Section):
+    """What the audit at the end goes by; 'run --no-audit' leaves it out."""
+
+    numbers: bool = Field(
+        default=True,
+        description="Each reading carries its sequence number as one more value, fleet_sequence. Without it, readings "
+        "of a device are identified by their millisecond: for a service that takes no unknown names.",
+    )
+    late_after_s: Seconds = Field(
+        default=300.0, description="A reading that is accepted longer than this after it was made is late."
+    )
+
+
+class BackfillSettings(Section):
+    """History at full speed: the devices live through it in virtual time and send what they recorded."""
+
+    history_s: Seconds = Field(default=30 * 86_400.0, description="How far back it begins.")
+    ends_at: str | None = Field(
+        default=None,
+        description="When it ends, as 2026-01-31T00:00:00Z: the same history whenever it is sent, so that one that was "
+        "broken off can be gone on with. Without it, the last full hour before the run begins.",
+    )
+    within_s: Seconds = Field(default=3600.0, description="How long sending it may take; then the run fails.")
+
+    @field_validator("ends_at")
+    @classmethod
+    def _check_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_time(value)
+            except InvalidMessage as error:
+                raise ValueError(f"{error}; write it as 2026-01-31T00:00:00Z") from None
+        return value
+
+    def end_s(self, began_s: float) -> float:
+        """When the history ends, for a run that begins then; both in seconds since the epoch."""
+        if self.ends_at is not None:
+            return parse_time(self.ends_at)
+        return began_s // _HOUR_S * _HOUR_S
+
+
+# --- the kinds --------------------------------------------------------------------------------------------------------
 
 Workers = Annotated[
     Annotated[Literal["auto"], Tag("(text)")] | Annotated[int, Field(ge=1, le=256), Tag("(number)")],
     Discriminator(_form),
 ]
+_WORKERS: Final[Any] = Field(default=AUTO, description="Processes that make the load; auto: one for each core.")
+_DRAIN: Final[Any] = Field(default=30.0, description="How long what is under way at the end may take.")
+_FAULTS: Final[Any] = Field(default=(), max_length=1000, description="What is broken on purpose, and when.")
+_PHASES: Final[Any] = Field(min_length=1, max_length=1000, description="What happens, in order.")
 
 
-class Scenario(Section):
-    """A run, described."""
-
+class _Scenario(Section):
     scenario: Name = Field(description="Its name, in reports and in the label of what it creates.")
     description: str = Field(default="", max_length=2000, description="What it is for, in a sentence; `plan` shows it.")
     seed: int = Field(default=1, ge=0, lt=1 << 63, description="The same seed plans the same events.")
-    kind: Kind = Field(
-        default="load",
-        description="What is played: load by devices, the round trip of commands split by stage, onboarding from "
-        "labels, or days of history at full speed.",
-    )
-    level: Literal["core", "wire"] = Field(
-        default="core",
-        description="core: every device runs the agent's own core; wire: requests without a device behind them.",
-    )
-    workers: Workers = Field(default=AUTO, description="Processes that make the load; auto: one for each core.")
-    target: TargetSettings = Field(default_factory=TargetSettings, description="Whom the fleet talks to.")
-    fleet: FleetSettings = Field(description="The devices.")
-    commands: tuple[CommandSettings, ...] = Field(default=(), max_length=100, description="What the operator sends.")
-    arrivals: tuple[Arrivals, ...] = Field(default=(), max_length=100, description="Pure load, for level wire.")
-    phases: tuple[Phase, ...] = Field(min_length=1, max_length=1000, description="What happens, in order.")
-    drain_s: Delay = Field(
-        default=30.0, description="How long devices may take at the end to hand over what they still hold."
-    )
-    faults: tuple[AnyFault, ...] = Field(
-        default=(), max_length=1000, description="What is broken on purpose, and when."
-    )
     thresholds: tuple[str, ...] = Field(
         default=(), max_length=200, description="What has to hold, such as 'http.sensor_data.p99 < 250ms over 1m'."
     )
-    audit: AuditedSettings = Field(default_factory=AuditedSettings, description="What is proven at the end.")
-    onboarding: OnboardingSettings | None = Field(default=None, description="For kind onboarding_storm.")
-    backfill: BackfillSettings | None = Field(default=None, description="For kind backfill.")
 
     @property
     def duration_s(self) -> float:
         """All phases together, without the waits at barriers and the drain."""
-        return sum(phase.duration_s for phase in self.phases)
+        phases: tuple[_Phase, ...] = getattr(self, "phases")  # noqa: B009 - each kind has its own
+        return sum(phase.duration_s for phase in phases)
+
+
+class DevicesScenario(_Scenario):
+    """Devices, each with the agent's own core: they read, poll, carry commands out and suffer faults."""
+
+    arrivals: ClassVar[tuple[Arrivals, ...]] = ()
+    kind: Literal["devices"] = Field(default="devices", description="Devices with the agent's core.")
+    workers: Workers = _WORKERS
+    target: DeviceTarget = Field(default_factory=HttpTarget, description="Whom the fleet talks to.")
+    fleet: DeviceFleet = Field(description="The devices.")
+    commands: tuple[CommandSettings, ...] = Field(default=(), max_length=100, description="What the operator sends.")
+    phases: tuple[Phase, ...] = _PHASES
+    drain_s: Delay = _DRAIN
+    faults: tuple[AnyFault, ...] = _FAULTS
+    audit: AuditedSettings = Field(default_factory=AuditedSettings, description="What is proven at the end.")
+
+
+class RequestsScenario(_Scenario):
+    """Requests over HTTP as devices make them, without a device behind them."""
+
+    commands: ClassVar[tuple[CommandSettings, ...]] = ()
+    audit: ClassVar[AuditedSettings] = AuditedSettings()
+    kind: Literal["requests"] = Field(description="Requests without devices.")
+    workers: Workers = _WORKERS
+    target: RequestTarget = Field(default_factory=RequestTarget, description="Whom they are made to.")
+    fleet: RequestFleet = Field(description="The devices that they are made for.")
+    arrivals: tuple[Arrivals, ...] = Field(min_length=1, max_length=100, description="What is requested, how often.")
+    phases: tuple[RequestPhase, ...] = _PHASES
+    drain_s: Delay = _DRAIN
+    faults: tuple[AnyLinkFault, ...] = _FAULTS
+
+
+class OnboardingScenario(_Scenario):
+    """Labels through scan, register and remove."""
+
+    workers: ClassVar = AUTO
+    commands: ClassVar[tuple[CommandSettings, ...]] = ()
+    arrivals: ClassVar[tuple[Arrivals, ...]] = ()
+    faults: ClassVar[tuple[AnyFault, ...]] = ()
+    audit: ClassVar[AuditedSettings] = AuditedSettings()
+    kind: Literal["onboarding"] = Field(description="Onboarding from labels.")
+    target: ServiceTarget = Field(default_factory=ServiceTarget, description="Who registers them.")
+    fleet: LabelFleet = Field(description="The labels: one for each device.")
+    onboarding: OnboardingSettings = Field(default_factory=OnboardingSettings, description="What happens to them.")
+    phases: tuple[LabelPhase, ...] = _PHASES
+    drain_s: Delay = _DRAIN
+
+
+class BackfillScenario(_Scenario):
+    """Days of history at full speed."""
+
+    commands: ClassVar[tuple[CommandSettings, ...]] = ()
+    arrivals: ClassVar[tuple[Arrivals, ...]] = ()
+    faults: ClassVar[tuple[AnyFault, ...]] = ()
+    audit: ClassVar[AuditedSettings] = AuditedSettings()
+    drain_s: ClassVar[float] = 30.0
+    kind: Literal["backfill"] = Field(description="History at full speed.")
+    workers: Workers = _WORKERS
+    target: ServiceTarget = Field(default_factory=ServiceTarget, description="Who takes it.")
+    fleet: HistoryFleet = Field(description="The devices.")
+    backfill: BackfillSettings = Field(default_factory=BackfillSettings, description="Which history.")
+
+    @property
+    def phases(self) -> tuple[HoldPhase, ...]:
+        """History knows no phases: there is one, which lasts as long as it takes."""
+        within_s = self.backfill.within_s
+        hold = HoldPhase(
+            name="history", kind="hold", duration_s=1.0, until="waiting_readings < 1", until_within_s=within_s
+        )
+        return (hold,)
+
+
+Scenario = DevicesScenario | RequestsScenario | OnboardingScenario | BackfillScenario
+KINDS: Final = ("devices", "requests", "onboarding", "backfill")
+
+
+def _kind(value: Any) -> Any:
+    return value.get("kind", "devices") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+READER: Final[TypeAdapter[Scenario]] = TypeAdapter(
+    Annotated[
+        Annotated[DevicesScenario, Tag("devices")]
+        | Annotated[RequestsScenario, Tag("requests")]
+        | Annotated[OnboardingScenario, Tag("onboarding")]
+        | Annotated[BackfillScenario, Tag("backfill")],
+        Discriminator(_kind),
+    ]
+)
+"""Reads and writes the document of a scenario of any kind."""
+
+
+def preparing_s(scenario: Scenario) -> float:
+    """Seconds to register all devices at :data:`REGISTERED_PER_S`; 0 where labels are what is registered."""
+    return 0.0 if isinstance(scenario, OnboardingScenario) else scenario.fleet.devices / REGISTERED_PER_S
+
+
+def scenario_schema() -> dict[str, Any]:
+    """JSON Schema 2020-12 with every key, unit and bound; reading a scenario also checks how its parts fit."""
+    schema = READER.json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Fleet scenario"}
 
 
 def schema_text() -> str:
     """The schema as a file holds it."""
     return json.dumps(scenario_schema(), indent=2) + "\n"
-
-
-def scenario_schema() -> dict[str, Any]:
-    """JSON Schema 2020-12 with every key, unit and bound; reading a scenario also checks how its parts fit."""
-    schema = Scenario.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Fleet scenario"}

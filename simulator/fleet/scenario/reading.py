@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+import difflib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
-from simulator.fleet.scenario.checks import check_scenario
-from simulator.fleet.scenario.fault_checks import check_fault_readings
-from simulator.fleet.scenario.files import check_code
-from simulator.fleet.scenario.finding import Finding
-from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.validation_text import faults_of
+from simulator.fleet.scenario.checks import check_code, check_scenario
+from simulator.fleet.scenario.model import KINDS, READER, Scenario, scenario_schema
 from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document
+
+_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,101 +64,72 @@ def parse_scenario(raw: bytes, folder: Path, source: str = "scenario", *, allow_
         ConfigurationError: see :func:`read_scenario_file`.
     """
     document = read_document(raw)
-    if document.value is None:
-        empty = Fault(Place(1, 1), (), "is empty; 'fleet-simulator init' writes one to start from")
-        faults = document.faults or (empty,)
-        raise ConfigurationError([str(fault) for fault in faults], source)
-    return scenario_of(document, folder, source, allow_python=allow_python)
-
-
-def scenario_of(document: Document, folder: Path, source: str, *, allow_python: bool = False) -> Scenario:
-    """The scenario of a document.
-
-    Args:
-        document: the scenario.
-        folder: relative paths in it start here.
-        source: what complaints name.
-        allow_python: whether Python files that signals name may be run.
-
-    Raises:
-        ConfigurationError: see :func:`read_scenario_file`.
-    """
     faults = list(document.faults)
-    if not isinstance(document.value, dict):
+    scenario: Scenario | None = None
+    if document.value is None:
+        faults = faults or [Fault(Place(1, 1), (), "is empty; 'fleet-simulator init' writes one to start from")]
+    elif not isinstance(document.value, dict):
         faults.append(Fault(document.place_of(()), (), "a scenario is a section with keys such as 'fleet:'"))
-        raise _refusal(faults, source)
-
-    def check(scenario: Scenario) -> list[Finding]:
-        barred = [] if allow_python else list(check_code(scenario))
-        return barred or [*check_scenario(scenario, folder), *check_fault_readings(scenario)]
-
-    try:
-        scenario = Scenario.model_validate_json(json.dumps(document.value), strict=True)
-    except ValidationError as error:
-        faults += faults_of(error, Scenario, document)
-        faults += _others(document, check, [fault.path for fault in faults])
     else:
-        faults += [_placed(finding, document) for finding in check(scenario)]
-    if faults:
-        raise _refusal(faults, source)
+        try:
+            scenario = READER.validate_json(json.dumps(document.value), strict=True)
+        except ValidationError as error:
+            faults += [_fault_of(each, document) for each in error.errors() if not _is_consequence(each)]
+        else:
+            code = [] if allow_python else list(check_code(scenario))
+            found = code or check_scenario(scenario, folder)
+            faults += [Fault(document.place_of(path), path, issue) for path, issue in found]
+    if scenario is None or faults:
+        raise ConfigurationError([str(fault) for fault in sorted(set(faults))], source)
     return scenario
 
 
-def _others(document: Document, check: Callable[[Scenario], list[Finding]], wrong: list[KeyPath]) -> list[Fault]:
-    """What is wrong beside the keys that are known to be: checked on what is left of the document without them."""
-    # Without its only item a list may be none any more: then the faulty keys alone are left out.
-    for left_out in ({_item_around(path) for path in wrong}, set(wrong)):
-        try:
-            rest = Scenario.model_validate_json(json.dumps(_without(document.value, (), left_out)), strict=True)
-        except ValidationError:
-            continue
-        findings = [
-            Finding(tuple(_counted_with(path, left_out) for path in finding.paths), finding.issue)
-            for finding in check(rest)
-        ]
-        return [_placed(f, document) for f in findings if not any(_touches(p, bad) for p in f.paths for bad in wrong)]
-    return []
+def _is_consequence(raw: Any) -> bool:
+    """Whether a list only lacks the items that are faulty."""
+    return bool(raw["type"] == "too_short" and len(raw["input"]) >= raw["ctx"]["min_length"])
 
 
-def _without(value: Any, path: KeyPath, wrong: set[KeyPath]) -> Any:
-    if isinstance(value, dict):
-        return {key: _without(v, (*path, key), wrong) for key, v in value.items() if (*path, key) not in wrong}
-    if isinstance(value, list):
-        return [_without(v, (*path, i), wrong) for i, v in enumerate(value) if (*path, i) not in wrong]
-    return value
+def _fault_of(raw: Any, document: Document) -> Fault:
+    kind, path = raw["type"], _path_of(raw["loc"], document.value)
+    given = path[-1] if path else ""
+    if kind == "missing":
+        issue = "is missing; add it"
+    elif kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(given), _all_keys(), n=1, cutoff=0.7)
+        issue = "is no key here" + (f"; did you mean {near[0]!r}?" if near and near[0] != given else "")
+    elif kind == "union_tag_not_found":
+        issue = "is missing its 'kind'; add it"
+    elif kind == "union_tag_invalid":
+        path = path or ("kind",)
+        known = ", ".join(KINDS) if path == ("kind",) else str(raw["ctx"]["expected_tags"]).replace("'", "")
+        issue = f"has no known kind {str(raw['ctx']['tag'])[:_SHOWN]!r}; known are {known}"
+    elif kind == "value_error":
+        issue = str(raw["msg"]).removeprefix("Value error, ")
+    else:
+        issue = f"{str(raw['msg']).replace('Input should', 'should')}, not {_shown(raw['input'])}"
+    return Fault(document.place_of(path, key=kind == "extra_forbidden"), path, issue)
 
 
-def _item_around(path: KeyPath) -> KeyPath:
-    """The item of a list that a key is in; the key itself where it is in none."""
-    numbers = [place for place, step in enumerate(path) if isinstance(step, int)]
-    return path[: numbers[-1] + 1] if numbers else path
+def _path_of(loc: tuple[str | int, ...], value: Any) -> KeyPath:
+    """The keys of an error's place; pydantic names the members of unions there as well, which the document has not."""
+    path: KeyPath = ()
+    for number, step in enumerate(loc[1:], start=2):  # the first names the kind of the scenario
+        if isinstance(value, dict) and (step in value or number == len(loc)):
+            path, value = (*path, step), value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            path, value = (*path, step), value[step]
+    return path
 
 
-def _counted_with(path: KeyPath, left_out: set[KeyPath]) -> KeyPath:
-    """A path in a document without some items, as it is with them: the others of their lists were counted anew."""
-    found: KeyPath = ()
-    for step in path:
-        place = step
-        if isinstance(place, int):
-            for index in itertools.count():
-                missing = (*found, index) in left_out
-                if not missing and place == 0:
-                    place = index
-                    break
-                place -= not missing
-        found = (*found, place)
-    return found
+@cache
+def _all_keys() -> frozenset[str]:
+    sections = scenario_schema()["$defs"].values()
+    return frozenset(name for section in sections for name in section.get("properties", ()))
 
 
-def _touches(one: KeyPath, other: KeyPath) -> bool:
-    length = min(len(one), len(other))
-    return one[:length] == other[:length]
-
-
-def _placed(finding: Finding, document: Document) -> Fault:
-    path = finding.paths[0]
-    return Fault(document.place_of(path), path, finding.issue)
-
-
-def _refusal(faults: list[Fault], source: str) -> ConfigurationError:
-    return ConfigurationError([str(fault) for fault in sorted(set(faults))], source)
+def _shown(value: Any) -> str:
+    text = repr(value)
+    # A secret in the wrong place must not reach a log through the complaint about it.
+    if "msk_" in text or "mk_" in text:
+        return "a key"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

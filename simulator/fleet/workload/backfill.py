@@ -50,9 +50,8 @@ from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.plan import Plan
-from simulator.fleet.scenario.kinds import BackfillSettings
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.plan import reading_schedule
+from simulator.fleet.scenario.model import BackfillScenario
 from simulator.fleet.signals import DeviceRandom, SignalSet
 from simulator.fleet.target.client import Keyring
 from simulator.fleet.target.target import read_keys
@@ -82,6 +81,7 @@ class BackfillJob(DeviceJob):
     base_url: str
     from_s: float
     to_s: float
+    scenario: BackfillScenario
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> BackfillWorkload:
@@ -142,7 +142,6 @@ class BackfillWorkload:
         self._recorder = recorder
         scenario = job.scenario
         self._models = build_models(scenario, job.folder, job.to_s)
-        self._plan = Plan(scenario)
         self._first_number = first_number_of(history_name(scenario, job.from_s, job.to_s))
         self._keys = Keyring(read_keys(job.keys))
         self._pool = HttpPool(
@@ -410,7 +409,8 @@ class BackfillWorkload:
     def _history(self, number: int) -> Iterator[PastReading]:
         job = self._job
         index = job.devices.start + number
-        own = self._plan.reading_schedule(index)
+        telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
+        own = reading_schedule(telemetry, job.scenario.seed, index)
         return history_of(
             self._model(number).signals,
             DeviceRandom.at(job.scenario.seed, index),
@@ -452,23 +452,22 @@ class BackfillWorkload:
             self._file_ledger.flush()
 
 
-def window_of(scenario: Scenario, began_s: float) -> tuple[float, float]:
+def window_of(scenario: BackfillScenario, began_s: float) -> tuple[float, float]:
     """The history's ends, seconds since the epoch.
 
     Args:
-        scenario: of kind ``backfill``.
+        scenario: with the history.
         began_s: the run's begin, seconds since the epoch.
     """
-    settings = scenario.backfill or BackfillSettings()
-    to_s = settings.end_s(began_s)
-    return to_s - settings.history_s, to_s
+    to_s = scenario.backfill.end_s(began_s)
+    return to_s - scenario.backfill.history_s, to_s
 
 
-def history_name(scenario: Scenario, from_s: float, to_s: float) -> str:
+def history_name(scenario: BackfillScenario, from_s: float, to_s: float) -> str:
     """A name that no other history of the same devices has: numbers and idempotency keys follow from it.
 
     Args:
-        scenario: of kind ``backfill``.
+        scenario: with the history.
         from_s: its begin, seconds since the epoch.
         to_s: its end.
     """

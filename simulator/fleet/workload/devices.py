@@ -18,7 +18,7 @@ from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults import ActiveFaults
-from simulator.fleet.scenario.target import TargetSettings
+from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals import SignalSet
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.links import Links
@@ -156,13 +156,13 @@ class Devices(Power, Protocol):
         ...
 
 
-def sources_of(target: TargetSettings) -> tuple[str, ...]:
+def sources_of(scenario: Scenario) -> tuple[str, ...]:
     """The addresses of this machine that connections come from; empty for the system's choice.
 
     Raises:
         ConfigurationError: this machine has none of those that are listed.
     """
-    listed = target.source_addresses
+    listed = scenario.target.source_addresses
     if isinstance(listed, int):
         return loopback_addresses(listed) if listed > 1 else ()
     if not (own := own_addresses(listed)):

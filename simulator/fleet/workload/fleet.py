@@ -101,7 +101,7 @@ class FleetWorkload:
         kept: FleetLedger = self._file_ledger or FleetLedger()
         self._staged = StagedLedger(kept, self._commands)
         # Without devices behind them commands get no further than the service.
-        self._ledger: FleetLedger = kept if job.scenario.level == "wire" else self._staged
+        self._ledger: FleetLedger = kept if job.scenario.kind == "requests" else self._staged
         self._feed = EventFeed(Plan(job.scenario), job.devices)
         self._agenda = Agenda(self._wheel, 0.0, self.happen)
         self._began_s = 0.0
@@ -118,7 +118,7 @@ class FleetWorkload:
         self._faults: FaultSchedule | None = None
         self._drained_from_s: float | None = None
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
-        job_waits = job.scenario.level == "core" and not job.scenario.target.traits.is_pushed
+        job_waits = job.scenario.kind == "devices" and not job.scenario.target.traits.is_pushed
         self._waits_for_contact = job_waits and COMMAND_STATUS not in job.offers
         self._is_over = False
         self._news = asyncio.Event()
@@ -144,7 +144,7 @@ class FleetWorkload:
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             ledger=self._ledger,
             began_s=at_s,
-            faults=None if job.scenario.level == "wire" else faults,
+            faults=None if job.scenario.kind == "requests" else faults,
             dialect=job.scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
             ages=ReadingAges(self._recorder),
@@ -204,7 +204,7 @@ class FleetWorkload:
         devices.await_requests(from_s)
         devices.sample(on=False)
         await self._bring_back(devices, power)
-        has_devices = self._job.scenario.level == "core"
+        has_devices = self._job.scenario.kind == "devices"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
                 while (
@@ -249,7 +249,7 @@ class FleetWorkload:
         aside = 0 if self._devices is None else round(self._devices.gauges().get("results_put_aside", 0.0))
         if self._devices is not None:
             self._recorder.undelivered += await self._devices.close()
-            if self._job.scenario.level == "core":  # pure load has no power to lose
+            if self._job.scenario.kind == "devices":  # pure load has no power to lose
                 for device in self._job.devices:
                     self._devices.switch_off(device)
         if self._operator is not None:

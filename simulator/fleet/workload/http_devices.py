@@ -10,7 +10,6 @@ from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.plan import key_of
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.devices import (
@@ -24,12 +23,12 @@ from simulator.fleet.workload.devices import (
 from simulator.fleet.workload.links import Links
 
 
-def http_engine(target: TargetSettings, address: Address, context: WorkerContext) -> Http1Engine:
+def http_engine(scenario: Scenario, address: Address, context: WorkerContext) -> Http1Engine:
     options = HttpOptions(
         read_origin(address.base_url, address.ca_file),
-        per_device=target.connections == "per_device",
+        per_device=not scenario.target.is_pooled,
         pool=context.connections,
-        sources=sources_of(target),
+        sources=sources_of(scenario),
     )
     return Http1Engine(options, context.wheel)
 
@@ -51,7 +50,7 @@ class HttpDevices(CoreDevices):
     """Devices with the agent's core, over HTTP."""
 
     def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
-        self._engine = http_engine(scenario.target, address, context)
+        self._engine = http_engine(scenario, address, context)
         self._links = Links(self._engine, context.clock, context.wheel, scenario.seed)
         self._driver = HttpDriver(
             self._links,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.fleet.device.http_load import HttpLoad, RequestKind
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import RequestsScenario, Scenario
 from simulator.fleet.workload.devices import Address, Devices, DeviceSpecs, WorkerContext, load_devices
 from simulator.fleet.workload.http_devices import HttpDevices, http_engine, templates_of
 from simulator.fleet.workload.links import Links
@@ -18,7 +18,7 @@ def make_devices(scenario: Scenario, address: Address, specs: DeviceSpecs, conte
     Raises:
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
-    if scenario.level == "wire":
+    if isinstance(scenario, RequestsScenario):
         return WireDevices(scenario, address, specs, context)
     of_protocol = HttpDevices if scenario.target.traits.protocol == "http" else MqttDevices
     return of_protocol(scenario, address, specs, context)
@@ -27,8 +27,10 @@ def make_devices(scenario: Scenario, address: Address, specs: DeviceSpecs, conte
 class WireDevices:
     """Pure load: requests as devices send them, without devices."""
 
-    def __init__(self, scenario: Scenario, address: Address, specs: DeviceSpecs, context: WorkerContext) -> None:
-        self._engine = http_engine(scenario.target, address, context)
+    def __init__(
+        self, scenario: RequestsScenario, address: Address, specs: DeviceSpecs, context: WorkerContext
+    ) -> None:
+        self._engine = http_engine(scenario, address, context)
         self._links = Links(self._engine, context.clock, context.wheel, scenario.seed)
         self._load = HttpLoad(
             self._links if scenario.faults else self._engine,

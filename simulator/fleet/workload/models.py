@@ -8,9 +8,14 @@ from agent.core.poll_interval import PollIntervals
 from agent.errors import ConfigurationError
 from simulator.fleet.device.handlers import Firmware
 from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.scenario.fleet import ModelSettings
-from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.target import TargetSettings
+from simulator.fleet.scenario.model import (
+    DeviceModelSettings,
+    ModelSettings,
+    PollSettings,
+    ReadingModelSettings,
+    Scenario,
+    TelemetrySettings,
+)
 from simulator.fleet.signals import build_signals
 
 
@@ -19,31 +24,32 @@ def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[Dev
 
     Args:
         scenario: that has them.
-        folder: where files are looked for that have no absolute path.
-        origin_s: the run's begin, or the end of history: when what is played once or in step begins, and clocks were
-            set; seconds since the epoch.
+        folder: relative paths start here.
+        origin_s: the run's begin, or the end of history, seconds since the epoch.
 
     Raises:
         ConfigurationError: a file cannot be used.
     """
-    return tuple(_build(each, scenario.target, folder, origin_s) for each in scenario.fleet.models)
+    return tuple(_build(each, scenario, folder, origin_s) for each in scenario.fleet.models)
 
 
-def _build(settings: ModelSettings, target: TargetSettings, folder: Path, origin_s: float) -> DeviceModel:
+def _build(settings: ModelSettings, scenario: Scenario, folder: Path, origin_s: float) -> DeviceModel:
     try:
         signals = build_signals(settings.signals, folder=folder, origin_s=origin_s)
     except ConfigurationError as error:
         raise ConfigurationError([f"model {settings.name}: {fault}" for fault in error.faults], "models") from None
-    every_s, firmware = settings.poll.every_s, settings.firmware
+    telemetry = settings.telemetry if isinstance(settings, ReadingModelSettings) else TelemetrySettings()
+    poll = settings.poll if isinstance(settings, DeviceModelSettings) else PollSettings()
+    firmware = settings.firmware if isinstance(settings, DeviceModelSettings) else None
     # Where the service holds the polls the core's own pace only counts when it cannot.
-    is_held = target.traits.polls != "periodic"
+    is_held = scenario.target.traits.polls != "periodic"
     return DeviceModel(
         signals=signals,
         firmware=Firmware(firmware.versions, firmware.update_s, firmware.failure_share) if firmware else None,
-        interval_s=settings.telemetry.every_s,
-        in_step=settings.telemetry.phase == "in_step",
-        polling=PollIntervals() if is_held else PollIntervals(every_s, every_s, every_s),
-        wait_s=settings.poll.wait_s,
-        batch=settings.telemetry.batch,
-        defies_limit=target.on_limited == "defy",
+        interval_s=telemetry.every_s,
+        in_step=telemetry.phase == "in_step",
+        polling=PollIntervals() if is_held else PollIntervals(poll.every_s, poll.every_s, poll.every_s),
+        wait_s=poll.wait_s,
+        batch=telemetry.batch,
+        defies_limit=getattr(scenario.target, "on_limited", "obey") == "defy",
     )

@@ -38,7 +38,7 @@ def broker_of(scenario: Scenario, address: Address) -> BrokerAddress:
 def _sessions(scenario: Scenario, address: Address, context: WorkerContext) -> MqttSessions:
     target = scenario.target
     broker = broker_of(scenario, address)
-    return MqttSessions(broker, context.wheel, sources=sources_of(target), connect_timeout_s=target.timeout_s)
+    return MqttSessions(broker, context.wheel, sources=sources_of(scenario), connect_timeout_s=target.timeout_s)
 
 
 def _tokens(address: Address, specs: DeviceSpecs) -> Callable[[int], Secret | None]:

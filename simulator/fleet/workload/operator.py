@@ -37,7 +37,7 @@ from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
-from simulator.fleet.scenario.load import CommandSettings
+from simulator.fleet.scenario.model import CommandSettings
 
 OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0

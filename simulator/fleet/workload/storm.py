@@ -97,7 +97,7 @@ class StormJob:
 
 
 class StormWorkload:
-    """Plays an ``onboarding_storm`` scenario: registrations from labels at a planned rate.
+    """Plays an ``onboarding`` scenario: registrations from labels at a planned rate.
 
     Args:
         job: what is to be done.

@@ -248,7 +248,7 @@ def _lead(record: RunRecord, figures: RunFigures) -> str:
     transport = TRANSPORTS[record.transport].title if record.transport in TRANSPORTS else record.transport
     devices = plural(record.devices, "device")
     who = {
-        "onboarding_storm": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",
+        "onboarding": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",
         "backfill": f"The past of {devices} over {transport}, as fast as it is taken",
     }.get(record.kind, f"{devices} over {transport}, {_LEVELS.get(record.level, record.level)}")
     return (

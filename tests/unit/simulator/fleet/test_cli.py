@@ -72,7 +72,7 @@ def test_an_option_comes_from_the_environment(monkeypatch, capsys):
         (ConfigurationError(["x"]), ExitCode.USAGE),
         (TransportError("x"), ExitCode.UNREACHABLE),
         (StorageError("x"), ExitCode.UNREACHABLE),
-        (UnexpectedAnswer("x"), ExitCode.CHECK_FAILED),
+        (UnexpectedAnswer("x"), ExitCode.UNREACHABLE),
     ],
 )
 def test_an_error_that_nobody_handled_has_its_exit_code(error, code):

@@ -12,13 +12,13 @@ from simulator.cli import program
 from simulator.fleet.forecast import Forecast, busiest_rate, clock, describe, forecast
 from simulator.fleet.plan import Plan
 from simulator.fleet.run.recording import schedule_of
-from simulator.fleet.scenario.preparation import REGISTERED_PER_S
+from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals import DeviceRandom
 
 SCENARIO = """\
 scenario: s
-target: {transport: http_poll}
+target: {transport: http_poll, connections: 256}
 fleet:
   devices: 600
   models:
@@ -32,7 +32,7 @@ phases:
 """
 
 
-ONBOARDING = "kind: onboarding_storm\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}"
+ONBOARDING = "kind: onboarding\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}"
 
 
 def made(text: str = SCENARIO) -> tuple[Plan, Forecast]:
@@ -72,22 +72,22 @@ def test_the_whole_is_told_devices_time_sockets_quota():
 @pytest.mark.parametrize(
     ("change", "sockets"),
     [
-        (("http_poll", "http_long_poll, pool: 64"), 64),
-        (("http_poll", "http_long_poll, connections: per_device"), 1200),
-        (("http_poll", "http_poll, connections: per_device"), 600),
-        (("http_poll", "mqtt, through: gateway, broker: {}"), 600),
+        (("http_poll, connections: 256", "http_long_poll, connections: 64"), 64),
+        (("http_poll, connections: 256", "http_long_poll"), 1200),
+        ((", connections: 256", ""), 600),
+        (("http_poll, connections: 256", "mqtt, broker: {}"), 600),
     ],
 )
 def test_sockets_go_by_transport_and_connections(change, sockets):
     text = SCENARIO.replace(*change).replace(", poll: {every_s: 30s}", "").replace(", poll: {every_s: 60s}", "")
-    if "http_poll" in change[1]:
+    if not change[1]:
         text = SCENARIO.replace(*change)
     assert made(text)[1].sockets == sockets
 
 
 def test_a_person_reads_phases_on_a_time_line():
     lines = list(describe(made()[1]))
-    assert lines[0] == "s: load over http_poll, to http://127.0.0.1:8080"
+    assert lines[0] == "s: devices over http_poll, to http://127.0.0.1:8080"
     (storm,) = [line for line in lines if line.startswith("storm (storm)")]
     assert storm.split()[2:6] == ["3:00", "4:00", "......................########", "300"]
     assert any(line.startswith("takes       4:00; at most 5:30") for line in lines)
@@ -98,9 +98,11 @@ def test_kinds_of_their_own_have_requests_of_their_own():
     phases = "phases: [{name: a, kind: hold, duration_s: 1m}]\n"
     onboarding = made(head + phases + ONBOARDING)[1]
     assert onboarding.peak_rates == {"http.register": 11.0, "http.remove": 5.0, "http.scan_qr": 10.0}
-    backfill = made(head + phases + "kind: backfill\nbackfill: {history_s: 1d}")[1]
+    backfill = made(head + "kind: backfill\nbackfill: {history_s: 1d}")[1]
     assert backfill.requests == 100 * 1440 // 100
-    wire = made(head + phases + "level: wire\narrivals: [{kind: open, rate_per_s: 50}, {kind: closed, users: 900}]")[1]
+    arrivals = "[{kind: open, rate_per_s: 50}, {kind: closed, users: 900}]"
+    requests = f"kind: requests\ntarget: {{connections: 256}}\narrivals: {arrivals}"
+    wire = made(head + phases + requests)[1]
     assert wire.peak_rates == {"http.sensor_data": 50.0}
     assert wire.sockets == 256
     assert any("900 users" in line for line in wire.unplanned)
@@ -139,13 +141,13 @@ def test_init_plan_and_schema_from_the_command_line(tmp_path):
     assert call("init", "--from", "smoke", "--out", str(path))[0] == 0
     assert call("init", "--from", "smoke", "--out", str(path))[0] == 2
     assert call("init", "--list")[1].splitlines()[0] == "smoke"
-    assert call("plan", str(path))[1].startswith("smoke: load over")
+    assert call("plan", str(path))[1].startswith("smoke: devices over")
     assert json.loads(call("plan", str(path), "--json")[1])["quota_per_minute"] > 0
     path.write_text(path.read_text().replace("devices: 20", "devices: ten"))
     code, _, told = call("plan", str(path))
     assert code == 2
     assert "mine.yaml: line " in told
-    assert "fleet.devices: must be a whole number, not 'ten'" in told
+    assert "fleet.devices: should be a valid integer, not 'ten'" in told
     assert json.loads(call("scenario-schema")[1])["title"] == "Fleet scenario"
 
 

@@ -25,8 +25,9 @@ from simulator.fleet.plan import (
     deal,
     key_of,
     keys_of,
+    reading_schedule,
 )
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import READER, Scenario, TelemetrySettings
 from simulator.fleet.scenario.reading import parse_scenario
 
 HOLD = {"kind": "hold", "duration_s": 10}
@@ -39,9 +40,7 @@ ON_OFF = {EventKind.SWITCH_ON: EventKind.SWITCH_OFF, EventKind.RECONNECT: EventK
 def scenario(phases: list[dict[str, Any]], devices: int = 20, **sections: Any) -> Scenario:
     fleet = {"devices": devices, **sections.pop("fleet", {})}
     named = [{**phase, "name": f"p{number}"} for number, phase in enumerate(phases)]
-    return Scenario.model_validate_json(
-        json.dumps({"scenario": "s", "phases": named, **sections, "fleet": fleet}), strict=True
-    )
+    return READER.validate_json(json.dumps({"scenario": "s", "phases": named, **sections, "fleet": fleet}), strict=True)
 
 
 def taken(feed: EventFeed, to_s: float) -> list[Event]:
@@ -167,7 +166,7 @@ def test_commands_keep_their_rate_go_round_and_go_to_their_part_of_the_fleet():
 
 def test_arrivals_grow_with_a_ramp_and_with_the_factor_of_a_phase():
     arrivals = [{"kind": "open", "rate_per_s": 100}]
-    events = fed(scenario([RAMP, HOLD, {**HOLD, "rate_factor": 3}], 100, level="wire", arrivals=arrivals))
+    events = fed(scenario([RAMP, HOLD, {**HOLD, "rate_factor": 3}], 100, kind="requests", arrivals=arrivals))
     counts = Counter(int(time_s // 10) for time_s in of_kind(events, EventKind.ARRIVAL))
     assert counts == {0: pytest.approx(500, abs=1), 1: pytest.approx(1000, abs=1), 2: pytest.approx(3000, abs=1)}
     on_s = {event.device: event.time_s for event in events if event.kind is EventKind.SWITCH_ON}
@@ -191,7 +190,6 @@ def test_the_digest_is_of_what_is_played_and_of_nothing_else():
 
 def test_a_device_of_the_core_reads_when_the_plan_says():
     """The device's own schedule, on a machine whose clock stands somewhere, with the id of some service."""
-    plan = Plan(scenario([HOLD], 100, fleet={"models": [{"telemetry": {"every_s": 7.5}}]}))
     began_s = 12_345.678
     for device in (0, 17, 99):
         body = SimpleNamespace(
@@ -201,7 +199,7 @@ def test_a_device_of_the_core_reads_when_the_plan_says():
             index=device,
         )
         schedule = VirtualDevice._scheduled(SimpleNamespace(_runtime=body))
-        planned = plan.reading_schedule(device).next_after(20.0)
+        planned = reading_schedule(TelemetrySettings(every_s=7.5), 1, device).next_after(20.0)
         assert schedule.next_after(began_s + 20.0) - began_s == pytest.approx(planned, abs=1e-6)
 
 
@@ -306,15 +304,16 @@ def owners(devices: int, workers: int, keys: int) -> list[int]:
         (100_000, "", 8, 8),
         (3, "workers: 8", 1, 3),
         (100_000, "workers: 5", 1, 5),
-        (100_000, "target: {pool: 3}", 8, 3),
+        (100_000, "target: {connections: 3}", 8, 3),
         (100_000, "target: {connections: per_device}", 8, 8),
         (10, "kind: backfill\nbackfill: {history_s: 30d}", 8, 2),  # 432,000 readings, one a minute
         (1, "kind: backfill\nbackfill: {history_s: 365d}", 8, 1),
         (100, "kind: backfill\nbackfill: {history_s: 365d}", 8, 8),
         (10, "kind: backfill\nworkers: 3\nbackfill: {history_s: 1d}", 8, 3),
-        (6_000, "kind: onboarding_storm\nonboarding: {rate_per_s: 200}", 8, 1),
+        (6_000, "kind: onboarding\nonboarding: {rate_per_s: 200}", 8, 1),
     ],
 )
 def test_a_run_takes_as_many_processes_as_its_devices_are_worth(devices, more, cores, workers):
-    text = f"scenario: s\nfleet: {{devices: {devices}}}\nphases: [{{name: a, kind: hold, duration_s: 60}}]\n{more}\n"
+    phases = "" if "backfill" in more else "phases: [{name: a, kind: hold, duration_s: 60}]\n"
+    text = f"scenario: s\nfleet: {{devices: {devices}}}\n{phases}{more}\n"
     assert count_workers(parse_scenario(text.encode(), Path()), cores) == workers

@@ -86,10 +86,10 @@ def test_devices_share_the_keys_of_a_pool_and_defy_a_limit_where_they_are_told_t
 
 
 def test_open_arrivals_keep_their_rate_and_closed_users_wait_for_their_answers(looker):
-    opened = looker(CONTEXTS["wire-http"]).run
+    opened = looker(CONTEXTS["requests"]).run
     assert len(opened.batches) == 24
     users = {"arrivals": [{"kind": "closed", "users": 2, "pause_s": 1}]}
-    closed = looker({**CONTEXTS["wire-http"], **users}).run
+    closed = looker({**CONTEXTS["requests"], **users}).run
     assert 2 * 10 <= len(closed.batches) <= 2 * 12
 
 
@@ -165,5 +165,5 @@ def test_a_fault_is_played_in_its_time_alone_on_its_share_and_stands_in_the_reco
 
 @pytest.mark.parametrize("context", ["history", "labels"])
 def test_a_kind_of_run_that_plays_no_fault_refuses_it(looker, context):
-    with pytest.raises(ConfigurationError, match="plays none"):
+    with pytest.raises(ConfigurationError, match="faults: is no key here"):
         looker({**CONTEXTS[context], "faults": [{"kind": "blackout", "at_s": 1, "duration_s": 2}]})

@@ -69,7 +69,7 @@ def test_the_number_of_devices_that_fits_is_said():
     number = int(sentence.rsplit(" ", 1)[1])
     assert 25_000 < number < 35_000
     assert "memory" not in told(ask(devices=number, device_bytes=20_000, sockets=256), host)
-    assert "pooled" in told(ask(devices=40_000, sockets=40_000, device_bytes=100, tls=True), host)["memory"]
+    assert "connections: 256" in told(ask(devices=40_000, sockets=40_000, device_bytes=100, tls=True), host)["memory"]
 
 
 def test_what_only_disturbs_is_said_and_not_refused():

@@ -30,7 +30,7 @@ from simulator.fleet.run.messages import (
 )
 from simulator.fleet.run.target_watch import GONE_AFTER_S
 from simulator.fleet.run.workers import WorkerLost
-from simulator.fleet.scenario.phases import HoldPhase, Phase, RampPhase
+from simulator.fleet.scenario.model import HoldPhase, Phase, RampPhase
 from simulator.fleet.workload.base import WorkloadSummary
 
 Happening = Callable[[], FromWorker | WorkerLost | None]

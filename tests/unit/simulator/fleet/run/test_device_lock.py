@@ -7,14 +7,14 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.run.device_lock import claimed_devices
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import READER
 
 URL = "http://127.0.0.1:8080"
 
 
 def scenario(name="first", **more):
     phases = [{"name": "hold", "kind": "hold", "duration_s": 60}]
-    return Scenario.model_validate({"scenario": name, "fleet": {"devices": 10}, "phases": phases, **more})
+    return READER.validate_python({"scenario": name, "fleet": {"devices": 10}, "phases": phases, **more})
 
 
 def test_a_second_run_with_the_same_devices_is_refused_and_told_why(tmp_path):
@@ -31,7 +31,7 @@ def test_a_second_run_with_the_same_devices_is_refused_and_told_why(tmp_path):
     [
         (scenario(fleet={"devices": 10, "identities": {"prefix": "other-"}}), URL),
         (scenario(fleet={"devices": 10, "identities": {"user_id": "other"}}), URL),
-        (scenario(kind="onboarding_storm", onboarding={}), URL),
+        (scenario(kind="onboarding", onboarding={}), URL),
         (scenario(), "http://127.0.0.1:8090"),
     ],
     ids=["prefix", "user", "storm", "target"],

@@ -16,8 +16,7 @@ from simulator.fleet.cli.init import init_command
 from simulator.fleet.device.handlers import VOCABULARY, HandlerContext, parse_payload
 from simulator.fleet.forecast import describe, forecast
 from simulator.fleet.plan import Plan
-from simulator.fleet.scenario.load import CommandSettings
-from simulator.fleet.scenario.model import scenario_schema
+from simulator.fleet.scenario.model import CommandSettings, scenario_schema
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.scenario.starters import starter_names, starter_text
 
@@ -38,7 +37,7 @@ def assert_ends_as_expected(command: CommandSettings) -> None:
 def test_the_nine_of_the_documentation_are_there():
     assert {path.stem for path in FILES} == {
         "smoke", "onboarding-storm", "steady-10k", "command-round-trip", "outage-recovery", "soak",
-        "mqtt-10k", "backfill",
+        "mqtt-10k", "backfill", "requests",
     }  # fmt: skip
     assert starter_names()[0] == "smoke"
     assert set(starter_names()) == {path.stem for path in FILES}

@@ -22,7 +22,7 @@ from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Plan
 from simulator.fleet.products import load_product
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import READER
 from simulator.fleet.signals import DeviceRandom, signals_of_json
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import ProvisioningRequest, provision
@@ -57,7 +57,7 @@ def test_history_has_every_reading_between_its_ends_at_its_time_and_two_halves_a
 
 
 def a_scenario(devices=6):
-    return Scenario.model_validate_json(
+    return READER.validate_json(
         json.dumps(
             {
                 "scenario": "past",
@@ -72,7 +72,6 @@ def a_scenario(devices=6):
                         }
                     ],
                 },
-                "phases": [{"kind": "hold", "name": "all", "duration_s": 1}],
             }
         ),
         strict=True,

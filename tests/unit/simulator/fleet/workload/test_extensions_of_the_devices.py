@@ -30,7 +30,7 @@ def heads(tmp_path, offers: frozenset[str], device_offers: frozenset[str]) -> li
             fleet = {"devices": 3, "models": [MODEL]}
             phases = [{"kind": "hold", "name": "hold", "duration_s": 60}]
             commands = [{"payload": {"command": "ping"}, "rate_per_s": 20}]
-            more = {"level": "core", "arrivals": [], "fleet": fleet, "phases": phases, "commands": commands}
+            more = {"kind": "devices", "fleet": fleet, "phases": phases, "commands": commands}
             job = replace(a_job(tmp_path, server.base_url, **more), offers=offers, device_offers=device_offers)
             run = FleetWorkload(job, Recorder())
             began_s = time.monotonic()

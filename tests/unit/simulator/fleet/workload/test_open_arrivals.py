@@ -15,24 +15,25 @@ from simulator.fleet.metrics.merging import second_of
 from simulator.fleet.metrics.recorder import Delta, Recorder
 from simulator.fleet.metrics.saturation import assess
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import READER
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.base import Leftover
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob, FleetWorkload
 
 RATE = 40
+ARRIVALS = {"operation": "sensor_data", "kind": "open", "rate_per_s": RATE}
 End = Callable[[FleetWorkload, Recorder, float], Awaitable[Leftover | None]]
 
 
 def a_job(folder: Path, base_url: str, **more: object) -> FleetJob:
-    scenario = Scenario.model_validate_json(
+    scenario = READER.validate_json(
         json.dumps(
             {
                 "scenario": "mute",
-                "level": "wire",
+                "kind": "requests",
                 "fleet": {"devices": 3},
-                "arrivals": [{"operation": "sensor_data", "kind": "open", "rate_per_s": RATE}],
+                **({} if more.get("kind") == "devices" else {"arrivals": [ARRIVALS]}),
                 "phases": [{"kind": "hold", "name": "hold", "duration_s": 1}],
                 **more,
             }
@@ -131,7 +132,7 @@ async def gone(_play: FleetWorkload, _recorder: Recorder, _began_s: float) -> No
 
 @pytest.mark.parametrize("commands", [[], [{"payload": {"command": "ping"}, "rate_per_s": 10}]])
 def test_what_fell_due_and_was_never_sent_counts_as_intended_and_as_undelivered(tmp_path, commands):
-    load = {"level": "core", "arrivals": [], "commands": commands} if commands else {}
+    load = {"kind": "devices", "commands": commands} if commands else {}
     told, _ = perform(tmp_path, gone, **load)
     due = 10 if commands else RATE
     assert (told.health.intended, told.health.sent, told.health.undelivered) == (due, 0, due)
@@ -140,7 +141,7 @@ def test_what_fell_due_and_was_never_sent_counts_as_intended_and_as_undelivered(
 
 def test_orders_under_way_when_the_run_is_over_are_undelivered_too(tmp_path):
     commands = [{"payload": {"command": "ping"}, "rate_per_s": 10}]
-    told, _ = perform(tmp_path, drained, level="core", arrivals=[], commands=commands)
+    told, _ = perform(tmp_path, drained, kind="devices", commands=commands)
     outcomes = told.operations["http.send_command"]
     assert {outcome: tally.count for outcome, tally in outcomes.items()} == {OutcomeClass.TIMEOUT: 10}
     assert told.health.undelivered == 10

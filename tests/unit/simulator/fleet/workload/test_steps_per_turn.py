@@ -107,7 +107,7 @@ class Steps:
 def played(folder, count: int) -> tuple[int, CountingDevices]:
     """The most steps of one turn from after the begin until the drain is over."""
     job = a_job(
-        folder, "http://127.0.0.1:1", level="core", arrivals=[], phases=[HOLD, POWER, LINKS], faults=FAULTS,
+        folder, "http://127.0.0.1:1", kind="devices", phases=[HOLD, POWER, LINKS], faults=FAULTS,
         fleet={"devices": count},
     )  # fmt: skip
     names = tuple(f"d{number}" for number in range(count))

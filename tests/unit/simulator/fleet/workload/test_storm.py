@@ -58,7 +58,7 @@ def test_a_storm_against_a_real_service_is_decided_once_for_each_label(tmp_path)
     assert summary.audit is not None
     audit = summary.audit.registrations
     assert audit is not None
-    storm = summary.extras["onboarding_storm"]
+    storm = summary.extras["onboarding"]
     assert (audit.sent, audit.accepted, audit.stored) == (150, 150, 150 - storm["removed"])
     assert (audit.lost, audit.doubled, audit.altered, audit.unknown, audit.ambiguous) == (0, 0, 0, 0, 0)
     assert storm["races"] == storm["races_decided"] > 20

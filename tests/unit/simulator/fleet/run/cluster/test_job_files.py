@@ -12,7 +12,7 @@ from agent.errors import ConfigurationError
 from simulator.fleet.audit.file_ledger import LedgerTarget
 from simulator.fleet.audit.ledger_format import LedgerHeader
 from simulator.fleet.run.cluster.job_files import check_files, pack, unpack
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.model import READER
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
@@ -35,7 +35,7 @@ def make_job(folder: Path, **more: object) -> FleetJob:
     }
     keys = (KeyPairFile("mk_key", secret),)
     return FleetJob(
-        scenario=Scenario.model_validate(document),
+        scenario=READER.validate_python(document),
         address=Address("http://127.0.0.1:9", keys, tokens),
         keys=keys,
         operator_url="http://127.0.0.1:9",
