@@ -112,7 +112,7 @@ class Codes:
             ConfigurationError: the terms contradict each other.
         """
         if terms.device_id is None:
-            checked_registration(terms.product_id, "checked when a device enrolls", terms.user_id, terms.name, "invite")
+            checked_registration(terms.product_id, "checked when a device enrolls", terms.user_id, terms.name)
         else:
             fault = id_fault(terms.device_id)
             if fault is None and count > 1:
@@ -250,7 +250,7 @@ class Enroller:
 
     async def _register(self, terms: Terms, request: EnrollmentRequest) -> str:
         name = request.device_name or terms.name
-        asked = checked_registration(terms.product_id, request.device_identifier, terms.user_id, name, "enroll")
+        asked = checked_registration(terms.product_id, request.device_identifier, terms.user_id, name)
         device_id = (await self._service.register(asked)).device_id
         fault = id_fault(device_id) if device_id else "the service did not return its id"
         if fault is not None:

@@ -146,29 +146,25 @@ class GatewayStatus:
 
     Attributes:
         state: ``running``, ``stopped``, ``died`` (it left no stop record) or ``never started``.
+        is_healthy: whether it runs and every part of it is well.
         process_id: of the running gateway.
         last_status: the last status that a process wrote.
         devices: with a valid token; None when the file of tokens cannot be read.
     """
 
     state: str
+    is_healthy: bool
     state_dir: Path
     process_id: int | None
     last_status: StatusFile | None
     devices: int | None
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether it runs and every part of it is well."""
-        parts = self.last_status.parts.values() if self.last_status else ()
-        return self.state == "running" and self.devices is not None and all(part.state == "ok" for part in parts)
 
 
 def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
     """Read files alone: the running program is not disturbed."""
     state_dir = config.state_dir
     holder = holder_of(state_dir)
-    last_status = newest_status([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME], WHO)
+    last = newest_status([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME], WHO)
     has_file = (state_dir / FILE_NAME).exists()
     devices: int | None = 0
     if has_file:
@@ -176,5 +172,7 @@ def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> Ga
             devices = with_tokens(state_dir, lambda tokens: len(tokens.device_ids()))
         except ConfigurationError:
             devices = None
-    state = process_state(holder, last_status, has_store=has_file)
-    return GatewayStatus(state, state_dir, holder, last_status, devices)
+    state = process_state(holder, last, has_store=has_file)
+    is_well = all(part.state == "ok" for part in last.parts.values()) if last else False
+    is_healthy = state == "running" and devices is not None and is_well
+    return GatewayStatus(state, is_healthy, state_dir, holder, last, devices)

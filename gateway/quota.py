@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
+import httpx
+
 from agent.errors import RateLimited
+from agent.wire.answers import read_retry_after
 from agent.wire.rate_limit import read_rate_limit
 
 WINDOW_S: Final = 60.0
@@ -112,7 +115,7 @@ class Quota:
         finally:
             self._in_flight -= 1
 
-    def answered(self, status: int, headers: Mapping[str, str], retry_after_s: float | None) -> None:
+    def answered(self, status: int, headers: httpx.Headers) -> None:
         """Learn from an answer, while its request is still counted as under way."""
         now_s = self._monotonic()
         found = read_rate_limit(headers)
@@ -124,7 +127,8 @@ class Quota:
                 self._resets_s = now_s + (found.reset_s if found.reset_s is not None else WINDOW_S)
         if status == 429:
             self.refused += 1
-            self._blocked_s = max(self._blocked_s, now_s + min(retry_after_s or _RETRY_S, _RETRY_MAX_S))
+            wait_s = min(read_retry_after(headers) or _RETRY_S, _RETRY_MAX_S)
+            self._blocked_s = max(self._blocked_s, now_s + wait_s)
 
     def _refresh(self) -> None:
         now_s = self._monotonic()

@@ -29,7 +29,6 @@ import httpx
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import Advice, ConfigurationError, NotFound, RateLimited, ServiceError
-from agent.wire.answers import read_retry_after
 from agent.wire.base import JsonObject
 from agent.wire.command_states import FINAL_STATES, RESULT_STATES, CommandStatus
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
@@ -326,7 +325,7 @@ class _Metered(httpx.BaseTransport):
             time.sleep(min(wait_s, 5.0))
         with self._quota.request(Kind.POLLS):
             response = self._network.handle_request(request)
-            self._quota.answered(response.status_code, response.headers, read_retry_after(response.headers))
+            self._quota.answered(response.status_code, response.headers)
             return response
 
     def close(self) -> None:

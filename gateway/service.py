@@ -24,7 +24,6 @@ from agent.config.model import ServiceConfig
 from agent.errors import (
     Forbidden,
     NoPlaceForResults,
-    RateLimited,
     ServerFault,
     ServiceError,
     TransportError,
@@ -156,20 +155,22 @@ class Service:
         """Ask what the service offers, now and every hour; for a task of its own."""
         failures = 0
         while self.dialect.extensions is None:
+            wait_s = 1.0
             try:
                 self.offered = await self._discover()
-                failures = 0
-                await asyncio.sleep(_REFRESH_S)
+                failures, wait_s = 0, _REFRESH_S
             except (ServerFault, UnexpectedAnswer) as error:
                 failures += 1
                 if self.offered is None and failures >= _PLAIN_TRIES:
                     _log.warning("service=plain it fails when it is asked for its extensions: %s", error)
                     self.offered = frozenset()
-                await asyncio.sleep(_LOOK_AGAIN_S if self.offered is not None else 1.0)
+                if self.offered is not None:
+                    wait_s = _LOOK_AGAIN_S
             except Unavailable as error:
-                await asyncio.sleep(min(error.retry_after_s, 5.0))
+                wait_s = min(error.retry_after_s, 5.0)
             except ServiceError:
-                await asyncio.sleep(1.0)
+                pass
+            await asyncio.sleep(wait_s)
 
     async def _discover(self) -> frozenset[str]:
         answer = await self.request("GET", paths.DISCOVERY, Kind.COMMANDS, accepts=_DECIDED)
@@ -208,64 +209,46 @@ class Service:
             RateLimited: the quota of the key is used up.
             ServiceError: as the service answered.
         """
+        content = None if body is None else encode_json(body)
+        typed = {} if body is None else {"Content-Type": "application/json"}
+        request = self._client.build_request(
+            method, self._url(path), params=params, content=content, headers={**(headers or {}), **typed}
+        )
         async with self._turns[kind]:
             self._check_up()
             with self.quota.request(kind):
                 try:
-                    answer = await self._exchange(method, path, body, params, headers, accepts)
-                except (TransportError, UnexpectedAnswer, Unauthorized, Forbidden) as error:
-                    raise self._failed(error) from None
-                except ServerFault as error:
-                    if error.status not in _AWAY:
-                        self._succeeded()
-                        raise
-                    raise self._failed(error) from None
-                except ServiceError:
+                    answer = await self._exchange(request, accepts)
+                except ServiceError as error:
+                    is_away = isinstance(error, TransportError | UnexpectedAnswer | Unauthorized | Forbidden)
+                    if is_away or (isinstance(error, ServerFault) and error.status in _AWAY):
+                        raise self._failed(error) from None
                     self._succeeded()
                     raise
         self._succeeded()
         return answer
 
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        params: Mapping[str, Any] | None,
-        headers: Mapping[str, str] | None,
-        accepts: Container[int],
-    ) -> Answer:
-        sent = dict(headers or {})
-        content = None
-        if body is not None:
-            content, sent["Content-Type"] = encode_json(body), "application/json"
-        url = self._url(path)
-        source = one_line(f"{method} {self._origin}{url.path}")
+    async def _exchange(self, request: httpx.Request, accepts: Container[int]) -> Answer:
+        source = one_line(f"{request.method} {self._origin}{request.url.path}")
         began_s = time.monotonic()
         fault: TransportError | None = None
         try:
             async with asyncio.timeout(self._config.timeout_s):
-                request = self._client.build_request(method, url, params=params, content=content, headers=sent)
                 response = await self._client.send(request, stream=True)
                 try:
                     arrived_s = time.monotonic()
                     raw = await self._read(response, source)
                 finally:
                     await response.aclose()
-        except TimeoutError:
-            fault = explain(httpx.ReadTimeout(""), self._origin, self._config.timeout_s, self._auth.redact)
         except FAULTS as error:
-            fault = explain(error, self._origin, self._config.timeout_s, self._auth.redact)
+            known = httpx.ReadTimeout("") if isinstance(error, TimeoutError) else error
+            fault = explain(known, self._origin, self._config.timeout_s, self._auth.redact)
         if fault is not None:  # out here, so that no error of httpx, which holds the request and the keys, hangs on it
             raise fault
         answer = Answer(response.status_code, response.headers, raw, source)
-        try:
-            if answer.status not in accepts:
-                raise_for_status(response, raw, source=source, redact=self._auth.redact)
-        except RateLimited as error:
-            self.quota.answered(429, response.headers, error.retry_after_s)
-            raise
-        self.quota.answered(answer.status, response.headers, None)
+        self.quota.answered(answer.status, response.headers)
+        if answer.status not in accepts:
+            raise_for_status(response, raw, source=source, redact=self._auth.redact)
         if answer.server_time is not None and answer.status < 500 and not answer.is_page:
             self.clock.observe(answer.server_time + time.monotonic() - arrived_s, arrived_s - began_s)
         return answer

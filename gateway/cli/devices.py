@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -27,13 +27,14 @@ from gateway.cli.options import (
     print_qr,
     print_rows,
     read_duration,
+    read_lines,
 )
 
 if TYPE_CHECKING:
     from agent.wire.enrollment import EnrollmentAnswer
     from gateway.codes import Code
     from gateway.config import GatewayConfig
-    from gateway.devices import Access, AddedDevices, Issuer
+    from gateway.devices import Access, Issued, Issuer
     from gateway.tokens import Tokens
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -74,43 +75,37 @@ def _folder_options(command: Function) -> Function:
 
 @devices.command()
 @_folder_options
-@click.option("--device-id", help="The id of a device that the service knows.")
-@click.option("--product-id", help="Register the device at the service first: its product.")
-@click.option("--identifier", help="Register: the identifier on the device's label, such as a serial number.")
-@click.option("--user-id", help="Register: the user account that the device belongs to.")
-@click.option("--name", help="Register: a name for people.")
+@click.option("--device-id", "device_ids", multiple=True, help="The service's id of a device; once for each.")
 @click.option(
-    "--from",
-    "csv_path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Many devices: a CSV file with the columns device_id, or product_id, identifier, user_id and name.",
+    "--from", "listed", type=click.File(encoding="utf-8-sig"), help="Many: a file, or -, with one id in each line."
 )
 @click.option("--check/--no-check", default=True, help="Ask the service whether it knows the device ids.")
 @acts_for_owners
-def add(*, config_path: Path, as_json: bool, csv_path: Path | None, check: bool, **given: Any) -> None:
-    """Give a device its token, shown this once. The service's device id is enough; or register the device by its label.
+def add(
+    *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], listed: TextIO | None, check: bool, **given: Any
+) -> None:
+    """Give devices that the service knows their tokens, shown this once. A new device is registered by a code: invite.
 
-    Exit codes: 0 good, 1 some devices got none or the service refused, 2 usage or configuration (then nothing was
-    done), 5 the service cannot be reached.
+    Exit codes: 0 good, 1 a device has a token already or the service refused, 2 usage or configuration (then nothing
+    was done), 5 the service cannot be reached.
     """
-    from gateway.devices import read_csv, service_client, wanted_device
+    from gateway.devices import service_client
 
-    one = {name: given[name] for name in ("device_id", "product_id", "identifier", "user_id", "name")}
-    if csv_path is not None and any(one.values()):
-        raise click.UsageError("--from brings the devices: leave the options for one device out")
     with errors_end_it():
         config = load_without_keys(config_path)
-        wanted = [wanted_device(**one)] if csv_path is None else read_csv(csv_path)
-        issuer = _issuer(config, given, several=csv_path is not None)
-        if check or any(each.device_id is None for each in wanted):
+        wanted = [*device_ids, *(read_lines(listed, "--from") if listed else ())]
+        if not wanted:
+            raise click.UsageError("name the devices: --device-id, or --from")
+        issuer = _issuer(config, given, several=len(wanted) > 1)
+        if check:
             with service_client(config.service, config.auth.credentials(os.environ)) as client:
-                added = issuer.add(wanted, client, check=check)
+                issued, kept = issuer.add(wanted, client)
         else:
-            added = issuer.add(wanted, None, check=False)
-    _show(added, config, as_json=as_json, qr=given["qr"])
-    if csv_path is None and added.kept:
-        complain(f"{added.kept[0]} has a token already: device-gateway devices rotate {added.kept[0]}")
-    if added.failed or (csv_path is None and added.kept):
+            issued, kept = issuer.add(wanted, None)
+    _show(issued, kept, config, as_json=as_json, qr=given["qr"])
+    if kept:
+        complain(f"{len(kept)} had a token and keep it, such as {kept[0]}: device-gateway devices rotate {kept[0]}")
+    if kept and listed is None:  # a file may be run again after a fault
         raise SystemExit(EXIT_CHECK_FAILED)
 
 
@@ -153,8 +148,8 @@ def rotate(
         chosen = list(dict.fromkeys(device_ids))
         if every:
             chosen = with_tokens(config.state_dir, lambda tokens: tokens.device_ids())
-        added = _issuer(config, given, several=every or len(chosen) > 1).rotate(chosen, overlap_s)
-    _show(added, config, as_json=as_json, qr=given["qr"])
+        issued = _issuer(config, given, several=every or len(chosen) > 1).rotate(chosen, overlap_s)
+    _show(issued, [], config, as_json=as_json, qr=given["qr"])
 
 
 @devices.command()
@@ -317,31 +312,19 @@ def _issuer(config: GatewayConfig, given: dict[str, Any], *, several: bool) -> I
     return Issuer(config.state_dir, access, secrets.token_bytes, folder, several, given["device_dir"].absolute())
 
 
-def _show(added: AddedDevices, config: GatewayConfig, *, as_json: bool, qr: bool) -> None:
+def _show(issued: list[Issued], kept: list[str], config: GatewayConfig, *, as_json: bool, qr: bool) -> None:
     if as_json:
-        issued = [
-            {
-                "device_id": each.handed.device_id,
-                "token": each.handed.token.reveal(),
-                "registered": each.registered,
-            }
-            for each in added.issued
-        ]
-        print_json({"issued": issued, "kept": added.kept, "failed": added.failed})
-    for each in added.issued if not as_json else ():
-        name = f"{each.handed.device_id} (registered)" if each.registered else each.handed.device_id
+        found = [{"device_id": each.handed.device_id, "token": each.handed.token.reveal()} for each in issued]
+        print_json({"issued": found, "kept": kept})
+    for handed, lines in ((each.handed, each.lines) for each in issued if not as_json):
         if qr:
-            click.echo(name)
-            print_qr(_qr_text(each.handed))
-        elif each.lines:
-            click.echo("\n".join([name, *(f"  {line}" for line in each.lines)]))
+            click.echo(handed.device_id)
+            print_qr(_qr_text(handed))
+        elif lines:
+            click.echo("\n  ".join([handed.device_id, *lines]))
         else:
-            click.echo(f"{name}: {each.handed.token.reveal()}")
-    if added.kept and len(added.issued) + len(added.kept) > 1 and not as_json:
-        click.echo(f"{len(added.kept)} device(s) had a token already and keep it")
-    for line in added.failed:
-        complain(line)
-    if added.issued:
+            click.echo(f"{handed.device_id}: {handed.token.reveal()}")
+    if issued:
         _want_broker_update(config)
 
 

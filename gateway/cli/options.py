@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
@@ -21,7 +21,7 @@ from agent.cli.options import (
 )
 from agent.config.load import load_model
 from agent.error_text import bounded
-from agent.errors import Advice, ServiceError
+from agent.errors import Advice, ConfigurationError, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.terminal import unescaped
 
@@ -57,6 +57,22 @@ def read_duration(text: str) -> float:
     if found is None or not 1.0 <= float(found[1]) * _UNITS[found[2]] <= _LONGEST_S:
         raise click.BadParameter(f"{text!r} is no time: write 15m, 1h or 7d, from 1s to 366d")
     return float(found[1]) * _UNITS[found[2]]
+
+
+def read_lines(file: TextIO, option: str) -> list[str]:
+    """The ids of a file, one in each line; ``#`` begins a comment.
+
+    Raises:
+        ConfigurationError: there are none, or it is not text.
+    """
+    try:
+        lines = [line.strip() for line in file]
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([f"{file.name} is not UTF-8 text: {error}"], option) from None
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise ConfigurationError([f"{file.name} has no device id: write one in each line"], option)
+    return found
 
 
 def load(config_path: Path) -> GatewayConfig:

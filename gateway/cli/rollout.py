@@ -17,7 +17,14 @@ from agent.cli.options import json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_INTERRUPTED
-from gateway.cli.options import complain, errors_end_it, gateway_config_option, load_without_keys, read_duration
+from gateway.cli.options import (
+    complain,
+    errors_end_it,
+    gateway_config_option,
+    load_without_keys,
+    read_duration,
+    read_lines,
+)
 
 if TYPE_CHECKING:
     from agent.wire.sending import SendingClient
@@ -215,14 +222,7 @@ def _targets(client: SendingClient, offers: frozenset[str], product_id: str | No
         raise click.UsageError("name the devices: either --product-id, or --devices")
     if listed is None:
         return devices_of_product(client, offers, product_id or "")
-    try:
-        lines = [line.strip() for line in listed]
-    except UnicodeDecodeError as error:
-        raise ConfigurationError([f"it is not UTF-8 text: {error}"], "--devices") from None
-    found = [line for line in lines if line and not line.startswith("#")]
-    if not found:
-        raise ConfigurationError([f"{listed.name} has no device id: write one in each line"], "--devices")
-    return known_devices(client, found)
+    return known_devices(client, read_lines(listed, "--devices"))
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

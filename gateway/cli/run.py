@@ -8,17 +8,13 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from agent.cli.check import end_with_findings
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_parts
 from agent.exit_codes import EXIT_CHECK_FAILED
-from gateway.cli.options import gateway_config_option, load, load_without_keys
-
-if TYPE_CHECKING:
-    from gateway.ops import GatewayStatus
+from gateway.cli.options import folder_option, gateway_config_option, load, load_without_keys
 
 
 @click.command()
@@ -51,10 +47,13 @@ def status(config_path: Path, *, as_json: bool) -> None:
     with configuration_faults_end_it():
         found = read_gateway_status(load_without_keys(config_path), os.environ)
     if as_json:
-        members = asdict(found)
-        print_json({"told": members.pop("last_status"), **members, "is_healthy": found.is_healthy})
+        print_json(asdict(found))
     else:
-        _print(found)
+        process = f" (process {found.process_id})" if found.process_id else ""
+        click.echo(f"gateway    {found.state}{process}, state in {found.state_dir}")
+        if found.last_status is not None:
+            print_parts(found.state, found.last_status)
+        click.echo(f"devices    {'unusable file of tokens' if found.devices is None else found.devices}")
     raise SystemExit(0 if found.is_healthy else EXIT_CHECK_FAILED)
 
 
@@ -80,15 +79,6 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
     end_with_findings(findings, as_json=as_json)
 
 
-def _print(found: GatewayStatus) -> None:
-    process = f" (process {found.process_id})" if found.process_id else ""
-    click.echo(f"gateway    {found.state}{process}, state in {found.state_dir}")
-    if found.last_status is not None:
-        print_parts(found.state, found.last_status)
-    devices = "the file of tokens cannot be used" if found.devices is None else f"{found.devices} with a valid token"
-    click.echo(f"devices    {devices}")
-
-
 @click.command()
 @click.option(
     "--dir",
@@ -99,13 +89,7 @@ def _print(found: GatewayStatus) -> None:
     help="Where to write config.yaml, the key files and the certificates.",
 )
 @click.option("--base-url", help="The service's address. Asked for when it is not given.")
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("/var/lib/device-gateway"),
-    show_default=True,
-    help="Where device tokens and codes are kept.",
-)
+@folder_option("--state-dir", Path("/var/lib/device-gateway"), "Where device tokens and codes are kept.")
 @click.option(
     "--host",
     "hosts",
@@ -122,7 +106,7 @@ def init(
 
     On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """
-    from gateway.initial import InitialGateway, write_initial_gateway
+    from gateway.initial import write_initial_gateway
 
     keys: dict[str, str] = {}
     if sys.stdin.isatty():
@@ -131,7 +115,9 @@ def init(
             text = f"{name} ({prefix}..., unseen; empty to fill in the file later)"
             keys[name] = click.prompt(text, default="", show_default=False, hide_input=True).strip()
     with configuration_faults_end_it():
-        wanted = InitialGateway(directory, base_url or "", state_dir, hosts, mqtt)
-        lines = write_initial_gateway(wanted, keys, datetime.now(UTC), force=force)
+        now = datetime.now(UTC)
+        lines = write_initial_gateway(
+            directory, base_url or "", state_dir, hosts=hosts, mqtt=mqtt, keys=keys, now=now, force=force
+        )
     for line in lines:
         click.echo(line)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gateway.devices import spoiled
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import LabelOrder, Payload
+from simulator.labels.spoiled import spoiled
 
 COLUMNS: Final = ("device_identifier", "product_id", "name")
 _DELIMITERS: Final = ",;\t|"

@@ -90,8 +90,7 @@ def test_a_code_takes_no_token_from_a_device_that_holds_one(journey):
     device_id = yaml.safe_load((journey.folder / "SN-1" / "config.yaml").read_text())["device"]["device_id"]
     journey.ping(device_id)
     # A stranger with a code for new devices names the identifier of this one, or of one that was added by hand.
-    words = ("--product-id", journey.product_id, "--identifier", "SN-7", "--user-id", "me", "--json")
-    added = json.loads(journey.run("devices", "add", *words))["issued"][0]["device_id"]
+    added = journey.add("SN-7", "--url", journey.url)
     stranger, fleet = journey.folder / "stranger", invite(journey, "--count", "5")
     for identifier in ("SN-1", "SN-7"):
         said = enroll(journey, identifier, journey.url, fleet["code"], folder=stranger, code=1)

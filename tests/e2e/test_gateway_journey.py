@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from agent.wire.auth import KeyPair
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
 from simulator.service.config import ServiceConfig
@@ -68,11 +69,12 @@ class Journey:
         return gateway
 
     def add(self, identifier, *address):
-        """A device that is registered on the way; its folder is named like its identifier."""
-        label = ["--product-id", self.product_id, "--identifier", identifier, "--user-id", "me"]
+        """A device that the service knows; its folder is named like its identifier."""
+        label = RegisterDevice(user_id="me", product_id=self.product_id, device_identifier=identifier)
+        device_id = self.client.register_device(label).device_id
         out = self.folder / identifier
-        self.run("devices", "add", *label, "--config-out", out, "--device-dir", out, *address)
-        return json.loads(self.run("devices", "list", "--json"))[-1]["device_id"]
+        self.run("devices", "add", "--device-id", device_id, "--config-out", out, "--device-dir", out, *address)
+        return device_id
 
     def start_agent(self, identifier):
         folder = self.folder / identifier

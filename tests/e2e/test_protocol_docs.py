@@ -133,24 +133,11 @@ def prove(bench: Bench, folder: Path, identifier: str, command: list[str]) -> No
     assert {value["temperature"] for value in values} == {21.5}
 
 
-def test_the_shell_device_over_mqtt_runs(bench, tmp_path):
-    require_program("mosquitto_rr", "mosquitto-clients")
-    require_program("jq")
-    (tmp_path / "device.sh").write_text(device_of("A device in a shell"))
-    prove(bench, tmp_path, "SN-SHELL", ["sh", "device.sh"])
-
-
 def test_the_curl_device_over_http_runs(bench, tmp_path):
     require_program("curl")
     require_program("jq")
     (tmp_path / "device.sh").write_text(device_of("A device with curl"))
     prove(bench, tmp_path, "SN-CURL", ["sh", "device.sh"])
-
-
-def test_the_node_device_over_http_runs(bench, tmp_path):
-    node = require_program("node", "nodejs")
-    (tmp_path / "device.mjs").write_text(device_of("A device in Node"))
-    prove(bench, tmp_path, "SN-NODE", [node, "device.mjs"])
 
 
 def test_the_node_device_over_mqtt_runs(bench, tmp_path):

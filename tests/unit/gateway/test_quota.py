@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from agent.errors import RateLimited
@@ -27,7 +28,8 @@ def spend(quota, kind, count=1):
 
 
 def announced(limit, left, reset_s):
-    return {"ratelimit-policy": f'"default";q={limit};w=60', "ratelimit": f'"default";r={left};t={reset_s}'}
+    policy = f'"default";q={limit};w=60'
+    return httpx.Headers({"ratelimit-policy": policy, "ratelimit": f'"default";r={left};t={reset_s}'})
 
 
 def test_a_request_that_ends_by_any_error_is_under_way_no_longer(clock):
@@ -36,7 +38,7 @@ def test_a_request_that_ends_by_any_error_is_under_way_no_longer(clock):
         with pytest.raises(error), quota.request(Kind.READINGS):
             raise error
     with quota.request(Kind.READINGS):
-        quota.answered(200, announced(100, 50, 30), None)
+        quota.answered(200, announced(100, 50, 30))
     assert quota.left == 50, "none of the three counts as under way"
     assert quota.wait_s(Kind.READINGS) == 0
 
@@ -47,7 +49,7 @@ def test_a_request_that_ends_by_any_error_is_under_way_no_longer(clock):
 def test_a_part_of_the_window_is_kept_for_what_is_more_urgent(clock, kind, stops_at):
     quota = Quota(None, clock)
     with quota.request(kind):
-        quota.answered(200, announced(100, 60, 30), None)
+        quota.answered(200, announced(100, 60, 30))
     spend(quota, kind, 60 - stops_at)
     with pytest.raises(RateLimited) as caught, quota.request(kind):
         pass
@@ -59,7 +61,7 @@ def test_a_part_of_the_window_is_kept_for_what_is_more_urgent(clock, kind, stops
 def test_a_429_stops_all_for_as_long_as_it_says(clock):
     quota = Quota(None, clock)
     with quota.request(Kind.READINGS):
-        quota.answered(429, {}, 7.0)
+        quota.answered(429, httpx.Headers({"retry-after": "7"}))
     assert {quota.wait_s(kind) for kind in Kind} == {7.0}
     clock.now_s = 7.0
     assert {quota.wait_s(kind) for kind in Kind} == {0.0}
@@ -89,5 +91,5 @@ def test_a_configured_quota_is_a_bucket_that_fills_evenly(clock):
 def test_every_form_of_the_headers_counts(clock, headers):
     quota = Quota(None, clock)
     with quota.request(Kind.COMMANDS):
-        quota.answered(200, headers, None)
+        quota.answered(200, httpx.Headers(headers))
     assert quota.wait_s(Kind.COMMANDS) == pytest.approx(20)
