@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Response
@@ -14,9 +12,9 @@ from pydantic_core import from_json
 
 from agent.errors import InvalidMessage, InvalidQr
 from agent.wire.base import Sent, Text
-from simulator.die_with_parent import with_parent
+from simulator.service.child_program import ChildProgram
 from simulator.service.db import one
-from simulator.service.errors import ApiError, conflict, invalid, not_found, unavailable
+from simulator.service.errors import ApiError, conflict, invalid, not_found
 from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.http import CallDep, Json, Router, answers
 from simulator.service.service import Service
@@ -26,9 +24,6 @@ from simulator.wire.qr.keys import LabelSigner, signed_text, signer_of_label_key
 LABELS: Final = f"{CONTROL_PREFIX}labels"
 PICTURE_BYTES: Final = 25_000_000
 LABELS_MAX: Final = 100
-_READING_S: Final = 120.0
-"""The process bounds its own processor time; this is for one that hangs, on a machine that is busy."""
-_WAITING_MAX: Final = 4
 
 
 class MakeLabels(Sent):
@@ -59,56 +54,26 @@ class CodesRead(BaseModel):
     codes: list[str]
 
 
-class PictureReader:
-    """Reads one picture at a time, each in a process of its own: a hostile one costs that process and nothing else."""
+async def _read_picture(reader: ChildProgram, picture: bytes) -> list[str]:
+    """The codes. A hostile picture costs the reading program and nothing else.
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._waiting = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    async def read(self, picture: bytes) -> list[str]:
-        """The codes.
-
-        Raises:
-            ApiError: 400: no picture, too large, or too much work; 503: too many wait already.
-        """
-        if self._waiting >= _WAITING_MAX:
-            raise unavailable("label_work_busy", "Other pictures are being read: try again.", 2)
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await asyncio.to_thread(self._read, picture)
-        finally:
-            self._waiting -= 1
-
-    def _read(self, picture: bytes) -> list[str]:
-        program = with_parent([sys.executable, "-m", "simulator.console.read_picture"])
-        pipe = subprocess.PIPE
-        with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
-            self._process = process
-            try:
-                output, _ = process.communicate(picture, timeout=_READING_S)
-                answer = json.loads(output)
-            except (subprocess.TimeoutExpired, ValueError):
-                process.kill()
-                text = "This picture takes too much time or memory to read: scale it down, or cut it to the label."
-                raise ApiError(400, "picture_refused", text) from None
-        if "error" in answer:
-            raise ApiError(400, answer["error"], answer["message"])
-        return list(answer["codes"])
-
-    async def close(self) -> None:
-        """End what is being read."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+    Raises:
+        ApiError: 400: no picture, too large, or too much work; 503: too many wait already.
+    """
+    output = await reader.run(picture)
+    if output is None:
+        text = "This picture takes too much time or memory to read: scale it down, or cut it to the label."
+        raise ApiError(400, "picture_refused", text)
+    answer = json.loads(output)
+    if "error" in answer:
+        raise ApiError(400, answer["error"], answer["message"])
+    return list(answer["codes"])
 
 
 def make_router(service: Service) -> APIRouter:
     """The control paths of labels."""
     router = Router("control")
-    reader = PictureReader()
-    service.at_end(reader.close)
+    reader = service.child_program("simulator.console.read_picture")
 
     @router.post(LABELS, response_model=LabelList, responses=answers(404, 409))
     async def make_labels(call: CallDep, body: MakeLabels) -> Response:
@@ -124,7 +89,7 @@ def make_router(service: Service) -> APIRouter:
         """Read the QR codes of the picture that is the body (``application/octet-stream``)."""
         scope = call.request.scope
         scope["body_limit"], scope["body_types"] = PICTURE_BYTES, ("application/octet-stream",)
-        return Json({"codes": await reader.read(await call.request.body())})
+        return Json({"codes": await _read_picture(reader, await call.request.body())})
 
     return router
 

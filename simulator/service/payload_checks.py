@@ -1,109 +1,98 @@
-"""``--validate-commands``: payloads against their product's command vocabulary, in a process that may be ended."""
+"""``--validate-commands``: payloads against their product's command vocabulary.
+
+A schema comes from outside, and no bound of its size bounds the time that it takes: a pattern such as ``^(a+)+$``,
+or references that double at each step. So this module is also the program that checks a payload, within limits.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import itertools
 import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent.wire.base import JsonObject
-from simulator.service.errors import ApiError, invalid, invalid_all, unavailable
-from simulator.service.payload_schemas import CPU_S, Problem
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
+from agent.wire.base import JsonObject
+from simulator.service.child_program import ChildProgram
+from simulator.service.errors import invalid, invalid_all
+
+Problem = tuple[str, str]
+"""(field, issue)."""
+
+MODULE: Final = "simulator.service.payload_checks"
 NAMED_BY: Final = "command"
 """The member of a payload that names the command."""
-_ANSWER_S: Final = 20.0
-"""When the process is ended whatever it does; it ends itself after :data:`CPU_S` of a core's time."""
-_ANSWER_BYTES: Final = 16 * 1024 * 1024
-_MODULE: Final = "simulator.service.payload_schemas"
-_TOO_COSTLY: Final = frozenset({1} if sys.platform == "win32" else {-signal.SIGPROF, -signal.SIGKILL})
-"""How it ends when its time is over, by itself or by this process."""
+CPU_S: Final = 1.0
+"""What checking one payload may cost, of a core's time: a busy machine changes nothing."""
+_MEMORY_BYTES: Final = 1024**3
+_PROBLEMS_MAX: Final = 50
+_NOTHING_FETCHED: Final[Registry[Any]] = Registry()
 
 
-class PayloadChecks:
-    """Checks payloads one after the other. The process begins with the first check, and anew after a costly one."""
+async def check_payload(checker: ChildProgram, vocabulary: Sequence[Mapping[str, Any]], payload: JsonObject) -> None:
+    """Refuse a payload that the vocabulary does not have. An empty vocabulary takes all.
 
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._process: asyncio.subprocess.Process | None = None
-        self._is_closed = False
-
-    async def check(self, vocabulary: Sequence[Mapping[str, Any]], payload: JsonObject) -> None:
-        """Refuse a payload that the vocabulary does not have. An empty vocabulary takes all.
-
-        Raises:
-            ApiError: 400 naming each problem; 503 when the service ends.
-        """
-        if not vocabulary:
-            return
-        known = {definition["name"]: definition for definition in vocabulary}
-        name = payload.get(NAMED_BY)
-        if not isinstance(name, str) or name not in known:
-            raise invalid(f"command_payload.{NAMED_BY}", f"must be a command of this product: {', '.join(known)}")
-        schema = known[name].get("payload_schema")
-        if schema is None:
-            return
-        async with self._lock:
-            problems = await self._ask(json.dumps([schema, payload]))
-        if problems:
-            raise invalid_all(problems)
-
-    async def _ask(self, question: str) -> list[Problem]:
-        if self._is_closed:
-            raise _closing()
-        if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", _MODULE),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                limit=_ANSWER_BYTES,
-            )
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None  # noqa: PT018, S101 - both are pipes
-        answer = b""
-        try:
-            process.stdin.write(question.encode() + b"\n")
-            answer = await asyncio.wait_for(process.stdout.readline(), _ANSWER_S)
-        except TimeoutError:
-            pass
-        finally:
-            if not answer.endswith(b"\n"):  # it has ended, or its answer would be taken for the next one's
-                self._process = None
-                _kill(process)
-                code = await process.wait()
-        if answer.endswith(b"\n"):
-            return [(field, issue) for field, issue in json.loads(answer)]
-        if self._is_closed:
-            raise _closing()
-        if code not in _TOO_COSTLY:
-            text = f"The process that checks payloads ended with {code}; start it by hand: python -m {_MODULE}"
-            raise unavailable("payload_check_failed", text, 1)
-        issue = (
-            f"the product's payload_schema takes more than {CPU_S:g} s to check: simplify its patterns and references"
-        )
-        return [("command_payload", issue)]
-
-    def close(self) -> None:
-        """End the process, and refuse what waits: the service ends. Twice does no harm."""
-        self._is_closed = True
-        if self._process is not None:
-            _kill(self._process)  # whoever waits for its answer sees the end of it
-
-    async def closed(self) -> None:
-        """Return when the process has ended, after :meth:`close`."""
-        if self._process is not None:
-            await self._process.wait()
+    Raises:
+        ApiError: 400 naming each problem; 503 when the service ends.
+    """
+    if not vocabulary:
+        return
+    known = {definition["name"]: definition for definition in vocabulary}
+    name = payload.get(NAMED_BY)
+    if not isinstance(name, str) or name not in known:
+        raise invalid(f"command_payload.{NAMED_BY}", f"must be a command of this product: {', '.join(known)}")
+    schema = known[name].get("payload_schema")
+    if schema is None:
+        return
+    answer = await checker.run(json.dumps([schema, payload]).encode())
+    if answer is None:
+        costs = f"takes more than {CPU_S:g} s to check: simplify its patterns and references"
+        raise invalid("command_payload", f"the product's payload_schema {costs}")
+    problems = [(field, issue) for field, issue in json.loads(answer)]
+    if problems:
+        raise invalid_all(problems)
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-        process.kill()
+def schema_problem(schema: Mapping[str, Any]) -> Problem | None:
+    """Why this is not a JSON Schema 2020-12, with the place in it; None when it is one."""
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as exc:
+        return ".".join(map(str, exc.absolute_path)), f"is not a JSON Schema 2020-12: {exc.message:.200}"
+    except (RecursionError, OverflowError) as exc:  # of a pattern that no regular expression can be made of
+        return "", f"cannot be used as a JSON Schema: {exc!s:.200}"
+    return None
 
 
-def _closing() -> ApiError:
-    return unavailable("shutting_down", "The service ends.", 1)
+def payload_problems(schema: Mapping[str, Any], payload: Mapping[str, Any]) -> list[Problem]:
+    """What a schema does not allow in a payload."""
+    try:
+        errors = Draft202012Validator(schema, registry=_NOTHING_FETCHED).iter_errors(payload)
+        return [
+            (".".join(["command_payload", *map(str, error.absolute_path)]), error.message[:200])
+            for error in itertools.islice(errors, _PROBLEMS_MAX)
+        ]
+    except Unresolvable as exc:
+        return [("command_payload", f"the product's payload_schema points nowhere: {exc!s:.200}")]
+    except (RecursionError, OverflowError, MemoryError) as exc:
+        return [("command_payload", f"the product's payload_schema goes on without end: {exc!s:.200}")]
+
+
+def main() -> None:
+    """Write the problems of ``[schema, payload]``; too costly a payload ends the process."""
+    if sys.platform != "win32":
+        import resource  # not there on Windows
+
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # the kernel ends the process then
+    sys.stdout.write(json.dumps(payload_problems(*json.loads(sys.stdin.read()))))
+
+
+if __name__ == "__main__":
+    main()

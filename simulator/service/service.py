@@ -16,6 +16,7 @@ from agent.wire.secret import Secret
 from simulator.service.api.rules import Rules
 from simulator.service.caller import Caller
 from simulator.service.changes import Changes
+from simulator.service.child_program import ChildProgram
 from simulator.service.clock import SettableClock, Timers
 from simulator.service.config import ServiceConfig
 from simulator.service.connections import Connections
@@ -28,7 +29,6 @@ from simulator.service.ids import IdSource
 from simulator.service.oauth.sessions import Sessions
 from simulator.service.oauth.store import forget_clients_of
 from simulator.service.oauth.tokens import find_bearer, prune
-from simulator.service.payload_checks import PayloadChecks
 from simulator.service.quota import Quota
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ class Service:
         self.changes = Changes()
         self.instances = InstanceWatch()
         self.quota = Quota()
-        self.payload_checks = PayloadChecks()
+        self._children: list[ChildProgram] = []
+        self.payload_checker = self.child_program("simulator.service.payload_checks")
+        """Of ``--validate-commands``."""
         self.sessions = Sessions()
         self.connections = Connections()
         self.faults = FaultRules(config.seed)
@@ -155,6 +157,16 @@ class Service:
         """Have it called when an account was emptied, or everything (None): what is kept in memory is forgotten."""
         self._resets.append(forget)
 
+    def child_program(self, module: str) -> ChildProgram:
+        """A program of ours for what comes from outside; it is ended with the service."""
+        made = ChildProgram(module)
+        self._children.append(made)
+        return made
+
+    def _close_children(self) -> None:
+        for child in self._children:
+            child.close()
+
     def at_end(self, end: Callable[[], Awaitable[object]]) -> None:
         """Have it awaited when the server ends."""
         self._ends.append(end)
@@ -209,8 +221,6 @@ class Service:
             self.flush_seen()
             await self.db.committed()
             self.db.loop = None
-            self.payload_checks.close()
-            await self.payload_checks.closed()
 
     async def _tick(self) -> None:
         while True:
@@ -242,9 +252,9 @@ class Service:
         """The server ends: held polls, event streams and what a fault holds are answered."""
         self.faults.close()
         self.changes.close()
-        self.payload_checks.close()
+        self._close_children()
 
     def close(self) -> None:
         """Close the storage. Called after the server has ended."""
-        self.payload_checks.close()
+        self._close_children()
         self.db.close()

@@ -39,6 +39,7 @@ from simulator.service.db import insert, one, update
 from simulator.service.errors import ApiError, conflict, invalid, invalid_all, not_found, too_large
 from simulator.service.http import Call, CallDep, Json, Router, answers, extends, hot
 from simulator.service.paging import Order, Page, PageQuery, page
+from simulator.service.payload_checks import check_payload
 from simulator.service.times import show_time, show_time_or_none
 from simulator.service.variant_answers import command_location, write_command, write_times
 
@@ -186,7 +187,7 @@ async def send_command(call: CallDep, body: SendCommand) -> Response:
     if service.config.validate_commands:
         device = find_device(call.db.sql, call.account, body.device_id)
         product = find_product(call.db.sql, call.account, device["product_id"])
-        await service.payload_checks.check(vocabulary(product), body.command_payload)
+        await check_payload(service.payload_checker, vocabulary(product), body.command_payload)
     with call.db.write() as sql:
         device = find_device(sql, call.account, body.device_id)
         row = queue(service, sql, device, body, call.now_ms)

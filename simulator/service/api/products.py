@@ -20,7 +20,7 @@ from simulator.service.db import insert, one, update
 from simulator.service.errors import conflict, invalid, invalid_all, not_found
 from simulator.service.http import CallDep, Json, Router, answers, created, extends, no_content
 from simulator.service.paging import Page, PageQuery, page, whole
-from simulator.service.payload_schemas import schema_problem
+from simulator.service.payload_checks import schema_problem
 from simulator.service.times import show_time
 from simulator.wire.models import (
     CommandDefinition,

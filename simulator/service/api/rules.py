@@ -33,6 +33,7 @@ from simulator.service.db import insert, one, update
 from simulator.service.errors import ApiError, conflict, invalid_all, not_found, too_large
 from simulator.service.http import Call, CallDep, Json, Router, answers, created, extends, no_content
 from simulator.service.paging import Page, PageQuery, page
+from simulator.service.payload_checks import check_payload
 from simulator.service.times import show_time, show_time_or_none
 from simulator.wire.models import CommandAction, NewAction, NewRule, NewTrigger, RecordAction, Rule, RuleChange
 
@@ -189,7 +190,7 @@ async def check_payloads(
         if action.device_id is not None:
             device = find_device(service.db.sql, account, action.device_id)
             words = vocabulary(find_product(service.db.sql, account, device["product_id"]))
-        await service.payload_checks.check(words, action.command_payload)
+        await check_payload(service.payload_checker, words, action.command_payload)
 
 
 def _check_actions(
