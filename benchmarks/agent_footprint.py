@@ -249,8 +249,8 @@ def write_config(folder: Path, base_url: str, device_id: str) -> Path:
     """The file that ``device-agent init`` writes, for this service."""
     from agent.app.initial import InitialFiles, write_initial_files
 
-    wanted = InitialFiles(folder, base_url, device_id, None, folder / "state", allow_secret_key_on_device=True)
-    write_initial_files(wanted, {}, force=True)
+    wanted = InitialFiles(folder, device_id, base_url, state_dir=folder / "state", has_key_pair=True)
+    write_initial_files(wanted, force=True)
     return folder / "config.yaml"
 
 

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import yaml
 
 from agent.adapters.files import give_to, replace_file
-from agent.app.first_contact import Exchange, certificate_fault, exchange_with_gateway
+from agent.app.enroll_request import Exchange, certificate_fault, exchange_with_gateway
 from agent.app.gateway_configuration import (
     AUTHORITY,
     CONFIGURATION,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 
 from agent.config import AgentConfig
@@ -49,12 +48,20 @@ def gateway_configuration(device_id: str, address: GatewayAddress, device_dir: P
     Raises:
         ConfigurationError: the addresses do not make one.
     """
-    text = first_file("device-agent", _values(device_id, address, device_dir, product_id))
+    return checked_file(_values(device_id, address, device_dir, product_id), "the device's configuration")
+
+
+def checked_file(values: dict[str, Any], source: str) -> str:
+    """A configuration file with these values, that an agent takes.
+
+    Raises:
+        ConfigurationError: it would not, for ``source``.
+    """
     try:
-        AgentConfig.model_validate(yaml.safe_load(text))
+        AgentConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigurationError(sentences(error, AgentConfig), "the device's configuration") from None
-    return text
+        raise ConfigurationError(sentences(error, AgentConfig), source) from None
+    return first_file("device-agent", values)
 
 
 def _values(device_id: str, address: GatewayAddress, device_dir: Path, product_id: str | None) -> dict[str, Any]:

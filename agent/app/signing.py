@@ -1,4 +1,4 @@
-"""Signed commands out of the configuration: the keys are read, and the extra ``device`` is asked for by name."""
+"""Signed commands out of the configuration, and the key pairs for them; the extra ``device`` is asked for by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MAX_LIFETIME_S: Final = 172_800.0
 """One that expires later than this from now is rejected: bounds how long a command that was held back can run."""
-KEYS_KEY: Final = "commands.signing.trusted_keys"
+_KEYS: Final = "commands.signing.trusted_keys"
 
 
 def make_signature_policy(config: AgentConfig) -> SignaturePolicy:
@@ -52,22 +52,48 @@ def read_trusted_keys(paths: tuple[Path, ...]) -> TrustedKeys:
         try:
             key = read_public_key(path)
         except ConfigurationError as error:
-            faults += [f"{KEYS_KEY}: {fault}" for fault in error.faults]
+            faults += [f"{_KEYS}: {fault}" for fault in error.faults]
             continue
         key_id = key_id_of(key)
         if key_id in keys:
-            faults.append(f"{KEYS_KEY}: {path}: holds the key {key_id} of another file in the list; take one out")
+            faults.append(f"{_KEYS}: {path}: holds the key {key_id} of another file in the list; take one out")
         keys[key_id] = key
     if faults:
         raise ConfigurationError(faults, "keys")
     return TrustedKeys(keys.values())
 
 
+def make_pair(name: Path) -> tuple[str, Path, Path]:
+    """Make a key pair: its id, ``NAME.key`` and ``NAME.pub``.
+
+    Raises:
+        ConfigurationError: one of them is there already, the directory cannot be written, or the extra is not
+            installed; nothing is left behind.
+    """
+    try:
+        from agent.wire.signed_keys import PRIVATE_ENDING, PUBLIC_ENDING, SigningKey, write_public_key
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    private_path, public_path = (name.with_name(name.name + each) for each in (PRIVATE_ENDING, PUBLIC_ENDING))
+    for path in (private_path, public_path):
+        if path.exists() or path.is_symlink():
+            raise ConfigurationError([f"{path} is there already and is never replaced; choose another name"], "keys")
+    key = SigningKey.make()
+    try:
+        key.write(private_path)
+        try:
+            write_public_key(public_path, key.public_key())
+        except OSError:
+            private_path.unlink()
+            raise
+    except OSError as error:
+        fault = f"{name}: the keys cannot be written: {error.strerror}; make room there, or name another folder"
+        raise ConfigurationError([fault], "keys") from None
+    return key.key_id, private_path, public_path
+
+
 def _missing(error: ModuleNotFoundError) -> ConfigurationError:
     if (error.name or "").split(".")[0] != "cryptography":
         raise error
-    sentence = (
-        "commands.signing.mode needs the package 'cryptography': pip install '.[device]' in a clone of device-agent, "
-        "or set it to off"
-    )
+    sentence = "signed commands need the package 'cryptography': pip install '.[device]' in a clone of device-agent"
     return ConfigurationError([sentence], "keys")

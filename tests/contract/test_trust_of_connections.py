@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from agent.adapters.clocks import SystemClock
 from agent.app.client import make_client
-from agent.app.first_contact import certificate_fault
+from agent.app.enroll_request import certificate_fault
 from agent.app.release_download import ReleaseDownload
 from agent.config import AgentConfig, Credentials
 from agent.doctor.network import _tls

@@ -149,7 +149,7 @@ def test_config_schema_is_a_schema():
 class TestInitOverMqtt:
     def test_a_configuration_that_check_takes_once_the_token_is_filled_in(self, folder):
         where = ("init", "--dir", str(folder), "--device-id", "d1", "--state-dir", str(folder / "state"))
-        written = run(*where, "--transport", "mqtt", "--broker", "gateway.example.com:8884")
+        written = run(*where, "--broker", "gateway.example.com:8884")
         assert written.exit_code == 0, written.output
         config = folder / "config.yaml"
         assert (folder / "token").stat().st_mode & 0o777 == 0o600
@@ -164,7 +164,7 @@ class TestInitOverMqtt:
 
     @pytest.mark.parametrize(("broker", "tls"), [("localhost", False), ("127.0.0.1:1883", False), ("10.0.0.1", True)])
     def test_a_broker_on_this_machine_needs_no_tls(self, folder, broker, tls):
-        where = ("init", "--dir", str(folder), "--transport", "mqtt", "--device-id", "d1", "--broker", broker)
+        where = ("init", "--dir", str(folder), "--device-id", "d1", "--broker", broker)
         assert run(*where).exit_code == 0
         loaded = load_config(folder / "config.yaml", {}).config
         assert loaded.mqtt is not None
@@ -172,7 +172,7 @@ class TestInitOverMqtt:
 
     @pytest.mark.parametrize("broker", ["a:b", "a:99999", "[::1", "mqtt://x", "u@x", "x/y"])
     def test_what_is_no_address_of_a_broker_is_refused(self, folder, broker):
-        refused = run("init", "--dir", str(folder), "--transport", "mqtt", "--broker", broker, "--device-id", "d1")
+        refused = run("init", "--dir", str(folder), "--broker", broker, "--device-id", "d1")
         assert refused.exit_code == 2
         assert "HOST:PORT" in refused.output
         assert not (folder / "config.yaml").exists()
