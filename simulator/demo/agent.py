@@ -1,14 +1,12 @@
-"""The demo's real agent: ``device-agent run`` with two programs that write down outside of it what they did."""
+"""The demo's real agent: ``device-agent run`` with programs that write down outside of it what they did."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +17,15 @@ from simulator.children import ChildProcess, program_path
 WITNESS: Final = "witness"
 UNCOMMITTED_S: Final = 2.0
 """A reading that was made so shortly before a kill may not have been committed yet."""
+_EFFECT: Final = 'echo "{\\"command_id\\": \\"$COMMAND_ID\\"}" >> "$1"; sleep 3; echo "{}"'
+"""A handler: it is in the ledger before its work begins, so a run that a SIGKILL cuts short is counted as well."""
 
 
 class RealAgent:
     """The agent as a device runs it, and the books that its programs keep.
 
     Args:
-        folder: where its configuration, programs and state go.
+        folder: where its configuration, books and state go.
         child: its process.
         ready: a configuration that reaches the gateway, as ``fleet-simulator up`` writes it.
     """
@@ -37,26 +37,24 @@ class RealAgent:
         self._killed_at_s = self._back_at_s = 0.0
         self.config_path = folder / "config.yaml"
         (folder / "state").mkdir(parents=True, mode=0o700)
-        with as_file(files("simulator.demo") / "programs") as source:
-            shutil.copytree(source, folder / "programs", ignore=shutil.ignore_patterns("__*"))
-        python = [sys.executable, "-I", "-S"]
-        effect = [*python, str(folder / "programs" / "effect.py"), str(self.effects)]
-        witness = [*python, str(folder / "programs" / "witness.py"), str(self.witness)]
+        effect = ["/bin/sh", "-c", _EFFECT, "effect", str(self.effects)]
+        witness = [sys.executable, "-I", "-S", str(Path(__file__).with_name("witness.py")), str(self.witness)]
         configuration: dict[str, Any] = yaml.safe_load(ready.read_text())
         self.device_id = str(configuration["device"]["device_id"])
         configuration |= {
             "state_dir": str(folder / "state"),
             "commands": {"poll": {"fast_s": 0.5, "idle_s": 10, "spread_s": 0}},
             "executables": {
-                "open_valve": {"argv": [*effect], "contract": "once", "timeout_s": 60},
-                "self_test": {"argv": [*effect], "contract": "idempotent", "timeout_s": 60},
+                "open_valve": {"argv": effect, "contract": "once", "timeout_s": 60},
+                "self_test": {"argv": effect, "contract": "idempotent", "timeout_s": 60},
             },
             "sensors": [
                 {"name": "board", "type": "system", "interval_s": 1},
                 {"name": WITNESS, "type": "program", "interval_s": 1, "settings": {"argv": witness}},
             ],
         }
-        self.config_path.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        # Without aliases for what stands there twice.
+        self.config_path.write_text(json.dumps(configuration, indent=2) + "\n")
 
     def start(self) -> None:
         """Start it, for the first time or again.

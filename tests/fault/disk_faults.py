@@ -21,7 +21,7 @@ import yaml
 from agent.store.sqlite import FILE_NAME
 from agent.wire.commands import CommandRecord
 from simulator.children import program_path
-from simulator.demo import programs
+from tests import programs
 from tests.fault.processes import ForkedProcess, ForkServer
 from tests.fault.small_service import SmallService, World
 from tests.fault.verdict import Books, Seen, look_at, read_effects

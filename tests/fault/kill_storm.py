@@ -34,9 +34,9 @@ from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
 from simulator.children import ChildProcess, program_path
-from simulator.demo import programs
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
+from tests import programs
 from tests.fault.plugin_folder import make_plugin_folder
 from tests.fault.processes import ForkedProcess, ForkServer, Victim, end_all, environment
 from tests.fault.verdict import Books, Seen, look_at, read_effects

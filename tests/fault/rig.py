@@ -25,9 +25,9 @@ from agent.wire.secret import Secret
 from agent.wire.sending import SendCommand
 from agent.wire.sensor_data import PostSensorData
 from simulator.children import ChildProcess, Children, program_path
-from simulator.demo import programs
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
+from tests import programs
 from tests.canary import SECRET_KEY
 from tests.ports import free_port
 

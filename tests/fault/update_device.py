@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import yaml
 
-from simulator.demo import programs
+from tests import programs
 from tests.canary import SECRET_KEY
 from tests.e2e.agent_bench import API_KEY
 from tests.releases import Maker, write_package

@@ -1,4 +1,4 @@
-"""A handler of the demo's real agent: writes its effect down where neither agent nor service can touch it, then works.
+"""A handler: writes its effect down where neither agent nor service can touch it, then works.
 
 ``effect.py LEDGER``: payload on standard input, ``COMMAND_ID`` in the environment (docs/handlers.md). The line is on
 the disk before the work begins, so a run that a SIGKILL cuts short is counted as well.

@@ -1,4 +1,4 @@
-"""A sensor of the demo's real agent: a sequence number and a number that follows from it, written down beside.
+"""A sensor: a sequence number and a number that follows from it, written down beside.
 
 ``witness.py LEDGER``: prints one JSON object of readings. What the service stores can be held against the ledger,
 reading by reading.
