@@ -16,7 +16,7 @@ from simulator.fleet.device.driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
+from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto

@@ -12,7 +12,7 @@ from typing import Final
 
 from simulator.fleet.device.http_codec import Request
 from simulator.fleet.device.model import Observer, SharedSettings
-from simulator.fleet.engine.mqtt.faults import class_of_reason
+from simulator.fleet.engine.mqtt import class_of_reason
 from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
@@ -87,7 +87,7 @@ class MeasuredOnly:
         self._count(class_of(status), sent_s, now_s)
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.Publisher`."""
         self._count(class_of_reason(code), sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:

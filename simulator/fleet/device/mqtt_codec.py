@@ -29,8 +29,7 @@ from simulator.fleet.device.http_codec import (
     command_of,
     time_text,
 )
-from simulator.fleet.engine.mqtt.packets import MAX_PACKET_BYTES
-from simulator.fleet.engine.mqtt.ports import Opening, Will
+from simulator.fleet.engine.mqtt import MAX_PACKET_BYTES, Opening, Will
 from simulator.fleet.outcomes import Attempt
 
 _PUBLISH: Final = "PUBLISH"

@@ -24,7 +24,7 @@ from simulator.fleet.device.http_codec import Request
 from simulator.fleet.device.mqtt_codec import MqttCodec, read_command
 from simulator.fleet.device.runtime import DeviceRuntime, take_in
 from simulator.fleet.device.virtual_device import VirtualDevice
-from simulator.fleet.engine.mqtt import faults
+from simulator.fleet.engine.mqtt import FAILURES_FROM, NOBODY_LISTENS, NOT_AUTHORIZED, QUOTA_EXCEEDED
 from simulator.fleet.outcomes import OutcomeClass
 
 # Commands are not listed here, so their entries go by age; the broker keeps a session for an hour.
@@ -213,13 +213,13 @@ def error_of(code: int) -> ServiceError | None:
     Args:
         code: MQTT 5.0, section 3.4.2.1.
     """
-    if code == faults.NOBODY_LISTENS:
+    if code == NOBODY_LISTENS:
         return TransportError("no gateway listens at the broker, so nobody can store what devices send: start it")
-    if code < faults.FAILURES_FROM:
+    if code < FAILURES_FROM:
         return None
-    if code == faults.QUOTA_EXCEEDED:
+    if code == QUOTA_EXCEEDED:
         return RateLimited(_LIMITED, "quota_exceeded", "the broker takes no more messages now")
-    if code == faults.NOT_AUTHORIZED:
+    if code == NOT_AUTHORIZED:
         return LockedOut("forbidden", "the broker does not let the device publish there: check its access rules")
     return UnexpectedAnswer(f"the broker refuses a message with reason code 0x{code:02X}")
 

@@ -18,8 +18,7 @@ from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_codec import OPERATIONS, MqttCodec, MqttOperation, renamed
 from simulator.fleet.device.mqtt_device import RECEIPT_TIMEOUT_S, VirtualMqttDevice, no_receipt, why_unsent
-from simulator.fleet.engine.mqtt.faults import class_of_reason
-from simulator.fleet.engine.mqtt.ports import Arrival, Established, MqttEngine
+from simulator.fleet.engine.mqtt import Arrival, Established, MqttEngine, class_of_reason
 from simulator.fleet.engine.wheel import NEVER, Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
@@ -144,8 +143,10 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         if device is None:
             return
         now = self.at(now_s)
-        if self._busy is not None:  # its receipt was awaited; what had no PUBACK has failed before
-            self.measure(MqttOperation.RECEIPT, OutcomeClass.TRANSPORT, self._busy, self._sent_s, now)
+        if self._busy is not None:
+            is_acknowledged = self._receipt_due_s != NEVER
+            operation = MqttOperation.RECEIPT if is_acknowledged else OPERATIONS[self._busy.operation]
+            self.measure(operation, OutcomeClass.TRANSPORT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, error, now)
         self._went_down()
         self._attempts.ended(error, outcome, began_s, now_s)
@@ -155,7 +156,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
     # --- a message (through _Publication) -----------------------------------------------------------------------------
 
     def acknowledged(self, request: Request, code: int, sent_s: float, now_s: float) -> None:
-        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: PUBACK came."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.Publisher`: PUBACK came."""
         device, driver = self.device, self.driver
         if device is None or self._busy is not request:
             return
@@ -173,7 +174,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         driver.notify()
 
     def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`: no PUBACK came."""
+        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.Publisher`: no PUBACK came."""
         device, driver = self.device, self.driver
         if device is None or self._busy is not request:
             return
@@ -262,7 +263,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
 
 
 class _Publication:
-    """A message on its way: the engine's :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+    """A message on its way: the engine's :class:`~simulator.fleet.engine.mqtt.Publisher`."""
 
     __slots__ = ("_request", "_slot")
 
@@ -271,9 +272,9 @@ class _Publication:
         self._request = request
 
     def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """PUBACK came. See :class:`~simulator.fleet.engine.mqtt.Publisher`."""
         self._slot.acknowledged(self._request, code, sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        """No acknowledgement. See :class:`~simulator.fleet.engine.mqtt.Publisher`."""
         self._slot.failed(self._request, outcome, reason, sent_s, now_s)

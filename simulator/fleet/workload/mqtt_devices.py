@@ -8,7 +8,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from agent.wire.trust import trust_store
 from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
+from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.workload.devices import (
     Address,

@@ -16,7 +16,7 @@ from simulator.fleet.device.driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
-from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Publisher, SessionListener
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -30,7 +30,7 @@ MODEL = DeviceModel(interval_s=10.0, polling=PollIntervals(1.0, 2.0, 4.0), backo
 
 
 class Engine:
-    """One broker that does what the test says; see :class:`~simulator.fleet.engine.mqtt.ports.MqttEngine`."""
+    """One broker that does what the test says; see :class:`~simulator.fleet.engine.mqtt.MqttEngine`."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agent.errors import LockedOut
 from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.device.mqtt_rig import Rig
 
@@ -59,56 +58,29 @@ def test_the_next_word_ends_the_session_and_no_other_can_be_had_until_it_is_over
     assert rig.ledger.accepted > 0
 
 
-def test_a_token_that_was_revoked_goes_out_and_a_broker_that_takes_everybody_is_spoken_for():
+def test_a_token_that_was_revoked_ends_the_session_and_is_refused_in_the_brokers_place_until_the_end():
     rig = Rig(later("revoked_keys"))
     come_up(rig)
     until(rig, lambda: not rig.driver.connections, 15)
-    until(rig, lambda: len(rig.engine.openings) == 2, 130)
-    password = rig.engine.openings[-1].password
-    assert password is not None
-    assert password.reveal() == "dat_not_the_one"
-    rig.engine.stand()
-    assert rig.driver.connections == 0
-    assert rig.engine.cuts == 2
-    assert rig.observed.of("mqtt.connect") == [OK, REFUSED]
-    for _ in range(10):
-        opened = len(rig.engine.openings)
-        until(rig, lambda before=opened: len(rig.engine.openings) > before, 1000)
-        if rig.clock.time() > 1230:
-            break
-        rig.engine.lose(LockedOut("unauthorized", "Not authorized"))
-    password = rig.engine.openings[-1].password
-    assert password is not None
-    assert password.reveal() == "dat_1"
+    until(rig, lambda: rig.observed.of("mqtt.connect")[1:] == [REFUSED], 130)
+    assert any("does not accept this device's token" in fault for fault in rig.ledger.faults)
+    rig.clock.run_until(1230.0)
+    until(rig, lambda: len(rig.engine.openings) == 2, 1000)
     rig.engine.stand()
     assert rig.driver.connections == 1
 
 
-def test_a_broker_that_refuses_the_wrong_token_itself_is_heard():
-    rig = Rig(later("revoked_keys"))
-    come_up(rig)
-    until(rig, lambda: not rig.driver.connections, 15)
-    until(rig, lambda: len(rig.engine.openings) == 2, 130)
-    rig.engine.lose()
-    assert rig.observed.of("mqtt.connect") == [OK, TRANSPORT]  # the class that the engine gave
-
-
-def test_a_slow_link_delays_both_ways_and_nothing_overtakes():
+def test_a_slow_link_delays_connections_and_messages():
     rig = Rig({"kind": "link_profile", "profile": "satellite", "at_s": 0, "duration_s": 1000})
     rig.driver.switch_on(0)
     until(rig, lambda: rig.engine.openings, 10)
-    opened_s = rig.clock.time()
     rig.engine.stand()
-    assert rig.driver.connections == 0
-    until(rig, lambda: rig.driver.connections, 2)
-    assert rig.clock.time() - opened_s >= 0.25
     until(rig, lambda: rig.engine.waiting, 2)  # the greeting
     rig.engine.puback()
     keys = rig.readings()
     rig.driver.sample(on=False)
     rig.confirm(*keys)
     rig.engine.puback()
-    assert not rig.driver.has_settled()
     until(rig, rig.driver.has_settled, 2)
     ways = {name: waited_s for name, _, waited_s, _ in rig.observed.exchanges}
     assert ways["mqtt.connect"] >= 3 * 2 * 0.27

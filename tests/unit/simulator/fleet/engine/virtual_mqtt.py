@@ -9,8 +9,7 @@ from mqtt5 import ConnAckPacket, Packet, SubAckPacket, SubAckReasonCode, read
 
 from agent.errors import Offline
 from agent.wire.secret import Secret
-from simulator.fleet.engine.mqtt.ports import Arrival, Established, Opening, Will
-from simulator.fleet.engine.mqtt.session import Session, SessionContext
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Session, SessionContext, Will
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from tests.virtual_clock import VirtualClock

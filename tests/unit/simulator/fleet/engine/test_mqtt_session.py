@@ -24,7 +24,7 @@ from mqtt5 import (
 
 from agent.errors import LockedOut, SessionTakenOver
 from simulator.fleet.outcomes import OutcomeClass
-from tests.unit.simulator.fleet.engine.mqtt.virtual import GRANTED, Line, Publisher
+from tests.unit.simulator.fleet.engine.virtual_mqtt import GRANTED, Line, Publisher
 
 
 def publishes(line: Line) -> list[PublishPacket]:

@@ -1,0 +1,779 @@
+"""MQTT 5 for very many devices: packets by the ``mqtt5`` codec, one protocol object and no task for each session.
+
+A session is one network connection. When it ends, everything that it had on its way ends with it, and
+:meth:`SessionListener.lost` says why; whether and when the device comes back is the caller's decision, with another
+:meth:`MqttSessions.open`. The *broker's* session outlives the connection, as for the real agent: clean start false, so
+what was not acknowledged to it comes again. Times are seconds on the loop's monotonic clock; every call comes from the
+loop's thread, and never from within a method of the engine.
+
+Source: MQTT 5.0 (OASIS, 2019).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final, Protocol, cast
+
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    PingRespPacket,
+    PubAckPacket,
+    PublishPacket,
+    QoS,
+    RetainHandling,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
+    read,
+)
+from mqtt5 import Will as WillMessage
+
+from agent.errors import LockedOut, Offline, SessionTakenOver
+from agent.wire.secret import Secret
+from simulator.fleet.engine.addresses import TargetAddress, explain, open_socket
+from simulator.fleet.engine.wheel import NEVER, LoopClock, Timer, Wheel
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.watched import start_task
+
+MAX_PACKET_BYTES: Final = 2 * 1024 * 1024
+"""The largest packet that a broker may send to a device; the real agent says the same."""
+FAILURES_FROM: Final = 0x80
+NOBODY_LISTENS: Final = 0x10
+NOT_AUTHORIZED: Final = 0x87
+TAKEN_OVER: Final = 0x8E
+QUOTA_EXCEEDED: Final = 0x97
+_UNSUPPORTED_VERSION: Final = 0x84
+_LOCKED_OUT: Final = {
+    0x85: "does not accept this device's id as client id",
+    0x86: "does not accept this device's token",
+    NOT_AUTHORIZED: "does not let this device in",
+    0x8A: "has banned this device",
+    0x8C: "wants another way of authentication than user name and password",
+}
+_LIMITED: Final = frozenset({QUOTA_EXCEEDED, 0x96, 0x9F})  # also: message rate too high, connection rate exceeded
+_SERVER: Final = frozenset({0x80, 0x83, 0x88, 0x89, 0x8B, 0x8D})  # unspecified ... unavailable, busy, shutting down
+
+_PUBACK: Final = 0x40
+_PUBACK_REST: Final = 2
+_PUBACK_BYTES: Final = 4
+"""A PUBACK without a reason: the packet type, how much comes, two bytes of packet id."""
+_PING: Final = b"\xc0\x00"
+_SUBSCRIBE_ID: Final = 1
+_IDS: Final = 65_535
+# Beyond this the codec gives up, and no broker takes it (section 1.5.5).
+_LARGEST_BYTES: Final = 268_000_000
+# PUBLISH beside topic and payload: type and length, topic length, packet id, property length.
+_HEAD_BYTES: Final = 10
+# The 3.1.1 CONNACK is two bytes long, that of version 5 at least three.
+_OLD_CONNACK: Final = b"\x20\x02"
+_NO_CONNECTION: Final = (OutcomeClass.TRANSPORT, "there is no connection to the broker")
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes when the connection ends without a DISCONNECT: QoS 1, retained."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Credentials, subscriptions and will of a session.
+
+    Attributes:
+        client_id: also the user name.
+        password: None for a broker that asks for none.
+        subscriptions: (filter, QoS); asked for at every connection, also when the broker kept the session.
+        clean_start: the broker forgets what it kept.
+        keep_alive_s: after so long without a word a ping is sent, and after as long again without an answer the
+            connection is given up; 0 never. The broker may say another number.
+    """
+
+    client_id: str
+    password: Secret | None = field(repr=False)
+    subscriptions: tuple[tuple[str, int], ...] = ()
+    will: Will | None = None
+    clean_start: bool = False
+    session_expiry_s: int = 3600
+    keep_alive_s: int = 60
+    receive_maximum: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message that came.
+
+    Attributes:
+        packet_id: what the acknowledgement names; None for QoS 0, which has none.
+        connection: the number of the connection that it came over; an acknowledgement of an earlier one is void.
+    """
+
+    topic: str
+    payload: bytes
+    retain: bool
+    packet_id: int | None
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Established:
+    """A connection with its subscriptions acknowledged.
+
+    Attributes:
+        kept: the broker had kept subscriptions and messages of an earlier connection.
+        began_s: when the connection was asked for.
+        max_packet_bytes: the largest packet that the broker takes; None when it did not say.
+    """
+
+    kept: bool
+    began_s: float
+    max_packet_bytes: int | None
+
+
+class SessionListener(Protocol):
+    """Receives the events of a session. After each ``open``: at most one ``connected``, any ``arrived``, one ``lost``.
+
+    After :meth:`MqttEngine.cut` nothing is called any more.
+    """
+
+    def connected(self, standing: Established, now_s: float) -> None:
+        """The broker took the device, and the subscriptions stand."""
+
+    def arrived(self, arrival: Arrival, now_s: float) -> None:
+        """A message came. QoS 1: :meth:`MqttEngine.acknowledge` it once it is safe, or it comes again."""
+
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+        """There is no connection any more, or none was made.
+
+        Args:
+            error: why; :class:`agent.errors.LockedOut`, :class:`agent.errors.SessionTakenOver` if the broker said so.
+            outcome: the class that an attempt to connect that ended so is counted in.
+            began_s: when the connection was asked for; None when nothing went out.
+            now_s: when it was over.
+        """
+
+
+class Publisher(Protocol):
+    """The sender of a message. Exactly one of the two methods is called, once."""
+
+    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
+        """PUBACK came. ``code``: below 0x80 the broker has the message; 0x10 says that nobody listens."""
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """No PUBACK came; ``sent_s`` None: nothing went out. ``REFUSED``: the broker's limits do not let it out."""
+
+
+class MqttEngine(Protocol):
+    """A session for each device, by its index."""
+
+    def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
+        """Connect, and subscribe. A session that this device still has is cut first."""
+
+    def publish(
+        self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
+    ) -> None:
+        """Publish with QoS 1, within ``timeout_s``; it waits its turn when the broker's receive maximum is reached."""
+
+    def acknowledge(self, device: int, arrival: Arrival) -> None:
+        """The message is safe: PUBACK. Void once its connection has ended, since the broker sends it again then."""
+
+    def cut(self, device: int) -> None:
+        """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
+
+    async def close(self) -> None:
+        """Cut every session."""
+
+
+# --- why there is no connection ---------------------------------------------------------------------------------------
+
+Failure = tuple[Offline, OutcomeClass]
+"""The error for the device, and the class that the attempt is counted in."""
+
+
+def class_of_reason(code: int) -> OutcomeClass:
+    """The class of a reason code, in a PUBACK or a CONNACK."""
+    if code < FAILURES_FROM:
+        return OutcomeClass.OK
+    if code in _LIMITED:
+        return OutcomeClass.LIMITED
+    return OutcomeClass.SERVER_ERROR if code in _SERVER else OutcomeClass.REFUSED
+
+
+def _refused_connection(code: int, name: str, where: str) -> Failure:
+    if code == _UNSUPPORTED_VERSION:
+        return _not_version_5(where)
+    text = f"the broker {where} {_LOCKED_OUT.get(code, 'refuses the connection')}: {name} (0x{code:02X})"
+    error = LockedOut("unauthorized", text) if code in _LOCKED_OUT else Offline("refused", text)
+    return error, class_of_reason(code)
+
+
+def _not_version_5(where: str) -> Failure:
+    text = f"the broker {where} does not speak MQTT 5: take one that does, such as mosquitto 2"
+    return Offline("unsupported_version", text), OutcomeClass.REFUSED
+
+
+def _refused_subscription(topic_filter: str, code: int, name: str) -> Failure:
+    text = (
+        f"the broker does not let the device subscribe to {topic_filter}: {name} (0x{code:02X}); let its access rules "
+        "give each user the topics of its own id (device-gateway broker-config writes such rules)"
+    )
+    return LockedOut("forbidden", text), OutcomeClass.REFUSED
+
+
+def _disconnected(code: int, name: str, where: str) -> Failure:
+    text = f"the broker {where} ended the connection: {name} (0x{code:02X})"
+    if code == TAKEN_OVER:
+        text = f"another client connected to {where} with this device's id, and the broker gave it the connection"
+        return SessionTakenOver("taken_over", text), class_of_reason(code)
+    error = LockedOut("unauthorized", text) if code == NOT_AUTHORIZED else Offline("closed", text)
+    return error, class_of_reason(code)
+
+
+def _nonsense(why: str, where: str) -> Failure:
+    return Offline("closed", f"{where} sent what a broker does not send here: {why}"), OutcomeClass.UNEXPECTED
+
+
+def _of_network(error: BaseException, where: str) -> Failure:
+    """The connection could not be made."""
+    state = "unreachable"
+    match error:
+        case ssl.SSLCertVerificationError():
+            state, why = "bad_certificate", f"its certificate is refused: {error.verify_message}"
+        case ssl.SSLError():
+            why = f"TLS with it failed: {error.reason or error}"
+        case socket.gaierror():
+            why = "its name cannot be resolved"
+        case ConnectionRefusedError():
+            why = "nobody listens there: is it running, is the port right?"
+        case OSError():
+            why = f"it cannot be reached: {explain(error)}"
+        case _:
+            why = f"it cannot be reached: {error}"
+    return Offline(state, f"the broker {where}: {why}"), OutcomeClass.TRANSPORT
+
+
+# --- one connection ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """What all sessions of an engine share.
+
+    Attributes:
+        where: the broker, for a person.
+        time: the wheel's clock.
+        connect_timeout_s: from the beginning until the subscriptions stand.
+        in_flight: so many publishes may be on their way at most, whatever the broker allows.
+        ended: called with a session that is over by itself, before its listener is called.
+    """
+
+    where: str
+    wheel: Wheel
+    time: Callable[[], float]
+    connect_timeout_s: float
+    in_flight: int
+    ended: Callable[[Session], None]
+
+
+class _State(IntEnum):
+    CONNECTING = 0
+    GREETING = 1
+    SUBSCRIBING = 2
+    UP = 3
+    OVER = 4
+
+
+_UP: Final = _State.UP
+_AWAITED: Final = {
+    _State.CONNECTING: "take the connection",
+    _State.GREETING: "answer CONNECT (does it speak MQTT 5?)",
+    _State.SUBSCRIBING: "answer SUBSCRIBE",
+}
+
+
+@dataclass(slots=True)
+class _Message:
+    """A publish; ``publisher`` None once it was given up, ``sent_s`` None while it waits its turn."""
+
+    topic: str
+    payload: bytes
+    retain: bool
+    publisher: Publisher | None
+    give_up_s: float
+    sent_s: float | None = None
+
+    def fail(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
+        publisher, self.publisher, self.give_up_s = self.publisher, None, NEVER
+        if publisher is not None:
+            publisher.failed(outcome, reason, self.sent_s, now_s)
+
+
+class Session(asyncio.Protocol, Timer):
+    """One connection, from its beginning to its end; its own timer.
+
+    Args:
+        context: what all share.
+        device: whose.
+        number: no two sessions of an engine have the same.
+        opening: what it begins with; not kept.
+        listener: called as messages come and when the session ends.
+    """
+
+    __slots__ = (
+        "_began_s",
+        "_context",
+        "_flying",
+        "_heard_s",
+        "_is_held_up",
+        "_keep_alive_s",
+        "_kept",
+        "_last_id",
+        "_listener",
+        "_max_bytes",
+        "_opening",
+        "_pinged_s",
+        "_rest",
+        "_said_s",
+        "_state",
+        "_transport",
+        "_waiting",
+        "_window",
+        "device",
+        "number",
+    )
+
+    def __init__(
+        self, context: SessionContext, device: int, number: int, opening: Opening, listener: SessionListener
+    ) -> None:
+        super().__init__()
+        self.device = device
+        self.number = number
+        self._context = context
+        self._opening: Opening | None = opening
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._state = _State.CONNECTING
+        self._rest = b""
+        self._max_bytes: int | None = None
+        self._kept = self._is_held_up = False
+        self._window = context.in_flight
+        self._flying: dict[int, _Message] = {}
+        self._waiting: deque[_Message] | None = None
+        self._last_id = _SUBSCRIBE_ID
+        self._keep_alive_s = float(opening.keep_alive_s)
+        self._began_s = self._heard_s = self._said_s = context.time()
+        self._pinged_s = NEVER
+        context.wheel.at(self._began_s + context.connect_timeout_s, self)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the subscriptions are acknowledged."""
+        return self._state is _UP
+
+    def publish(
+        self, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool
+    ) -> tuple[OutcomeClass, str] | None:
+        """As :meth:`MqttEngine.publish`; the reason where nothing can go out at all, and then nobody is called."""
+        if self._state is not _UP:
+            return _NO_CONNECTION
+        size_bytes = len(topic) + len(payload) + _HEAD_BYTES
+        if size_bytes > (self._max_bytes or _LARGEST_BYTES):
+            return OutcomeClass.REFUSED, f"{size_bytes} bytes are more than the broker takes ({self._max_bytes})"
+        now_s = self._said_s = self._context.time()
+        message = _Message(topic, payload, retain, publisher, now_s + timeout_s)
+        if self._waiting or self._is_held_up or len(self._flying) >= self._window:
+            self._waiting = self._waiting or deque()
+            self._waiting.append(message)
+        else:
+            self._send(message, now_s)
+        if message.give_up_s < self.due_s:
+            self._context.wheel.at(message.give_up_s, self)
+        return None
+
+    def acknowledge(self, packet_id: int) -> None:
+        """PUBACK for a message that came over this connection."""
+        if self._transport is not None:
+            self._transport.write(bytes((_PUBACK, _PUBACK_REST, packet_id >> 8, packet_id & 0xFF)))
+            self._said_s = self._context.time()
+
+    def cut(self) -> None:
+        """Reset the connection; nobody is called any more."""
+        transport = self._transport
+        self._end()
+        if transport is not None:
+            transport.abort()
+
+    def fail(self, failure: Failure) -> None:
+        """End the session with an error; its listener and publishers are called, once."""
+        if self._state is _State.OVER:
+            return
+        now_s, transport, (error, outcome) = self._context.time(), self._transport, failure
+        messages = [*self._flying.values(), *(self._waiting or ())]
+        self._end()
+        if transport is not None:
+            transport.abort()
+        self._context.ended(self)
+        for message in messages:
+            message.fail(OutcomeClass.TRANSPORT, str(error), now_s)
+        self._listener.lost(error, outcome, self._began_s, now_s)
+
+    # --- what the loop says -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """TCP, and TLS where it is wanted, stand."""
+        stream = cast("asyncio.Transport", transport)  # uvloop's own types derive from nothing of asyncio's
+        opening = self._opening
+        if opening is None:
+            stream.abort()
+            return
+        self._transport = stream
+        self._state = _State.GREETING
+        will, password = opening.will, opening.password
+        stream.write(
+            ConnectPacket(
+                opening.client_id,
+                username=opening.client_id,
+                password=None if password is None else password.reveal().encode(),
+                clean_start=opening.clean_start,
+                will=None
+                if will is None
+                else WillMessage(will.topic, payload=will.payload, qos=QoS.AT_LEAST_ONCE, retain=True),
+                keep_alive=opening.keep_alive_s,
+                session_expiry_interval=opening.session_expiry_s,
+                receive_max=opening.receive_maximum,
+                max_packet_size=MAX_PACKET_BYTES,
+            ).write()
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side hung up, or the network is gone."""
+        where, answered = self._context.where, self._state >= _State.SUBSCRIBING
+        self._transport = None
+        if isinstance(exc, ssl.SSLError):
+            self.fail(_of_network(exc, where))
+            return
+        hint = "" if answered else " before it answered CONNECT: does it speak MQTT 5, and is it TLS that it wants?"
+        text = f"the broker {where} closed the connection{hint}" + (f" ({exc})" if exc else "")
+        self.fail((Offline("closed", text), OutcomeClass.TRANSPORT))
+
+    def pause_writing(self) -> None:
+        """The socket is full: whatever comes waits."""
+        self._is_held_up = True
+
+    def resume_writing(self) -> None:
+        """The transport has room again."""
+        self._is_held_up = False
+        self._send_waiting(self._context.time())
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of MQTT: any number of packets, and perhaps a part of one."""
+        now_s = self._heard_s = self._context.time()
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        at, end = 0, len(data)
+        while at < end:
+            if end - at >= _PUBACK_BYTES and data[at] == _PUBACK and data[at + 1] == _PUBACK_REST:
+                self._settle(data[at + 2] << 8 | data[at + 3], 0, now_s)
+                at += _PUBACK_BYTES
+            else:
+                try:
+                    packet, size = read(memoryview(data)[at:])
+                except IndexError:
+                    self._keep(data[at:])
+                    break
+                except ValueError as error:
+                    self._refuse_bytes(data[at:], str(error))
+                    break
+                at += size
+                self._take(packet, now_s)
+            if self._state is _State.OVER:
+                return
+        if self._waiting:
+            self._send_waiting(now_s)
+
+    # --- what the broker says -----------------------------------------------------------------------------------------
+
+    def _take(self, packet: Any, now_s: float) -> None:
+        state, where = self._state, self._context.where
+        match packet:
+            # A session that the broker kept delivers before SUBSCRIBE is answered.
+            case PublishPacket() if state >= _State.SUBSCRIBING and packet.qos is not QoS.EXACTLY_ONCE:
+                arrival = Arrival(packet.topic, packet.payload, packet.retain, packet.packet_id, self.number)
+                self._listener.arrived(arrival, now_s)
+            case PubAckPacket():
+                self._settle(packet.packet_id, int(packet.reason_code), now_s)
+            case PingRespPacket():
+                self._pinged_s = NEVER
+            case ConnAckPacket() if state is _State.GREETING:
+                self._greeted(packet, now_s)
+            case SubAckPacket() if state is _State.SUBSCRIBING:
+                subscriptions = self._opening.subscriptions if self._opening is not None else ()
+                for (topic_filter, _), code in zip(subscriptions, packet.reason_codes, strict=False):
+                    if int(code) >= FAILURES_FROM:
+                        self.fail(_refused_subscription(topic_filter, int(code), code.name))
+                        return
+                self._came_up(now_s)
+            case DisconnectPacket():
+                self.fail(_disconnected(int(packet.reason_code), packet.reason_code.name, where))
+            case _:
+                self.fail(_nonsense(type(packet).__name__, where))
+
+    def _greeted(self, packet: ConnAckPacket, now_s: float) -> None:
+        code, opening, transport, where = packet.reason_code, self._opening, self._transport, self._context.where
+        if int(code) >= FAILURES_FROM:
+            self.fail(_refused_connection(int(code), code.name, where))
+            return
+        if packet.max_qos is QoS.AT_MOST_ONCE:
+            text = f"the broker {where} takes no message with QoS 1, and devices send nothing else: change its limits"
+            self.fail((Offline("refused", text), OutcomeClass.REFUSED))
+            return
+        if opening is None or transport is None:
+            raise AssertionError("a session that greets has both")
+        self._kept, self._max_bytes = packet.session_present, packet.max_packet_size
+        self._window = min(self._window, packet.receive_max)
+        if packet.server_keep_alive is not None:
+            self._keep_alive_s = float(packet.server_keep_alive)
+        self._state = _State.SUBSCRIBING
+        if not opening.subscriptions:
+            self._came_up(now_s)
+            return
+        # What is retained is old, and is not asked for.
+        never = RetainHandling.SEND_NEVER
+        filters = [
+            TopicFilter(each, max_qos=QoS(qos), retain_as_published=False, retain_handling=never)
+            for each, qos in opening.subscriptions
+        ]
+        transport.write(SubscribePacket(_SUBSCRIBE_ID, filters).write())
+
+    def _came_up(self, now_s: float) -> None:
+        self._state = _State.UP
+        self._opening = None
+        self._said_s = now_s
+        self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
+        self._listener.connected(Established(self._kept, self._began_s, self._max_bytes), now_s)
+
+    def _keep(self, rest: bytes) -> None:
+        """The beginning of a packet, until the rest of it is there."""
+        if len(rest) > MAX_PACKET_BYTES:
+            self.fail(_nonsense("a packet beyond the size that was agreed on", self._context.where))
+        elif self._state is _State.GREETING and rest.startswith(_OLD_CONNACK):
+            self.fail(_not_version_5(self._context.where))
+        else:
+            self._rest = rest
+
+    def _refuse_bytes(self, data: bytes, why: str) -> None:
+        is_old = self._state is _State.GREETING and data.startswith(_OLD_CONNACK)
+        self.fail(_not_version_5(self._context.where) if is_old else _nonsense(why, self._context.where))
+
+    # --- publishes ----------------------------------------------------------------------------------------------------
+
+    def _send(self, message: _Message, now_s: float) -> None:
+        packet_id = self._last_id % _IDS + 1
+        while packet_id in self._flying:
+            packet_id = packet_id % _IDS + 1
+        self._last_id = packet_id
+        self._flying[packet_id] = message
+        message.sent_s = now_s
+        packet = PublishPacket(
+            message.topic, message.payload, qos=QoS.AT_LEAST_ONCE, retain=message.retain, packet_id=packet_id
+        )
+        if self._transport is not None:
+            self._transport.write(packet.write())
+
+    def _send_waiting(self, now_s: float) -> None:
+        waiting = self._waiting
+        while waiting and not self._is_held_up and len(self._flying) < self._window:
+            message = waiting.popleft()
+            if message.publisher is not None:
+                self._send(message, now_s)
+
+    def _settle(self, packet_id: int, code: int, now_s: float) -> None:
+        """PUBACK came; one that nobody waits for is passed over."""
+        message = self._flying.pop(packet_id, None)
+        if message is not None and message.publisher is not None and message.sent_s is not None:
+            message.publisher.acknowledged(code, message.sent_s, now_s)
+
+    def _give_up_late(self, now_s: float) -> None:
+        """A packet id stays taken until its PUBACK comes, or the connection ends."""
+        for message in [*self._flying.values(), *(self._waiting or ())]:
+            if message.give_up_s <= now_s:
+                sent = message.sent_s is not None
+                reason = "the broker did not acknowledge it in time" if sent else "it waited for earlier messages"
+                message.fail(OutcomeClass.TIMEOUT, reason, now_s)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def fire(self) -> None:
+        """Do what is due: give up a connection that does not come, give up messages, send pings."""
+        now_s, context = self._context.time(), self._context
+        if self._state is not _UP:
+            text = f"the broker {context.where} did not {_AWAITED[self._state]} within {context.connect_timeout_s:g} s"
+            self.fail((Offline("unreachable", text), OutcomeClass.TIMEOUT))
+            return
+        ping_s = self._ping_when_due(now_s) if self._keep_alive_s else NEVER
+        if now_s >= ping_s:
+            text = f"the broker {context.where} did not answer a ping within {self._keep_alive_s:g} s"
+            self.fail((Offline("unreachable", text), OutcomeClass.TIMEOUT))
+            return
+        messages = [*self._flying.values(), *(self._waiting or ())]
+        late_s = min((message.give_up_s for message in messages if message.give_up_s > now_s), default=NEVER)
+        context.wheel.at(min(ping_s, late_s), self)
+        self._give_up_late(now_s)
+
+    def _ping_when_due(self, now_s: float) -> float:
+        """Ping when it is time; when to look again. That is past when the last ping was not answered in time.
+
+        As the real agent's library does it: a ping is due when one direction has been silent for so long.
+        """
+        if self._pinged_s == NEVER:
+            quiet_s = min(self._said_s, self._heard_s)
+            if now_s - quiet_s < self._keep_alive_s or self._transport is None:
+                return quiet_s + self._keep_alive_s
+            self._transport.write(_PING)
+            self._said_s = self._pinged_s = now_s
+        return self._pinged_s + self._keep_alive_s
+
+    def _end(self) -> None:
+        """Nothing of it is used any more; what was on its way is forgotten."""
+        self._state = _State.OVER
+        self._context.wheel.cancel(self)
+        self._opening = self._transport = self._waiting = None
+        self._flying = {}
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where the broker is; ``tls``: one context for all sessions, None for connections in the clear."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+
+
+class MqttSessions:
+    """The sessions of many devices with one broker, on the running loop; an :class:`MqttEngine`.
+
+    Args:
+        broker: whom to talk to.
+        wheel: for time limits and keep-alives, on the loop's clock; one of its own by default.
+        sources: addresses of this machine to connect from, each good for some 28,000 sessions; empty lets the system
+            choose. A device keeps its address.
+        connect_timeout_s: from ``open`` until the subscriptions stand.
+        in_flight: so many publishes of one device may be on their way, where the broker does not say less.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerAddress,
+        wheel: Wheel | None = None,
+        *,
+        sources: tuple[str, ...] = (),
+        connect_timeout_s: float = 10.0,
+        in_flight: int = _IDS,
+    ) -> None:
+        self._broker = broker
+        self._sources = sources
+        self._loop = asyncio.get_running_loop()
+        clock = LoopClock(self._loop)
+        self._time = clock.time
+        wheel = wheel or Wheel(clock)
+        self._context = SessionContext(str(broker), wheel, clock.time, connect_timeout_s, in_flight, self._ended)
+        self._sessions: dict[int, Session] = {}
+        self._attempts: dict[int, asyncio.Task[None]] = {}
+        self._address = TargetAddress(broker.host, broker.port, sources)
+        self._opened = 0
+
+    @property
+    def sessions(self) -> int:
+        """How many there are, those that still connect too."""
+        return len(self._sessions)
+
+    @property
+    def standing(self) -> int:
+        """How many can publish now."""
+        return sum(session.is_up for session in self._sessions.values())
+
+    def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
+        """Connect, and subscribe. A session that this device still has is cut first."""
+        self.cut(device)
+        self._opened += 1
+        session = self._sessions[device] = Session(self._context, device, self._opened, opening, listener)
+        self._attempts[self._opened] = start_task(self._connect(session), "mqtt-connect")
+
+    def publish(
+        self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
+    ) -> None:
+        """Publish with QoS 1, within ``timeout_s``."""
+        session, refusal = self._sessions.get(device), _NO_CONNECTION
+        if session is not None:
+            found = session.publish(topic, payload, publisher, timeout_s, retain=retain)
+            if found is None:
+                return
+            refusal = found
+        self._loop.call_soon(publisher.failed, *refusal, None, self._time())
+
+    def acknowledge(self, device: int, arrival: Arrival) -> None:
+        """The message is safe: PUBACK. Void once its connection has ended."""
+        session = self._sessions.get(device)
+        if session is not None and session.number == arrival.connection and arrival.packet_id is not None:
+            session.acknowledge(arrival.packet_id)
+
+    def cut(self, device: int) -> None:
+        """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
+        session = self._sessions.pop(device, None)
+        if session is not None:
+            self._give_up(session.number)
+            session.cut()
+
+    async def close(self) -> None:
+        """Cut every session."""
+        for device in list(self._sessions):
+            self.cut(device)
+        self._address.close()
+        await asyncio.gather(*self._attempts.values(), return_exceptions=True)
+        await asyncio.sleep(0)  # transports say goodbye in the loop's next turn
+
+    async def _connect(self, session: Session) -> None:
+        broker, sources = self._broker, self._sources
+        try:
+            family, address = await self._address.get()
+            sock = open_socket(family, sources[session.device % len(sources)] if sources else None)
+            try:
+                await self._loop.sock_connect(sock, address)
+                name = broker.host if broker.tls else None
+                await self._loop.create_connection(lambda: session, sock=sock, ssl=broker.tls, server_hostname=name)
+            except BaseException:
+                sock.close()
+                raise
+        except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
+            session.fail(_of_network(error, str(broker)))
+        except Exception as error:
+            session.fail(_of_network(error, str(broker)))
+            raise
+        finally:
+            self._attempts.pop(session.number, None)
+
+    def _ended(self, session: Session) -> None:
+        self._give_up(session.number)
+        if self._sessions.get(session.device) is session:
+            del self._sessions[session.device]
+
+    def _give_up(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is not None and attempt is not asyncio.current_task():
+            attempt.cancel()
