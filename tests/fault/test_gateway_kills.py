@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import paho.mqtt.client as paho
 import pytest
+import yaml
 
 from agent.wire import topics
 from gateway.tokens import FILE_NAME, Tokens, make_token
@@ -21,10 +23,12 @@ from tests.conftest import require_program
 from tests.fault.gateway_rig import GatewayRig
 from tests.mosquitto import find_mosquitto
 
+_log = logging.getLogger(__name__)
 pytestmark = pytest.mark.long
 
 KILLS = int(os.environ.get("GATEWAY_KILLS", "10"))
 _RESEND_S = 2.0
+_AT_ONCE = 5  # readings that a writer has under way
 
 
 class Writer(threading.Thread):
@@ -119,10 +123,17 @@ def stored(rig: GatewayRig, device_id: str) -> Counter[int]:
         return Counter(int(each.sensor_data["n"]) for each in records if "n" in each.sensor_data)
 
 
+@pytest.mark.parametrize("has_keys", [True, False])
 @pytest.mark.timeout(240 + 5 * KILLS)
-def test_what_gateway_and_broker_acknowledged_is_at_the_service_and_once(tmp_path: Path) -> None:
+def test_what_gateway_and_broker_acknowledged_is_at_the_service_and_once(tmp_path: Path, has_keys: bool) -> None:
+    """Before a plain server too, where what was under way at a kill may be stored twice, and nothing else."""
     chance = random.Random(KILLS)
     with GatewayRig(tmp_path, find_mosquitto() or require_program("mosquitto")) as rig:
+        if not has_keys:
+            path = tmp_path / "gateway.yaml"
+            config = yaml.safe_load(path.read_text())
+            config["service"]["dialect"] = {"extensions": []}
+            path.write_text(yaml.safe_dump(config))
         with Tokens(tmp_path / "gateway" / FILE_NAME) as tokens:
             token = make_token(random.SystemRandom().randbytes)
             tokens.issue({rig.load_device_id: token})
@@ -152,6 +163,8 @@ def test_what_gateway_and_broker_acknowledged_is_at_the_service_and_once(tmp_pat
         mqtt.close()
         for writer, device_id in ((http, rig.load_device_id), (mqtt, rig.device_id)):
             found = stored(rig, device_id)
+            twice = sum(count - 1 for count in found.values())
+            _log.info("%s: %d kills, %d acknowledged, %d twice", writer.name, KILLS, len(writer.acknowledged), twice)
             assert len(writer.acknowledged) >= 10
             assert writer.acknowledged - found.keys() == set(), "acknowledged and lost"
-            assert [number for number, count in found.items() if count > 1] == [], "stored twice"
+            assert twice <= (0 if has_keys else _AT_ONCE * KILLS), "stored twice"
