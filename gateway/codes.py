@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -89,12 +89,12 @@ class Code:
         return self.digest.hex()[:_ID_CHARACTERS]
 
 
+@dataclass(frozen=True, slots=True)
 class Codes:
     """The codes in the file of the tokens, for one thread. Every method may raise :class:`sqlite3.Error`."""
 
-    def __init__(self, tokens: Tokens, wall: Callable[[], float] = time.time) -> None:
-        self._tokens = tokens
-        self._wall = wall
+    tokens: Tokens
+    wall: Callable[[], float] = time.time
 
     def make(
         self, terms: Terms, expires_s: float, count: int, certificate: bytes | None, randomness: Randomness
@@ -121,13 +121,13 @@ class Codes:
                 fault = "give either --device-id, or --product-id and --user-id to register devices"
             if fault is not None:
                 raise ConfigurationError([fault], "invite")
-        code, now_s = make_code(randomness(SECRET_BYTES), certificate), self._wall()
+        code, now_s = make_code(randomness(SECRET_BYTES), certificate), self.wall()
         kept = (_digest(code.secret), now_s, now_s + expires_s, count, json.dumps(asdict(terms)))
-        with transaction(self._tokens.connection):
+        with transaction(self.tokens.connection):
             old = "SELECT digest FROM code WHERE expires_at < ?"
-            self._tokens.connection.execute(f"DELETE FROM enrolled WHERE digest IN ({old})", (now_s - _KEPT_S,))  # noqa: S608
-            self._tokens.connection.execute("DELETE FROM code WHERE expires_at < ?", (now_s - _KEPT_S,))
-            self._tokens.connection.execute("INSERT INTO code VALUES (?, ?, ?, ?, NULL, ?)", kept)
+            self.tokens.connection.execute(f"DELETE FROM enrolled WHERE digest IN ({old})", (now_s - _KEPT_S,))  # noqa: S608
+            self.tokens.connection.execute("DELETE FROM code WHERE expires_at < ?", (now_s - _KEPT_S,))
+            self.tokens.connection.execute("INSERT INTO code VALUES (?, ?, ?, ?, NULL, ?)", kept)
         return code, self._select("WHERE digest = :digest", digest=kept[0])[0]
 
     def all(self) -> list[Code]:
@@ -141,10 +141,10 @@ class Codes:
     def revoke(self, code_id: str) -> bool:
         """Take one back, also one that is used: its devices could enroll again; whether there was one of this id."""
         found = [each for each in self.all() if each.code_id == code_id and each.state in {"open", "used"}]
-        with transaction(self._tokens.connection):
+        with transaction(self.tokens.connection):
             for each in found:
-                values = (self._wall(), each.digest)
-                self._tokens.connection.execute("UPDATE code SET revoked_at = ? WHERE digest = ?", values)
+                values = (self.wall(), each.digest)
+                self.tokens.connection.execute("UPDATE code SET revoked_at = ? WHERE digest = ?", values)
         return bool(found)
 
     def claim(self, secret: str, identifier: str) -> tuple[Code, float | None]:
@@ -157,18 +157,18 @@ class Codes:
             EnrollmentRefused: the code is unknown, used, expired or revoked.
         """
         new = "ask for a new one (device-gateway devices invite)"
-        with transaction(self._tokens.connection):
+        with transaction(self.tokens.connection):
             code = self.find(secret)
             if code is None:
                 raise EnrollmentRefused(f"this code is unknown here: {new}")
             query = "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?"
-            again = self._tokens.connection.execute(query, (code.digest, identifier)).fetchone()
+            again = self.tokens.connection.execute(query, (code.digest, identifier)).fetchone()
             if code.state != "open" and not (code.state == "used" and again):
                 raise EnrollmentRefused(f"this code {_SAID[code.state]}: {new}")
             if again:
                 return code, float(again[0])
-            values = (code.digest, identifier, self._wall())
-            self._tokens.connection.execute("INSERT INTO enrolled VALUES (?, ?, NULL, ?)", values)
+            values = (code.digest, identifier, self.wall())
+            self.tokens.connection.execute("INSERT INTO enrolled VALUES (?, ?, NULL, ?)", values)
         return code, None
 
     def settle(self, code: Code, identifier: str, device_id: str | None) -> None:
@@ -178,21 +178,22 @@ class Codes:
         statement = f"UPDATE enrolled SET device_id = :device {mine}"  # noqa: S608 - constants
         if device_id is None:
             statement = f"DELETE FROM enrolled {mine} AND device_id IS NULL"  # noqa: S608 - constants
-        with transaction(self._tokens.connection):
-            self._tokens.connection.execute(statement, values)
+        with transaction(self.tokens.connection):
+            self.tokens.connection.execute(statement, values)
 
     def _select(self, which: str, **values: Any) -> list[Code]:
-        rows = self._tokens.connection.execute(f"{_SELECT} {which}", {"now": self._wall(), **values})
+        rows = self.tokens.connection.execute(f"{_SELECT} {which}", {"now": self.wall(), **values})
         return [
             Code(digest, created_at, expires_at, count, enrolled, Terms(**json.loads(terms)), state)
             for digest, created_at, expires_at, count, enrolled, terms, state in rows
         ]
 
 
+@dataclass(frozen=True)
 class Enroller:
     """Enrolls devices, for the HTTP front.
 
-    Args:
+    Attributes:
         tokens: of the gateway.
         service: where devices are registered.
         state_dir: gets the mark that the broker lacks a token.
@@ -200,22 +201,18 @@ class Enroller:
         wall: epoch seconds.
     """
 
-    def __init__(
-        self,
-        tokens: Tokens,
-        service: Service,
-        state_dir: Path,
-        randomness: Randomness,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._tokens = tokens
-        self.codes = Codes(tokens, wall)
-        self._service = service
-        self._state_dir = state_dir
-        self._randomness = randomness
-        self._wall = wall
-        # A device that asks again before its first request is answered waits for that one.
-        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+    tokens: Tokens
+    service: Service
+    state_dir: Path
+    randomness: Randomness
+    wall: Callable[[], float] = time.time
+    # A device that asks again before its first request is answered waits for that one.
+    _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    @property
+    def codes(self) -> Codes:
+        """The codes that it takes."""
+        return Codes(self.tokens, self.wall)
 
     async def enroll(self, request: EnrollmentRequest) -> EnrollmentAnswer:
         """Register the device where it is to be, and give it a token.
@@ -231,27 +228,27 @@ class Enroller:
             terms = code.terms
             try:
                 device_id = terms.device_id or await self._register(terms, request)
-                is_retry = first_s is not None and 0.0 <= self._wall() - first_s <= RETRY_S
-                if not (is_retry or terms.device_id or terms.replace) and self._tokens.serves(device_id):
+                is_retry = first_s is not None and 0.0 <= self.wall() - first_s <= RETRY_S
+                if not (is_retry or terms.device_id or terms.replace) and self.tokens.serves(device_id):
                     # Whoever has a code could name the identifier of any device.
                     text = f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code "
                     raise EnrollmentRefused(
                         f"{text}with device-gateway devices invite --replace", "device_has_token", 409
                     )
-                new = make_token(self._randomness)
-                self._tokens.issue({device_id: new}, OVERLAP_S)
+                new = make_token(self.randomness)
+                self.tokens.issue({device_id: new}, OVERLAP_S)
             except BaseException:
                 self.codes.settle(code, identifier, None)
                 raise
             self.codes.settle(code, identifier, device_id)
         if terms.broker is not None:
-            request_broker_update(self._state_dir)
+            request_broker_update(self.state_dir)
         return terms.handed(device_id, new.token, terms.product_id)
 
     async def _register(self, terms: Terms, request: EnrollmentRequest) -> str:
         name = request.device_name or terms.name
         asked = checked_registration(terms.product_id, request.device_identifier, terms.user_id, name)
-        device_id = (await self._service.register(asked)).device_id
+        device_id = (await self.service.register(asked)).device_id
         fault = id_fault(device_id) if device_id else "the service did not return its id"
         if fault is not None:
             raise ConfigurationError([fault], "registration")

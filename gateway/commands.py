@@ -88,37 +88,32 @@ class OpenCommands:
     tag: str
 
 
+@dataclass(eq=False)
 class Commands:
     """The open commands of all devices, for one event loop.
 
-    Args:
+    Attributes:
         service: is asked.
         tokens: which devices are served, and which of them are new.
         poll_s: how often to ask about a device without a stream, seconds.
         reconcile_s: how often with one, seconds.
         on_change: called with a device's id when its open commands have changed.
+        is_streaming: the service's stream stands.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        tokens: Tokens,
-        poll_s: float,
-        reconcile_s: float,
-        *,
-        on_change: Callable[[str], object] = lambda _device_id: None,
-    ) -> None:
-        self._service = service
-        self._tokens = tokens
-        self._poll_s = poll_s
-        self._reconcile_s = reconcile_s
-        self.on_change = on_change
+    service: Service
+    tokens: Tokens
+    poll_s: float
+    reconcile_s: float
+    on_change: Callable[[str], object] = lambda _device_id: None
+    is_streaming: bool = False
+
+    def __post_init__(self) -> None:
         self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._devices: dict[str, _Device] = {}
         self._due: list[tuple[float, str]] = []
         self._earlier = asyncio.Event()
         self._last_id = ""
-        self.is_streaming = False
 
     # --- for the fronts -----------------------------------------------------------------------------------------------
 
@@ -145,7 +140,7 @@ class Commands:
     def known(self, device_id: str) -> OpenCommands:
         """The device's open commands as far as they are known."""
         device = self._devices.get(device_id)
-        now_s = self._service.now()
+        now_s = self.service.now()
         records = tuple(each for each in device.open.values() if not _has_expired(each, now_s)) if device else ()
         text = "\n".join(f"{each['id']} {each['status']}" for each in records)
         return OpenCommands(records, hashlib.blake2b(text.encode(), digest_size=12).hexdigest())
@@ -170,8 +165,8 @@ class Commands:
         was_away = device.there_until_s <= now_s
         device.there_until_s = max(device.there_until_s, now_s + for_s)
         if was_away or soon:
-            device.interval_s = self._poll_s
-            self._schedule(device_id, device, now_s if soon else now_s + min(self._fresh_s(device), self._poll_s))
+            device.interval_s = self.poll_s
+            self._schedule(device_id, device, now_s if soon else now_s + min(self._fresh_s(device), self.poll_s))
 
     def left(self, device_id: str) -> None:
         """The device is not connected to the broker any more."""
@@ -195,14 +190,14 @@ class Commands:
 
     async def listed(self, device_id: str, status: str | None) -> list[JsonObject]:
         """All commands that the service lists, or those of one state, newest first."""
-        asked = status if self._service.offers(COMMAND_STATUS) else None
-        found = await self._service.commands(device_id, status=asked)
+        asked = status if self.service.offers(COMMAND_STATUS) else None
+        found = await self.service.commands(device_id, status=asked)
         records = self._records(device_id, found.records)
         return [each for each in reversed(records) if status is None or each["status"] == status]
 
     async def canceled(self, device_id: str, command_ids: Collection[str]) -> list[JsonObject]:
         """The records of those of these commands that the service has canceled."""
-        if not self._service.offers(COMMAND_STATUS):
+        if not self.service.offers(COMMAND_STATUS):
             return []
         try:
             found = await self.listed(device_id, CommandStatus.CANCELED)
@@ -218,8 +213,8 @@ class Commands:
         """Drop what is known of devices that have no token any more, and of those that have long been away."""
         now_s = time.monotonic()
         for device_id, device in list(self._devices.items()):
-            is_away = device.there_until_s < now_s - self._reconcile_s and not device.open and not device.ended
-            if not device.watchers and (is_away or not self._tokens.serves(device_id)):
+            is_away = device.there_until_s < now_s - self.reconcile_s and not device.open and not device.ended
+            if not device.watchers and (is_away or not self.tokens.serves(device_id)):
                 del self._devices[device_id]
 
     def figures(self) -> dict[str, int]:
@@ -249,10 +244,10 @@ class Commands:
             if device is None or device.due_s != due_s:
                 continue  # it has another turn by now
             device.due_s = math.inf
-            if device.there_until_s <= time.monotonic() or not self._tokens.serves(device_id):
+            if device.there_until_s <= time.monotonic() or not self.tokens.serves(device_id):
                 continue
             kind = Kind.COMMANDS if device.read_s == -math.inf else Kind.POLLS
-            wait_s = self._service.quota.wait_s(kind)
+            wait_s = self.service.quota.wait_s(kind)
             if wait_s > 0:
                 self._schedule(device_id, device, due_s)
                 await asyncio.sleep(min(wait_s, 5.0))
@@ -267,7 +262,7 @@ class Commands:
         wait_s = 0.0
         try:
             is_news = await self._read(device_id, device, kind)
-            device.interval_s = self._poll_s if is_news else min(2 * device.interval_s, _SLOWEST * self._poll_s)
+            device.interval_s = self.poll_s if is_news else min(2 * device.interval_s, _SLOWEST * self.poll_s)
         except (RateLimited, Unavailable) as error:
             wait_s = error.retry_after_s or 0.0
         except NotFound as error:
@@ -278,7 +273,7 @@ class Commands:
             self._failure_log.report("unknown_device", text)
         except ServiceError as error:
             self._failure_log.report("failed", f"commands=failed {error}")
-        until_s = time.monotonic() + max(wait_s, self._reconcile_s if self.is_streaming else device.interval_s)
+        until_s = time.monotonic() + max(wait_s, self.reconcile_s if self.is_streaming else device.interval_s)
         self._schedule(device_id, device, until_s)
 
     async def _read(self, device_id: str, device: _Device, kind: Kind) -> bool:
@@ -287,10 +282,10 @@ class Commands:
         async with device.reading:
             if device.read_s >= asked_s:
                 return False  # another one has read it meanwhile
-            has_states = self._service.offers(COMMAND_STATUS)
-            began_s = self._service.now()
+            has_states = self.service.offers(COMMAND_STATUS)
+            began_s = self.service.now()
             try:
-                found = await self._service.commands(
+                found = await self.service.commands(
                     device_id, status=OPEN if has_states else None, etag=device.etag, kind=kind
                 )
             except NotFound:
@@ -305,11 +300,11 @@ class Commands:
     def _take(self, device_id: str, device: _Device, found: CommandList, at: str, *, is_first: bool) -> bool:
         for sentence in (*found.malformed, *found.notes.values()):
             self._failure_log.report("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
-        lists = self._service.dialect.command_lists
-        is_truth = lists is CommandLists.OPEN or (lists is None and self._service.offers(COMMAND_STATUS))
+        lists = self.service.dialect.command_lists
+        is_truth = lists is CommandLists.OPEN or (lists is None and self.service.offers(COMMAND_STATUS))
         # Of a list that may hold everything nobody knows how long a command has been on it when it is read first.
         holds_history = not is_truth and lists is not CommandLists.ONCE
-        is_history = is_first and holds_history and self._tokens.is_new(device_id)
+        is_history = is_first and holds_history and self.tokens.is_new(device_id)
         listed = {each["id"]: each for each in self._records(device_id, found.records)}
         now_open = {} if is_truth and found.incomplete is None and not found.omitted else dict(device.open)
         for command_id, record in listed.items():
@@ -329,7 +324,7 @@ class Commands:
     def _is_dated(self, record: JsonObject) -> bool:
         """A command's time says how old it is; not one that is later than the service's own clock."""
         created_at = record["created_at"]
-        return created_at not in {None, _UNREADABLE} and parse_time(created_at) <= self._service.now() + _AHEAD_S
+        return created_at not in {None, _UNREADABLE} and parse_time(created_at) <= self.service.now() + _AHEAD_S
 
     def _replace(self, device_id: str, device: _Device, now_open: dict[str, JsonObject]) -> bool:
         is_news = bool(now_open.keys() - device.open.keys())
@@ -341,8 +336,8 @@ class Commands:
 
     def _records(self, device_id: str, records: Iterable[CommandRecord]) -> list[JsonObject]:
         """Records as devices get them: in our service's shape, whatever server they came from; oldest first."""
-        has_states = self._service.offers(COMMAND_STATUS)
-        only_open = self._service.dialect.command_lists is CommandLists.OPEN
+        has_states = self.service.offers(COMMAND_STATUS)
+        only_open = self.service.dialect.command_lists is CommandLists.OPEN
         found = []
         for record in sorted(records, key=lambda each: each.created_at or 0.0):
             if record.device_id is not None and record.device_id != device_id:
@@ -370,7 +365,7 @@ class Commands:
         """Hold the service's stream of commands, where it has one; for a task of its own."""
         wait_s = _STREAM_RETRY_S
         while True:
-            if COMMAND_EVENTS not in (self._service.offered or ()):
+            if COMMAND_EVENTS not in (self.service.offered or ()):
                 await asyncio.sleep(_NO_STREAM_LOOK_S)
                 continue
             began_s = time.monotonic()
@@ -391,7 +386,7 @@ class Commands:
             await asyncio.sleep(wait_s)
 
     async def _hold(self) -> None:
-        async with self._service.command_events(self._last_id) as events:
+        async with self.service.command_events(self._last_id) as events:
             self.is_streaming = True
             _log.info("events=connected commands come as they are sent")
             if not self._last_id:
@@ -403,12 +398,12 @@ class Commands:
 
     def _pushed(self, event: ServerSentEvent) -> None:
         try:
-            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self._service.dialect.reading)
+            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self.service.dialect.reading)
         except (ValueError, InvalidMessage) as error:
             self._failure_log.report("event", f"events=malformed an event is no command and is skipped: {error}")
             return
         device_id = record.device_id
-        if device_id is None or not self._tokens.serves(device_id):
+        if device_id is None or not self.tokens.serves(device_id):
             return
         device = self._device(device_id)
         for members in self._records(device_id, [record]):
@@ -416,7 +411,7 @@ class Commands:
             if members["status"] in FINAL_STATUSES or command_id in device.ended or len(device.open) >= OPEN_MAX:
                 continue
             if command_id not in device.open:
-                device.open[command_id] = {**members, "listed_at": to_rfc3339(self._service.now())}
+                device.open[command_id] = {**members, "listed_at": to_rfc3339(self.service.now())}
                 self._changed(device_id, device)
         device.etag = None
         if device.there_until_s > time.monotonic():
@@ -426,18 +421,18 @@ class Commands:
     def _all_are_due(self) -> None:
         now_s = time.monotonic()
         for device_id, device in self._devices.items():
-            device.read_s = min(device.read_s, now_s - self._poll_s)
+            device.read_s = min(device.read_s, now_s - self.poll_s)
             if device.there_until_s > now_s:
                 self._schedule(device_id, device, now_s)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _device(self, device_id: str) -> _Device:
-        return self._devices.setdefault(device_id, _Device(interval_s=self._poll_s))
+        return self._devices.setdefault(device_id, _Device(interval_s=self.poll_s))
 
     def _fresh_s(self, device: _Device) -> float:
         """For how long what was read counts."""
-        return self._reconcile_s if self.is_streaming else max(self._poll_s, device.interval_s)
+        return self.reconcile_s if self.is_streaming else max(self.poll_s, device.interval_s)
 
     def _schedule(self, device_id: str, device: _Device, due_s: float) -> None:
         if due_s < device.due_s:

@@ -15,6 +15,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any, Final, TypeVar
 
@@ -146,29 +147,29 @@ def _fault_of(error: Exception) -> Fault:
     return Fault(500, "internal_error", "The gateway failed on this request; its log says why.")
 
 
+@dataclass(eq=False, slots=True)
 class RateLimit:
     """Requests by key: so many in a minute, in an even flow after a burst, and so many at once.
 
-    Args:
+    Attributes:
         per_minute: 0 counts nothing.
         at_once: under way at the same time.
         monotonic: seconds on the monotonic clock.
     """
 
-    def __init__(self, per_minute: int, at_once: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._per_minute = per_minute
-        self._at_once = at_once
-        self._monotonic = monotonic
-        self._until_s: dict[str, float] = {}  # when the key's bucket is full again
-        self._under_way: Counter[str] = Counter()
+    per_minute: int
+    at_once: int
+    monotonic: Callable[[], float] = time.monotonic
+    _until_s: dict[str, float] = field(default_factory=dict)  # when the key's bucket is full again
+    _under_way: Counter[str] = field(default_factory=Counter)
 
     def begin(self, key: str) -> float:
         """Seconds until the key may ask again; with 0 the request is counted, and :meth:`end` follows."""
-        now_s = self._monotonic()
-        if self._under_way[key] >= self._at_once:
+        now_s = self.monotonic()
+        if self._under_way[key] >= self.at_once:
             return 1.0
-        if self._per_minute:
-            until_s = max(now_s, self._until_s.get(key, 0.0)) + 60.0 / self._per_minute
+        if self.per_minute:
+            until_s = max(now_s, self._until_s.get(key, 0.0)) + 60.0 / self.per_minute
             if until_s - now_s > 60.0:
                 return until_s - now_s - 60.0
             self._until_s[key] = until_s
@@ -184,42 +185,34 @@ class RateLimit:
             del self._under_way[key]
 
 
+@dataclass(eq=False)
 class HttpApp:
     """The ASGI application.
 
-    Args:
-        config: the section ``http``.
+    Attributes:
         service: what the gateway's answers say of it.
         uplink: takes readings and results.
         commands: has the open commands.
         tokens: says whose token it is.
         enroller: takes devices with a code.
-
-    Attributes:
         counts: what happened, by name.
     """
 
-    def __init__(
-        self,
-        config: HttpConfig,
-        service: Service,
-        uplink: Uplink,
-        commands: Commands,
-        tokens: Tokens,
-        enroller: Enroller,
-    ) -> None:
-        self._service = service
-        self._uplink = uplink
-        self._commands = commands
-        self._tokens = tokens
-        self._enroller = enroller
-        self._rate = RateLimit(config.requests_per_minute, AT_ONCE)
+    config: HttpConfig
+    service: Service
+    uplink: Uplink
+    commands: Commands
+    tokens: Tokens
+    enroller: Enroller
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._rate = RateLimit(self.config.requests_per_minute, AT_ONCE)
         self._tries = RateLimit(ENROLL_TRIES, AT_ONCE)
         self._instances = InstanceWatch()
         self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._held: dict[asyncio.Event, str] = {}
         self._is_closing = False
-        self.counts: Counter[str] = Counter()
         self._app = Starlette(
             routes=[
                 Route("/.well-known/device-service", self._discover),
@@ -266,11 +259,11 @@ class HttpApp:
         while True:
             await asyncio.sleep(_SWEEP_S)
             with contextlib.suppress(sqlite3.Error):  # said by whoever needs the file
-                now = self._tokens.changed()
+                now = self.tokens.changed()
                 if now != version:
                     version = now
                     for event, token in self._held.items():
-                        if self._tokens.device_of(token) is None:
+                        if self.tokens.device_of(token) is None:
                             event.set()
 
     # --- who is it ----------------------------------------------------------------------------------------------------
@@ -283,7 +276,7 @@ class HttpApp:
             if "x-secret-key" in headers:
                 text = f"The gateway takes no key pair, and a device should have none. {text}"
             raise Fault(401, "missing_token", text, headers=challenge)
-        device_id = self._tokens.device_of(token)
+        device_id = self.tokens.device_of(token)
         if device_id is None:
             challenge["WWW-Authenticate"] += ', error="invalid_token"'
             text = "This device token is unknown, revoked or over; ask for a new one."
@@ -311,18 +304,18 @@ class HttpApp:
         headers = {} if conflict is None else {CONFLICT_HEADER: conflict}
         if status == OPEN:
             return await self._hold_open(request, device_id, wait_s, headers)
-        records = await self._commands.listed(device_id, status)
+        records = await self.commands.listed(device_id, status)
         return JSONResponse({"data": records, "next_cursor": None, "has_more": False}, headers=headers)
 
     async def _hold_open(self, request: Request, device_id: str, wait_s: float, headers: dict[str, str]) -> Response:
         given = request.headers.get("if-none-match", "")
         known = {tag.strip().removeprefix("W/") for tag in given.split(",")}
         until_s = time.monotonic() + wait_s
-        with self._commands.watch(device_id) as changed:
+        with self.commands.watch(device_id) as changed:
             self._held[changed] = _bearer(request.headers)
             gone = asyncio.ensure_future(_gone(request, changed))
             try:
-                now_open = await self._commands.open(device_id)
+                now_open = await self.commands.open(device_id)
                 while f'"{now_open.tag}"' in known:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0 or self._is_closing:
@@ -333,7 +326,7 @@ class HttpApp:
                     if gone.done():
                         raise ClientDisconnect
                     self._authenticate(request.headers)  # it may have been revoked meanwhile
-                    now_open = self._commands.known(device_id)
+                    now_open = self.commands.known(device_id)
             finally:
                 gone.cancel()
                 del self._held[changed]
@@ -345,11 +338,11 @@ class HttpApp:
         self._check_own(request, device_id)
         _query(request, set())
         result = _model(CommandResult, await self._json(request))
-        rejection = await self._uplink.send_result(device_id, command_id, result)
+        rejection = await self.uplink.send_result(device_id, command_id, result)
         if rejection is not None:
             raise Fault(rejection.status, rejection.error, rejection.message)
         if result.status != "in_progress":
-            self._commands.concluded(device_id, command_id)
+            self.commands.concluded(device_id, command_id)
         return JSONResponse({"id": command_id, "device_id": device_id, **result.to_wire()})
 
     # --- readings -----------------------------------------------------------------------------------------------------
@@ -365,10 +358,10 @@ class HttpApp:
         message = _model(PostSensorData, value)
         self._check_own(request, message.device_id)
         reading = Reading(message.device_id, message.sensor_data, message.recorded_at, key)
-        await self._uplink.send([reading])
+        await self.uplink.send([reading])
         if reading.rejection is not None:
             raise Fault(reading.rejection.status, reading.rejection.error, reading.rejection.message)
-        at = to_rfc3339(self._service.now())
+        at = to_rfc3339(self.service.now())
         return JSONResponse({**message.to_wire(), "recorded_at": message.recorded_at or at, "received_at": at}, 201)
 
     async def _post_array(self, request: Request, values: list[Any], key: str | None) -> Response:
@@ -388,7 +381,7 @@ class HttpApp:
             else:
                 own_key = None if key is None else f"{key}/{index}"
                 readings[index] = Reading(message.device_id, message.sensor_data, message.recorded_at, own_key)
-        await self._uplink.send(list(readings.values()))
+        await self.uplink.send(list(readings.values()))
         for index, reading in readings.items():
             why = reading.rejection
             if why is not None and why.error == extensions.KEY_REUSED:  # it speaks of the array
@@ -402,21 +395,21 @@ class HttpApp:
 
     async def _discover(self, request: Request) -> Response:
         del request
-        if self._service.offered is None:
+        if self.service.offered is None:
             raise _later(503, "service_unavailable", "The gateway does not know yet what the service offers.", 2.0)
-        return JSONResponse({"extensions": sorted(_OWN | (_OF_THE_SERVICE & self._service.offered))})
+        return JSONResponse({"extensions": sorted(_OWN | (_OF_THE_SERVICE & self.service.offered))})
 
     async def _enroll(self, request: Request) -> Response:
         asked = _model(EnrollmentRequest, await self._json(request, ENROLL_BYTES, ENROLL_S))
         address = request.client.host if request.client else "an unknown address"
-        code = self._enroller.codes.find(asked.secret.reveal())
+        code = self.enroller.codes.find(asked.secret.reveal())
         # Who has a code is not held up by strangers behind the same proxy or router.
         key = f"from {address}" if code is None else code.code_id
         wait_s = self._tries.begin(key)
         if wait_s:
             raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
         try:
-            given = await self._enroller.enroll(asked)
+            given = await self.enroller.enroll(asked)
         except (EnrollmentRefused, ServiceError, ConfigurationError, sqlite3.Error, OSError) as error:
             raise self._not_enrolled(error, address) from None
         finally:
@@ -471,7 +464,7 @@ class HttpApp:
 
         async def finished(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(b"date", formatdate(self._service.now(), usegmt=True).encode())]
+                own = [(b"date", formatdate(self.service.now(), usegmt=True).encode())]
                 own += [(b"x-request-id", value.encode())] if is_good else []
                 message["headers"] = [*message["headers"], *own]
             await send(message)

@@ -15,7 +15,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -64,37 +64,28 @@ _HERE: Final = Message(topics.GATEWAY_STATUS, encode(StatusMessage(status="onlin
 _AWAY: Final = replace(_HERE, payload=encode(StatusMessage(status="offline")))
 
 
+@dataclass(eq=False)
 class MqttFront:
     """Serves devices behind a broker, for one event loop.
 
-    Args:
-        config: the section ``mqtt``.
+    Attributes:
         service: what the gateway says of its clock.
         uplink: takes readings and results.
         commands: has the open commands.
         tokens: says which devices are served; messages of others are dropped and counted.
         poll_s: what devices that also poll over HTTP are told, seconds.
-
-    Attributes:
         counts: what happened, by name.
     """
 
-    def __init__(
-        self,
-        config: MqttFrontConfig,
-        service: Service,
-        uplink: Uplink,
-        commands: Commands,
-        tokens: Tokens,
-        *,
-        poll_s: float = 60.0,
-    ) -> None:
-        self._config = config
-        self._service = service
-        self._uplink = uplink
-        self._commands = commands
-        self._tokens = tokens
-        self._poll_s = poll_s
+    config: MqttFrontConfig
+    service: Service
+    uplink: Uplink
+    commands: Commands
+    tokens: Tokens
+    poll_s: float = 60.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,11 +96,10 @@ class MqttFront:
         self._to_publish: dict[str, bool] = {}
         self._has_work = asyncio.Event()
         self._published: dict[str, set[str]] = {}
-        self.counts: Counter[str] = Counter()
         self._connection = MqttConnection(
-            broker_of(config),
+            broker_of(self.config),
             token=self._password,
-            version=config.version,
+            version=self.config.version,
             role=Role(
                 subscriptions=tuple((each, 1) for each in topics.GATEWAY_FILTERS),
                 on_arrival=lambda arrival: self._call(self._arrived, arrival),
@@ -121,7 +111,7 @@ class MqttFront:
             waits=RetryPolicy(random.SystemRandom().random, cap_s=_RECONNECT_MAX_S),
             on_down=lambda error, wait_s: self._call(self._went_down, error, wait_s),
         )
-        commands.on_change = self._changed
+        self.commands.on_change = self._changed
 
     def start(self) -> None:
         """Begin; connecting goes on in the background."""
@@ -152,9 +142,9 @@ class MqttFront:
 
     def _password(self) -> Secret:
         try:
-            return read_password(self._config)
+            return read_password(self.config)
         except OSError as error:
-            path = self._config.password_file
+            path = self.config.password_file
             self._call(self._complain, "password_unreadable", f"mqtt.password_file {path} cannot be read: {error}")
             return Secret("")
 
@@ -163,7 +153,7 @@ class MqttFront:
         text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
         self._failure_log.report("connected", text, level=logging.INFO)
         self._published.clear()  # what was published over the last connection may be lost
-        for device_id in self._commands.busy_devices():
+        for device_id in self.commands.busy_devices():
             self._changed(device_id, again=True)
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
@@ -178,9 +168,9 @@ class MqttFront:
         self._session = arrival.session  # what the broker has kept comes before the subscriptions stand
         try:
             topic = topics.parse(arrival.topic)
-            is_served = self._tokens.serves(topic.device_id)
+            is_served = self.tokens.serves(topic.device_id)
             if is_served and not arrival.retain:
-                self._tokens.note_device(topic.device_id)
+                self.tokens.note_device(topic.device_id)
         except InvalidMessage as error:
             self._drop(arrival, "bad_topic", str(error))
             return
@@ -214,7 +204,7 @@ class MqttFront:
     async def _take_readings(self, arrival: Arrival, device_id: str) -> None:
         batch = read_readings(arrival.payload)
         readings = [Reading(device_id, each.sensor_data, each.recorded_at, each.key) for each in batch.readings]
-        if not await self._until_taken(arrival, device_id, lambda: self._uplink.send(readings)):
+        if not await self._until_taken(arrival, device_id, lambda: self.uplink.send(readings)):
             return
         stored, refused = [], list(batch.refused)
         for each in readings:
@@ -235,7 +225,7 @@ class MqttFront:
         refused: list[Refusal] = []
 
         async def send() -> None:
-            why = await self._uplink.send_result(device_id, command_id, result)
+            why = await self.uplink.send_result(device_id, command_id, result)
             if why is not None:
                 refused.append(Refusal(key=message.key, error=why.error, message=why.message))
 
@@ -244,7 +234,7 @@ class MqttFront:
             is_taken = await self._until_taken(arrival, device_id, send)
         if is_taken:
             if not refused and result.status != "in_progress":
-                self._commands.concluded(device_id, command_id)
+                self.commands.concluded(device_id, command_id)
             await self._settle(arrival, device_id, [] if refused or not message.key else [message.key], refused)
 
     def _take_status(self, arrival: Arrival, device_id: str) -> None:
@@ -256,10 +246,10 @@ class MqttFront:
         if status.status == "online":
             self._notify(device_id)
             # One that has just come is asked about at once; those that were there before, in turn.
-            self._commands.came(device_id, soon=not arrival.retain)
+            self.commands.came(device_id, soon=not arrival.retain)
             self._changed(device_id, again=True)
         else:
-            self._commands.left(device_id)
+            self.commands.left(device_id)
         self._connection.acknowledge(arrival)
 
     # --- what becomes of a message ------------------------------------------------------------------------------------
@@ -313,7 +303,7 @@ class MqttFront:
 
     def _notify(self, device_id: str, retry_after_s: float | None = None) -> None:
         """Send the device the service's clock and how to pace itself; a hint, which may be lost."""
-        notice = Notice(time=self._service.now(), retry_after_s=retry_after_s, poll_s=self._poll_s)
+        notice = Notice(time=self.service.now(), retry_after_s=retry_after_s, poll_s=self.poll_s)
         self._connection.post(Message(topics.notice(device_id), encode(notice), qos=0))
         if retry_after_s is not None:
             self._noticed[device_id] = time.monotonic()
@@ -337,7 +327,7 @@ class MqttFront:
 
     async def _publish(self, device_id: str, *, again: bool) -> None:
         before = self._published.get(device_id, set())
-        now_open: dict[str, JsonObject] = {each["id"]: each for each in self._commands.known(device_id).records}
+        now_open: dict[str, JsonObject] = {each["id"]: each for each in self.commands.known(device_id).records}
         done = set() if again else before & now_open.keys()
         vanished = before - now_open.keys()
         if vanished:
@@ -355,9 +345,9 @@ class MqttFront:
     async def _take_back(self, device_id: str, vanished: set[str]) -> None:
         """Send the device which of the commands that are open no more were canceled."""
         while self._session is not None:
-            left = {each for each in vanished if not self._commands.has_concluded(device_id, each)}
+            left = {each for each in vanished if not self.commands.has_concluded(device_id, each)}
             try:
-                canceled = await self._commands.canceled(device_id, left) if left else []
+                canceled = await self.commands.canceled(device_id, left) if left else []
             except NotFound:
                 return
             except ServiceError:
@@ -368,7 +358,7 @@ class MqttFront:
             return
 
     async def _post_command(self, device_id: str, record: JsonObject) -> bool:
-        left_s = seconds_left(record, self._service.now())
+        left_s = seconds_left(record, self.service.now())
         is_over = left_s is not None and left_s <= 0
         if is_over and record["status"] != "canceled":
             return True  # it ended while those before it were posted

@@ -19,7 +19,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -449,34 +449,25 @@ def _end(status: str, reason: object) -> tuple[DeviceState, str | None] | None:
 # --- under way --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Rollout:
     """Carries a rollout out, from wherever its state file says it is.
 
-    Args:
-        file: its state file.
+    Attributes:
         client: for the commands; it keeps to the quota by itself.
         results: where the results are read.
-        has_keys: the service takes idempotency keys.
         show: called with the number of the present wave, its devices by state, and what holds it up; empty when
             nothing does.
+        has_keys: the service takes idempotency keys.
     """
 
-    def __init__(
-        self,
-        file: RolloutFile,
-        client: SendingClient,
-        results: Results,
-        show: Callable[[int, Counter[str], str], None],
-        *,
-        has_keys: bool,
-    ) -> None:
-        self._file = file
-        self._client = client
-        self._results = results
-        self._has_keys = has_keys
-        self._show = show
-        self._wave = 0
-        self._rows: list[Row] = []
+    file: RolloutFile
+    client: SendingClient
+    results: Results
+    show: Callable[[int, Counter[str], str], None]
+    has_keys: bool
+    _wave: int = 0
+    _rows: list[Row] = field(default_factory=list)
 
     def run(self) -> str | None:
         """All waves, or those until one goes wrong: why it stopped, or None when all is done.
@@ -484,7 +475,7 @@ class Rollout:
         Raises:
             ServiceError: the service takes the keys no more, or has not answered for ten minutes; to be resumed.
         """
-        every = self._file.rows()
+        every = self.file.rows()
         for wave in range(1, every[-1].wave + 1):
             self._wave, self._rows = wave, [row for row in every if row.wave == wave]
             reason = self._roll_wave()
@@ -494,7 +485,7 @@ class Rollout:
 
     def _roll_wave(self) -> str | None:
         """Send and look in turn, until the wave is over; why the rollout stops here, or None."""
-        plan = self._file.plan
+        plan = self.file.plan
         unsent = [row for row in self._rows if row.state in {DeviceState.PLANNED, DeviceState.SENDING}]
         while True:
             self._tell("")
@@ -518,24 +509,24 @@ class Rollout:
 
     def _send(self, row: Row) -> None:
         is_repeat = row.state is DeviceState.SENDING
-        if is_repeat and not (self._has_keys and time.time() - (row.sending_at or 0.0) < _KEY_GOOD_S):
+        if is_repeat and not (self.has_keys and time.time() - (row.sending_at or 0.0) < _KEY_GOOD_S):
             self._end(row, DeviceState.SILENT, _UNCLEAR)
             return
-        plan = self._file.plan
+        plan = self.file.plan
         command = SendCommand(device_id=row.device_id, command_payload=plan.command_payload, ttl_seconds=plan.ttl_s)
-        key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), row.device_id)) if self._has_keys else None
+        key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), row.device_id)) if self.has_keys else None
         row.state, row.sending_at = DeviceState.SENDING, row.sending_at or time.time()
-        self._file.note(row)
+        self.file.note(row)
         try:
-            sent = self._retried(lambda: self._client.send_command(command, idempotency_key=key), self._has_keys)
+            sent = self._retried(lambda: self.client.send_command(command, idempotency_key=key), self.has_keys)
         except ServiceError as error:
             if error.advice is Advice.DROP:
                 self._end(row, DeviceState.FAILED, str(error))
             elif error.advice is Advice.REAUTHENTICATE:
                 row.state, row.sending_at = DeviceState.PLANNED, None
-                self._file.note(row)
+                self.file.note(row)
                 raise
-            elif self._has_keys:
+            elif self.has_keys:
                 raise
             else:
                 self._end(row, DeviceState.SILENT, f"{_UNCLEAR}: {error}")
@@ -545,12 +536,12 @@ class Rollout:
             return
         row.state, row.command_id, row.sent_at = DeviceState.SENT, sent.id, time.time()
         row.look_at = time.time() + _LOOK_S
-        self._file.note(row)
+        self.file.note(row)
 
     def _look(self, row: Row) -> None:
         """Note how the device's command has ended, or look again after a fifth of the time since it was sent."""
         try:
-            end = self._retried(lambda: self._results.end_of(row), is_repeatable=True)
+            end = self._retried(lambda: self.results.end_of(row), is_repeatable=True)
         except NotFound as error:
             end = DeviceState.FAILED, str(error)
         if end is not None:
@@ -559,13 +550,13 @@ class Rollout:
 
     def _end(self, row: Row, state: DeviceState, reason: str | None) -> None:
         row.state, row.reason = state, reason
-        self._file.note(row)
+        self.file.note(row)
 
     def _counts(self) -> Counter[str]:
         return Counter(row.state for row in self._rows)
 
     def _tell(self, note: str) -> None:
-        self._show(self._wave, self._counts(), note)
+        self.show(self._wave, self._counts(), note)
 
     def _retried(self, ask: Callable[[], Value], is_repeatable: bool) -> Value:
         """Ask again while the service is away or its quota is used up, for ten minutes.
