@@ -22,14 +22,7 @@ from agent.exit_codes import EXIT_CHECK_FAILED
     show_envvar=True,
     help="The release, as tools/build_release.py wrote it.",
 )
-@click.option(
-    "--wait/--no-wait",
-    default=True,
-    envvar="DEVICE_AGENT_WAIT",
-    show_envvar=True,
-    help="Wait until the release is kept or taken back.",
-)
-def update(*, path: Path, wait: bool) -> None:
+def update(path: Path) -> None:
     """Install a signed release beside the running one; keep it only if it proves itself.
 
     The release is checked (signature, content, version, architecture), unpacked and started. It is kept when the
@@ -37,7 +30,7 @@ def update(*, path: Path, wait: bool) -> None:
     that worked before works. Else the version before runs again by itself. Run it as root; the agent must have been
     installed by the Debian package (docs/install.md).
 
-    Exit codes: 0 kept or already installed, 1 refused or taken back, 2 usage.
+    Exit codes: 0 on trial or already installed, 1 refused, 2 usage.
     """
     from agent.update.state import Places
 
@@ -52,7 +45,6 @@ def update(*, path: Path, wait: bool) -> None:
     if not is_root():
         click.echo("only root may install a release: run it with sudo", err=True)
         raise SystemExit(EXIT_CHECK_FAILED)
-    words = [] if wait else ["--no-wait"]
     sys.stderr.flush()
     # The installer is always the package's own: no release installs, or judges, another one.
-    os.execv(installer, [str(installer), "install", *words, "--", str(path.resolve())])  # noqa: S606 - no shell
+    os.execv(installer, [str(installer), "install", "--", str(path.resolve())])  # noqa: S606 - no shell

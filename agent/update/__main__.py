@@ -5,28 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
 from agent.error_text import disk_refusal
 from agent.update.install import begin, install, serve
 from agent.update.release import ReleaseRefused
-from agent.update.state import KEPT, Places, Trial, log_line, read_trial
+from agent.update.state import TRIAL_UNIT, Places, log_line
 from agent.update.trial import after_package, start, watch
 
 _REFUSED: Final = 1
-_LOOK_EVERY_S: Final = 0.5
 
 
 def main() -> int:
-    """The whole program; the exit code: 0 good, 1 refused or taken back, 2 usage."""
+    """The whole program; the exit code: 0 good, 1 refused, 2 usage."""
     parser = argparse.ArgumentParser(prog="device-agent-update", description="Releases of device-agent.")
     parser.add_argument("--root", type=Path, default=Path("/"), help="where the file system of the device begins")
     words = parser.add_subparsers(dest="word", required=True)
     by_hand = words.add_parser("install", help="install a file and put it on trial")
     by_hand.add_argument("file", type=Path)
-    by_hand.add_argument("--no-wait", action="store_true", help="do not wait for the end of the trial")
     words.add_parser("serve", help="install what the agent has downloaded")
     words.add_parser("start", help="before a start of the service: count it")
     words.add_parser("watch", help="judge the release on trial")
@@ -36,7 +33,7 @@ def main() -> int:
     os.umask(0o022)
     places = Places(arguments.root)
     if arguments.word == "install":
-        return _install(places, arguments.file, wait=not arguments.no_wait)
+        return _install(places, arguments.file)
     if arguments.word == "serve":
         return serve(places)
     try:
@@ -47,7 +44,7 @@ def main() -> int:
     return 0
 
 
-def _install(places: Places, path: Path, *, wait: bool) -> int:
+def _install(places: Places, path: Path) -> int:
     try:
         trial = install(places, path)
     except ReleaseRefused as refusal:
@@ -60,22 +57,8 @@ def _install(places: Places, path: Path, *, wait: bool) -> int:
         log_line("already installed: this release runs; nothing was done")
         return 0
     begin(places)
-    return _wait(places, trial) if wait else 0
-
-
-def _wait(places: Places, begun: Trial) -> int:
-    """Wait for the end of the trial, which goes on without this program."""
-    log_line(f"version {begun.version} has {begun.deadline_s:g} s to prove itself; Ctrl-C leaves it to that")
-    try:
-        while (trial := read_trial(places)) is not None and trial.digest == begun.digest and not trial.is_over:
-            time.sleep(_LOOK_EVERY_S)
-    except KeyboardInterrupt:
-        return 0
-    if trial is not None and trial.digest == begun.digest and trial.phase == KEPT:
-        log_line(f"version {trial.version} is kept")
-        return 0
-    log_line(f"version {begun.version} was taken back: {trial.reason if trial is not None else 'its state is gone'}")
-    return _REFUSED
+    log_line(f"it has {trial.deadline_s:g} s to prove itself; how that ends: journalctl -f -u {TRIAL_UNIT}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -27,14 +27,11 @@ from agent.update.release import (
     trusted_keys,
 )
 from agent.update.state import (
-    ALREADY_INSTALLED,
     INCOMING,
     PACKAGE,
-    REFUSED,
     ROLLED_BACK,
     TRIAL_UNIT,
     TRYING,
-    Answer,
     Places,
     Trial,
     alone,
@@ -260,18 +257,16 @@ def serve(places: Places) -> int:
         trial = install(places, places.download / FILE, command_id)
     except ReleaseRefused as refusal:
         log_line(f"refused {refusal}")
-        write_answer(places, Answer(command_id, REFUSED, refusal.code, refusal.message))
-        return 0
+        write_answer(places, command_id, code=refusal.code, message=refusal.message)
     except OSError as error:
         text = disk_refusal(error) or f"{error.filename or places.releases}: {error.strerror}"
         log_line(f"refused disk: {text}")
-        write_answer(places, Answer(command_id, REFUSED, "disk", text))
-        return 0
-    if trial is None:
-        version = running_program(places, read_trial(places)).version
-        write_answer(places, Answer(command_id, ALREADY_INSTALLED, version=version))
+        write_answer(places, command_id, code="disk", message=text)
     else:
-        begin(places)
+        if trial is None:
+            write_answer(places, command_id, version=running_program(places, read_trial(places)).version)
+        else:
+            begin(places)
     return 0
 
 

@@ -34,9 +34,6 @@ REPLACED: Final = "replaced"
 """A newer package took its place."""
 _PHASES: Final = (TRYING, KEPT, GOING_BACK, ROLLED_BACK, REPLACED)
 
-REFUSED: Final = "refused"
-ALREADY_INSTALLED: Final = "already_installed"
-
 INCOMING: Final = "incoming"
 PACKAGE: Final = "release.json"
 """Version, architecture and schema of a program, beside its libraries."""
@@ -47,60 +44,35 @@ _MOST_BYTES: Final = 64 * 1024
 _REASON_CHARACTERS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
 class Places:
     """The files of an update.
 
-    Attributes:
+    Args:
         root: where the file system of this device begins.
+
+    Attributes:
+        base: the libraries that came in the package.
+        releases: one folder for each release, the state, and the link ``current``.
+        current: the link to the release that runs; without it the package runs.
+        keys: the public keys of makers.
+        download: the agent's folder for a release that a command brings.
+        runtime: the agent's runtime directory, with its status.
+        request: the agent's request to have a download installed, which the path unit waits for.
+        systemctl: the service manager's program.
+        installer: the program that installs a release; only the package has it.
     """
 
-    root: Path = Path("/")
-
-    @property
-    def base(self) -> Path:
-        """The libraries that came in the package."""
-        return self.root / "usr/lib/device-agent"
-
-    @property
-    def releases(self) -> Path:
-        """One folder for each release, the state, and the link ``current``."""
-        return self.root / "var/lib/device-agent-releases"
-
-    @property
-    def current(self) -> Path:
-        """The link to the release that runs; without it the package runs."""
-        return self.releases / "current"
-
-    @property
-    def keys(self) -> Path:
-        """The public keys of makers."""
-        return self.root / "etc/device-agent/release-keys"
-
-    @property
-    def download(self) -> Path:
-        """The agent's folder for a release that a command brings."""
-        return self.root / "var/lib/device-agent/update"
-
-    @property
-    def runtime(self) -> Path:
-        """The agent's runtime directory, with its status."""
-        return self.root / "run/device-agent"
-
-    @property
-    def request(self) -> Path:
-        """The agent's request to have a download installed, which the path unit waits for."""
-        return self.runtime / "update"
-
-    @property
-    def systemctl(self) -> Path:
-        """The service manager's program."""
-        return self.root / "usr/bin/systemctl"
-
-    @property
-    def installer(self) -> Path:
-        """The program that installs a release; only the package has it."""
-        return self.root / "usr/libexec/device-agent-update"
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+        self.base = root / "usr/lib/device-agent"
+        self.releases = root / "var/lib/device-agent-releases"
+        self.current = self.releases / "current"
+        self.keys = root / "etc/device-agent/release-keys"
+        self.download = root / "var/lib/device-agent/update"
+        self.runtime = root / "run/device-agent"
+        self.request = self.runtime / "update"
+        self.systemctl = root / "usr/bin/systemctl"
+        self.installer = root / "usr/libexec/device-agent-update"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +124,6 @@ class Trial:
         return self.version if self.phase in {TRYING, KEPT} else self.previous
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The outcome of an ``update_agent`` command that began no trial.
-
-    Attributes:
-        command_id: of it.
-        state: :data:`REFUSED` or :data:`ALREADY_INSTALLED`.
-        code, message: why it was refused.
-        version: of the release that runs.
-    """
-
-    command_id: str
-    state: str
-    code: str = ""
-    message: str = ""
-    version: str = ""
-
-
 def read_trial(places: Places) -> Trial | None:
     """The last release that was installed; None when there was none.
 
@@ -177,7 +131,8 @@ def read_trial(places: Places) -> Trial | None:
     is in force: nothing is taken from a device because its state was damaged.
     """
     with contextlib.suppress(TypeError, KeyError):
-        members = _known(Trial, _read(places.releases / _STATE))
+        names = {each.name for each in fields(Trial)}
+        members = {name: value for name, value in _read(places.releases / _STATE).items() if name in names}
         for name in ("worked_before", "faults_before"):
             members[name] = tuple(map(str, members[name]))
         trial = Trial(**members)
@@ -226,21 +181,22 @@ def take_back(places: Places, trial: Trial, reason: str) -> Trial:
     return lost
 
 
-def read_answer(places: Places, command_id: str) -> Answer | None:
-    """The outcome of an ``update_agent`` command; None while it has none."""
-    with contextlib.suppress(TypeError):
-        answer = Answer(**_known(Answer, _read(places.releases / _ANSWER)))
-        return answer if answer.command_id == command_id else None
-    return None
+def read_answer(places: Places, command_id: str) -> dict[str, str] | None:
+    """The outcome of an ``update_agent`` command that began no trial; None while it has none.
+
+    It has ``code`` and ``message`` of the refusal, or the ``version`` that was installed already.
+    """
+    answer = {name: str(text) for name, text in _read(places.releases / _ANSWER).items()}
+    return answer if answer.get("command_id") == command_id else None
 
 
-def write_answer(places: Places, answer: Answer) -> None:
+def write_answer(places: Places, command_id: str, **members: str) -> None:
     """Replace the answer to the last ``update_agent`` command.
 
     Raises:
         OSError: it could not be written.
     """
-    _write(places.releases / _ANSWER, asdict(answer))
+    _write(places.releases / _ANSWER, {"command_id": command_id, **members})
 
 
 def point_link(places: Places, trial: Trial | None) -> None:
@@ -333,11 +289,6 @@ def log_line(text: str) -> None:
 
 def _write(path: Path, members: dict[str, Any]) -> None:
     replace_file(path, json.dumps(members), 0o644, durable=True)
-
-
-def _known(kind: type[Trial | Answer], members: dict[str, Any]) -> dict[str, Any]:
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in members.items() if name in names}
 
 
 def _program_in(path: Path) -> Program:

@@ -144,7 +144,9 @@ def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packag
         assert machine.show(UNIT, "MainPID") not in {before, "0"}
         machine.wait_until(lambda: done(waiting), "a command that came before the upgrade is done")
 
-        # Removed: configuration and state stay. Installed again it goes on.
+        # Removed: configuration and state stay. Installed again it goes on, with what was enabled beside it.
+        enabled = ("device-agent-reboot.timer", "device-agent-update.path")
+        machine.run("systemctl", "enable", "--now", *enabled)
         machine.run("apt-get", "--quiet", "--yes", "remove", "device-agent")
         assert machine.show(UNIT, "ActiveState") == "inactive"
         for kept in (CONFIG, "/etc/device-agent/secret_key", STATE):
@@ -153,6 +155,7 @@ def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packag
         install(machine, package)
         later = bench.send(command="ping")
         machine.wait_until(lambda: done(later), "it goes on after being installed again")
+        assert {unit: machine.show(unit, "ActiveState") for unit in enabled} == dict.fromkeys(enabled, "active")
 
         machine.run("apt-get", "--quiet", "--yes", "purge", "device-agent")
         gone = ("/etc/device-agent", "/var/lib/device-agent", "/usr/lib/device-agent")
@@ -289,7 +292,7 @@ def test_a_release_proves_itself_and_stays_and_a_bad_one_goes_back(machine, pack
     # By hand, and the power is cut in the middle of the trial.
     by_hand = "/srv/9.2.0.release"
     machine.copy_in(release_of(packages, tmp_path, "9.2.0", updates.key), by_hand)
-    machine.run("device-agent", "update", "--file", by_hand, "--no-wait")
+    machine.run("device-agent", "update", "--file", by_hand)
     machine.ask("systemctl", "--force", "--force", "reboot")
     machine.wait_for_reboot()
     state = "/var/lib/device-agent-releases/state.json"

@@ -1,6 +1,6 @@
 """``update_agent``: another version of the agent, kept only if it proves itself.
 
-The agent downloads and checks the release, and asks to have it installed; root's own programs do the rest
+The agent downloads the release and asks to have it installed; root's own programs check it and do the rest
 (:mod:`agent.update`). The result is in root's state file, under this command's id, so whichever version runs when it
 stands there reports it; the journal takes one outcome.
 """
@@ -22,7 +22,7 @@ from agent.handlers.root_request import NotTaken, ask_root
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 
 if TYPE_CHECKING:
-    from agent.update.state import Answer, Places, Trial
+    from agent.update.state import Places, Trial
 
 UNIT: Final = "device-agent-update.path"
 _ID_CHARACTERS: Final = 200
@@ -86,7 +86,7 @@ class UpdateAgent(Handler):
         request_id = context.command_id[:_ID_CHARACTERS]
         found = _record(places, request_id)
         if found is None:
-            if not self._prepare(payload, context, places, request_id):
+            if not self._download(payload, context, places, request_id):
                 return None
             self._ask(context, places)
             context.report_progress({"phase": "installing"})
@@ -95,18 +95,9 @@ class UpdateAgent(Handler):
             context.no_restart()
         return result
 
-    def _prepare(self, payload: Payload, context: CommandContext, places: Places, request_id: str) -> bool:
-        """Download and check; False when the agent stops before that is done."""
+    def _download(self, payload: Payload, context: CommandContext, places: Places, request_id: str) -> bool:
+        """Put the file where root's installer finds it; False when the agent stops before that is done."""
         from agent.update.install import COMMAND_ID
-        from agent.update.release import (
-            ReleaseRefused,
-            check_content,
-            check_suits,
-            open_file,
-            read_release,
-            trusted_keys,
-        )
-        from agent.update.state import read_trial, running_program
 
         chosen = self._chosen
         source = ReleaseSource(payload.url, payload.sha256, places.download, chosen.max_bytes, chosen.give_up_s)
@@ -115,17 +106,9 @@ class UpdateAgent(Handler):
             context.report_progress({"phase": "downloading", "bytes": done, "of": whole})
 
         try:
-            keys = trusted_keys(places.keys, places.root.stat().st_uid)  # before anything is downloaded for nothing
-            path = context.controls.upkeep.fetch_release(source, context.stopping, report)
-            if path is None:
+            if context.controls.upkeep.fetch_release(source, context.stopping, report) is None:
                 return False
-            with open_file(path) as file:
-                release = read_release(file, keys)
-                trial = read_trial(places)
-                if trial is None or trial.digest != release.digest:
-                    check_suits(release, running_program(places, trial))
-                check_content(file, release)
-        except (UpkeepRefused, ReleaseRefused) as error:
+        except UpkeepRefused as error:
             shutil.rmtree(places.download, ignore_errors=True)
             raise HandlerRejected(error.code, error.message) from error
         replace_file(places.download / COMMAND_ID, request_id, 0o600)
@@ -139,14 +122,12 @@ class UpdateAgent(Handler):
 
     def _wait(self, context: CommandContext, places: Places, request_id: str) -> JsonObject | None:
         """The result, once it stands; None when this process ends before that."""
-        from agent.update.state import Trial
-
         begun_s = time.monotonic()
         deadline_s, ask_s = begun_s + self._chosen.install_timeout_s, begun_s + _ASK_AGAIN_S
         told = -1
         while not context.stopping.wait(_LOOK_EVERY_S):
             found = _record(places, request_id)
-            if isinstance(found, Trial) and not found.is_over:
+            if found is not None and not isinstance(found, dict) and not found.is_over:
                 if found.starts != told:
                     told = found.starts
                     context.report_progress({"phase": "on_trial", "version": found.version, "starts": told})
@@ -164,7 +145,7 @@ class UpdateAgent(Handler):
         return None
 
 
-def _record(places: Places, request_id: str) -> Trial | Answer | None:
+def _record(places: Places, request_id: str) -> Trial | dict[str, str] | None:
     """The outcome of the update that this command asked for, as installer and guard have stored it."""
     from agent.update.state import read_answer, read_trial
 
@@ -172,13 +153,11 @@ def _record(places: Places, request_id: str) -> Trial | Answer | None:
     return trial if trial is not None and trial.command_id == request_id else read_answer(places, request_id)
 
 
-def _result(found: Trial | Answer) -> JsonObject:
-    from agent.update.state import ALREADY_INSTALLED, KEPT, Answer
-
-    if isinstance(found, Answer):
-        if found.state == ALREADY_INSTALLED:
-            return {"version": found.version, "already_installed": True}
-        raise HandlerRejected(found.code, found.message)
-    if found.phase == KEPT:
+def _result(found: Trial | dict[str, str]) -> JsonObject:
+    if isinstance(found, dict):
+        if "code" in found:
+            raise HandlerRejected(found["code"], found.get("message", ""))
+        return {"version": found.get("version", ""), "already_installed": True}
+    if found.phase == "kept":
         return {"version": found.version, "previous": found.previous or "package", "starts": found.starts}
     raise HandlerFailed(found.phase, f"version {found.version}: {found.reason}")

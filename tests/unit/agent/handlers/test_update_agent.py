@@ -64,23 +64,9 @@ def test_an_agent_of_pip_says_why_it_cannot(handler, root, make_context):
     assert rejected(handler, make_context()) == "not_packaged"
 
 
-def test_without_a_key_nothing_is_downloaded(handler, root, make_context, controls):
-    (root / "etc/device-agent/release-keys/maker.pub").unlink()
-    assert rejected(handler, make_context()) == "no_key"
-    assert controls.upkeep.sources == []
-
-
 def test_a_download_that_is_refused_rejects_the_command(handler, make_context, controls):
     controls.upkeep.refusal = UpkeepRefused("wrong_sha256", "no")
     assert rejected(handler, make_context()) == "wrong_sha256"
-
-
-def test_a_bad_release_never_reaches_root(handler, root, maker, make_context):
-    release = maker.release("1.1.0", name="arm", architecture="arm64")
-    (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
-    assert rejected(handler, make_context(), payload(release)) == "wrong_architecture"
-    assert not (root / "run/device-agent/update").exists()
-    assert not (root / "var/lib/device-agent/update/release").exists()
 
 
 class Taken(threading.Event):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from agent.cli import update as command
-from agent.update.state import KEPT, ROLLED_BACK, TRYING, Places, Trial, write_trial
+from agent.update import state
 
 
 @pytest.fixture
@@ -21,14 +22,14 @@ def release(tmp_path) -> Path:
 
 
 def test_an_agent_of_pip_is_told_how_it_is_updated(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(Places, "installer", property(lambda places: tmp_path / "nothing"))
+    monkeypatch.setattr(state, "Places", lambda: SimpleNamespace(installer=tmp_path / "nothing"))
     found = CliRunner().invoke(command.update, ["--file", str(release)])
     assert found.exit_code == 1
     assert "update it by pip" in found.output
 
 
 def test_only_root_installs(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(Places, "installer", property(lambda places: release))
+    monkeypatch.setattr(state, "Places", lambda: SimpleNamespace(installer=release))
     monkeypatch.setattr(command, "is_root", lambda: False)
     found = CliRunner().invoke(command.update, ["--file", str(release)])
     assert found.exit_code == 1
@@ -37,11 +38,11 @@ def test_only_root_installs(release, tmp_path, monkeypatch):
 
 def test_it_becomes_the_packages_own_installer(release, monkeypatch):
     calls: list[list[str]] = []
-    monkeypatch.setattr(Places, "installer", property(lambda places: release))
+    monkeypatch.setattr(state, "Places", lambda: SimpleNamespace(installer=release))
     monkeypatch.setattr(command, "is_root", lambda: True)
     monkeypatch.setattr(command.os, "execv", lambda program, words: calls.append(words))
-    CliRunner().invoke(command.update, ["--file", str(release), "--no-wait"])
-    assert calls == [[str(release), "install", "--no-wait", "--", str(release)]]
+    CliRunner().invoke(command.update, ["--file", str(release)])
+    assert calls == [[str(release), "install", "--", str(release)]]
 
 
 def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -60,17 +61,3 @@ def test_a_refusal_is_one_line(tmp_path, release):
 def test_where_there_are_no_releases_there_is_nothing_to_do(tmp_path, word):
     found = run(tmp_path, word)
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize(("phase", "code"), [(KEPT, 0), (ROLLED_BACK, 1)])
-def test_who_waits_is_told_the_end(tmp_path, phase, code, monkeypatch, capsys):
-    from agent.update import __main__ as program
-
-    places = Places(tmp_path)
-    places.releases.mkdir(parents=True)
-    begun = Trial(TRYING, "1.1.0", "d")
-    write_trial(places, Trial(phase, "1.1.0", "d", reason="it was deaf"))
-    assert program._wait(places, begun) == code
-    said = capsys.readouterr().err
-    assert ("kept" in said) == (code == 0)
-    assert ("it was deaf" in said) == (code == 1)
