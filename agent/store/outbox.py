@@ -246,7 +246,8 @@ class Outbox(Table):
         if reason is DropReason.UNSAVED:
             return True
         if reason is DropReason.AGE:
-            return self._age_spare_s > (1.0 - RELIEVED_AT) * self._bounds.max_age_s
+            # How old the oldest is was looked at some time ago, and all may have been delivered since.
+            return not self._totals()[0] or self._age_spare_s > (1.0 - RELIEVED_AT) * self._bounds.max_age_s
         has_rows = self._totals()[0] < RELIEVED_AT * self._bounds.max_rows
         return has_rows and self._used_bytes() < RELIEVED_AT * self._limit_bytes()
 
