@@ -35,7 +35,8 @@ REFUSED_MAX: Final = 1000
 """Readings refused for good that are kept with their reason; beyond it the oldest go."""
 
 _HELD: Final = "SELECT key, length(body), mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin"
-_OLDEST: Final = f"{_HELD} ORDER BY key"
+_OLDEST: Final = f"{_HELD} WHERE priority > {Priority.GAP:d} ORDER BY key"
+"""Without the records of gaps: they tell what was dropped, and are never too old for that."""
 _NEWEST: Final = f"{_HELD} ORDER BY key DESC"
 _QUEUE: Final = f"{_HELD} WHERE priority = ? ORDER BY key"
 _SUMS: Final = f"count(*), count(CASE WHEN priority = {Priority.GAP:d} THEN 1 END), coalesce(sum(length(body)), 0)"
