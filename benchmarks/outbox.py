@@ -42,8 +42,8 @@ from agent.adapters.http_uplink import HttpUplink  # noqa: E402
 from agent.core.values import BatchKey, Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
 from agent.errors import TransportError  # noqa: E402
 from agent.runtime.health import Health  # noqa: E402
-from agent.runtime.reading_uplink import ReadingUplink  # noqa: E402
-from agent.runtime.retry_policy import RetryPolicy  # noqa: E402
+from agent.runtime.readings import ReadingStream  # noqa: E402
+from agent.runtime.sending import SendParts  # noqa: E402
 from agent.store.writer import Store  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
@@ -177,15 +177,8 @@ def three_days(folder: Path, hours: int) -> tuple[float, float, float, int]:
     """Growth of memory in MiB while offline and at the most, MiB on the disk, readings a second while draining."""
     clock, service = VirtualClock(), CountingService()
     with opened(folder, clock) as store:
-        uplink = ReadingUplink(
-            uplink=service,
-            journal=store.journal,
-            outbox=store.outbox,
-            clock=clock,
-            retry_policy=RetryPolicy(lambda: 0.99),
-            health=Health(clock),
-        )
-        driven = ThreadlessService(uplink, clock)
+        parts = SendParts(service, store.journal, clock, Health(clock), lambda: 0.99)
+        driven = ThreadlessService(ReadingStream(parts, store.outbox), clock)
         begin_bytes = most_bytes = 0
         for number in range(hours * 3600):
             store.outbox.put(reading(number, clock.now()))

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
-from agent.app.handling import RegistryJobs, command_rules
 from agent.app.instance import OwnInstance
 from agent.app.links import LinkParts, Links, make_links
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
@@ -24,19 +23,19 @@ from agent.exit_codes import EXIT_RESTART
 from agent.plugins import PluginInfo
 from agent.runtime.command_poller import CommandPoller, RemoteCancels
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
-from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.engine import CommandEngine, EngineParts
 from agent.runtime.failure_log import REPEAT_AFTER_S
+from agent.runtime.handler_call import command_rules
 from agent.runtime.health import Health
-from agent.runtime.intake import Intake, resume
-from agent.runtime.jobs import JobRunner
-from agent.runtime.lanes import LaneParts
-from agent.runtime.reading_uplink import ReadingUplink
-from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.intake import Intake
+from agent.runtime.readings import ReadingStream
+from agent.runtime.results import ResultStream
 from agent.runtime.retry_policy import RetryPolicy
+from agent.runtime.sending import SendLoop, SendParts
 from agent.runtime.sensing import RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
-from agent.runtime.service_clock import ServiceClock, WaitingForTime
+from agent.runtime.service_clock import ServiceClock
 from agent.runtime.supervisor import Supervisor
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
@@ -146,7 +145,7 @@ class Agent:
         self._lanes: list[ServiceThread] = []
         self._build_uplinks()
         self._build_sensors()
-        store.on_readings = partial(self._readings.post, ReadingUplink.READING)
+        store.on_readings = partial(self._readings.post, ReadingStream.NEWS)
         self._build_commands()
 
     @property
@@ -163,11 +162,7 @@ class Agent:
         self._links.start()
         self._readings.start()
         self._results.start()
-        concluded = resume(
-            self._journal, self._rules, self._dispatcher, self._clock, self._started, is_held=self._is_held
-        )
-        if concluded:
-            self._results.post(ResultReporter.RESULT)
+        self._engine.resume(self._started, is_held=self._is_held)
         self._sensing.start()
         self._source.start()
 
@@ -179,9 +174,9 @@ class Agent:
         """
         entry = self._journal.known([command_id]).get(command_id)
         if entry is not None and entry.state in {CommandState.RECEIVED, CommandState.STARTED}:
-            self._journal.finish(command_id, outcome, self._clock.now())
+            finished = self._journal.finish(command_id, outcome, self._clock.now())
             _log.info("command=%s handler=%s state=%s", command_id, entry.handler, outcome.status)
-            self._results.post(ResultReporter.RESULT)
+            self._results.post(finished)
 
     def running(self) -> set[str]:
         """The commands whose handlers are under way, without those that wait for another start.
@@ -218,7 +213,7 @@ class Agent:
         """Stop in reverse: no new commands, running handlers end, readings and results are flushed."""
         self._source.stop()
         self._sensing.stop()
-        self._dispatcher.stop()
+        self._engine.stop()
         for lane in self._lanes:
             lane.stop()
         deadline_s = self._clock.now().monotonic_s + STOP_GRACE_S + _JOIN_S
@@ -259,12 +254,9 @@ class Agent:
     def _observe_server_time(self, server_time: float) -> None:
         self._service_clock.observe(server_time, resolution_s=_NOTICE_RESOLUTION_S)
 
-    def _dispatch_again(self, entry: JournalEntry, verify: bool) -> None:
-        self._dispatcher.dispatch(entry, verify=verify)
-
     def _connected(self) -> None:
-        self._readings.post(ReadingUplink.CONNECTED)
-        self._results.post(ResultReporter.CONNECTED)
+        self._readings.post(SendLoop.CONNECTED)
+        self._results.post(SendLoop.CONNECTED)
         self._source.post(CommandPoller.CONNECTED)
 
     def _build_sensors(self) -> None:
@@ -291,37 +283,27 @@ class Agent:
 
     def _build_uplinks(self) -> None:
         config = self._config
-        readings = ReadingUplink(
+        parts = SendParts(
             uplink=self._links.uplink,
             journal=self._journal,
-            outbox=self._outbox,
             clock=self._clock,
-            retry_policy=self._make_retry_policy(),
             health=self._health,
+            fraction=self._fraction,
             on_server_time=self._on_server_time,
+            retry_max_s=self._links.retry_max_s,
             first_s=self._first_s,
+        )
+        readings = ReadingStream(
+            parts,
+            self._outbox,
             apart_s=config.outbox.group_window_s,
-            repeat_after_s=REPEAT_AFTER_S,
-            repeats_batches=self._links.repeats_batches,
             takes_arrays=self._links.takes_arrays,
+            repeats_batches=self._links.repeats_batches,
         )
-        results = ResultReporter(
-            uplink=self._links.uplink,
-            journal=self._journal,
-            clock=self._clock,
-            make_retry_policy=self._make_retry_policy,
-            health=self._health,
-            on_server_time=self._on_server_time,
-            wall_of=self._service_clock.recorded_at,
-            first_s=self._first_s,
-            expects_place=config.service is None or config.service.dialect.results != "none",
-            repeat_after_s=REPEAT_AFTER_S,
-        )
+        expects_place = config.service is None or config.service.dialect.results != "none"
+        results = ResultStream(parts, wall_of=self._service_clock.recorded_at, expects_place=expects_place)
         self._readings = self._service(readings)
         self._results = self._service(results)
-
-    def _make_retry_policy(self) -> RetryPolicy:
-        return RetryPolicy(self._fraction, cap_s=self._links.retry_max_s)
 
     def _build_commands(self) -> None:
         config, commands = self._config, self._config.commands
@@ -346,41 +328,38 @@ class Agent:
             mode=f"safe: {self._safe_mode}" if self._safe_mode else "normal",
             cancel=self._cancel,
         )
-        waiting = WaitingForTime(self._clock, self._service_clock.now)
-        parts = LaneParts(
+        engine_parts = EngineParts(
             journal=self._journal,
-            jobs=RegistryJobs(
-                registry, device_id=config.device.device_id, controls=controls, handler_key=commands.handler_key
-            ),
-            runner=JobRunner(stop_grace_s=STOP_GRACE_S),
+            rules=self._rules,
+            find=partial(registry.find, handler_key=commands.handler_key),
             clock=self._clock,
             health=self._health,
             service_now=self._service_clock.now,
-            on_finished=self._results.post,
-            on_progress=self._results.post,
             wall_of=self._service_clock.recorded_at,
-            holds=waiting.holds,
+            post_result=self._results.post,
+            device_id=config.device.device_id,
+            controls=controls,
+            stop_grace_s=STOP_GRACE_S,
             progress_every_s=_PROGRESS_EVERY_S,
-            repeat_after_s=REPEAT_AFTER_S,
         )
-        self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
-        self._service_clock.on_time_known(lambda: waiting.release(self._dispatch_again))
+        self._engine = CommandEngine(engine_parts, self._start_lane, commands.max_lanes)
+        self._service_clock.on_time_known(self._engine.time_is_known)
         intake = Intake(
             journal=self._journal,
             rules=self._rules,
-            dispatcher=self._dispatcher,
+            engine=self._engine,
             clock=self._clock,
             service_now=self._service_clock.now,
-            on_finished=lambda: self._results.post(ResultReporter.RESULT),
+            post_result=self._results.post,
             only_pushed=self._links.only_pushed,
         )
         source = CommandPoller(
             source=self._links.source,
             take=intake.take,
-            look=RemoteCancels(self._links.source, self._dispatcher).look,
+            look=RemoteCancels(self._links.source, self._engine).look,
             intervals=self._poll_intervals,
             wait_s=self._links.poll_wait_s,
-            is_busy=self._dispatcher.is_busy,
+            is_busy=self._engine.is_busy,
             clock=self._clock,
             retry_policy=RetryPolicy(self._fraction),
             health=self._health,
@@ -416,7 +395,7 @@ class Agent:
         return lane
 
     def _cancel(self, command_id: str, why: str) -> str:
-        return self._dispatcher.cancel(command_id, why)
+        return self._engine.cancel(command_id, why)
 
     def _poll_intervals(self) -> PollIntervals:
         poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)

@@ -84,7 +84,7 @@ class Links:
         poll_wait_s: how long one poll may wait for news now, seconds.
         takes_arrays: one request carries many readings.
         retry_max_s: the longest wait before readings and results are sent again, seconds.
-        repeats_batches: see :class:`~agent.runtime.reading_uplink.ReadingUplink`.
+        repeats_batches: see :class:`~agent.runtime.readings.ReadingStream`.
         only_pushed: see :class:`~agent.runtime.intake.Intake`.
         start, stop: of what runs by itself.
     """

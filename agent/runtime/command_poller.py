@@ -11,7 +11,7 @@ from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.controls import IntervalChanged
-from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.engine import CommandEngine
 from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
@@ -36,12 +36,12 @@ class RemoteCancels:
 
     Args:
         source: asked about commands under way that it no longer lists.
-        dispatcher: knows what is under way, and cancels.
+        engine: knows what is under way, and cancels.
     """
 
-    def __init__(self, source: CommandSource, dispatcher: Dispatcher) -> None:
+    def __init__(self, source: CommandSource, engine: CommandEngine) -> None:
         self._source = source
-        self._dispatcher = dispatcher
+        self._engine = engine
         # Missing from the last list; False once the service was asked about it.
         self._missing: dict[str, bool] = {}
 
@@ -53,7 +53,7 @@ class RemoteCancels:
             listed = {command.id for command in poll.commands}
             self._missing = {
                 command_id: self._missing.get(command_id, True)
-                for command_id, status in self._dispatcher.under_way().items()
+                for command_id, status in self._engine.under_way().items()
                 if command_id not in listed and (status or "").lower() in OPEN_STATUSES
             }
         doubtful = [command_id for command_id, is_new in self._missing.items() if is_new]
@@ -70,7 +70,7 @@ class RemoteCancels:
             self._missing[command_id] = False
             if command_id in canceled:
                 try:
-                    self._dispatcher.cancel(command_id, "by the service")
+                    self._engine.cancel(command_id, "by the service")
                 except StorageError as error:
                     _log.error("journal=failing: a cancel could not be written: %s", error)
 

@@ -120,7 +120,7 @@ class Controls:
         restart: called with the reason; returns at once.
         upkeep: what keeps the agent itself going.
         mode: ``normal``, or why the agent is in safe mode.
-        cancel: takes another command back; see :meth:`agent.runtime.dispatcher.Dispatcher.cancel`.
+        cancel: takes another command back; see :meth:`agent.runtime.engine.CommandEngine.cancel`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The true time, shared by the agent's threads (by :mod:`agent.core.timekeeping`), and commands that wait for it."""
+"""The true time, shared by the agent's threads (by :mod:`agent.core.timekeeping`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, ServiceTime, is_plausible
-from agent.core.values import JournalEntry, Moment
+from agent.core.values import Moment
 
 if TYPE_CHECKING:
     from agent.ports import Clock
@@ -142,46 +142,3 @@ class ServiceClock:
             if is_new:
                 _log.warning("clock=wrong %s", text)
         self._on_state("ok", text)
-
-
-class WaitingForTime:
-    """Keeps commands that may have expired while the device was off, until the time is known. Thread-safe.
-
-    Within a boot the monotonic clock says whether a command has expired. After a reboot, with a wall clock that may
-    stand anywhere, only the service or a synchronised clock can say: until then a command with an expiry that was
-    received before the reboot is not begun. Nothing is lost by that: it stays in the journal as it is.
-
-    Args:
-        clock: which boot this is.
-        service_now: the service's clock, epoch seconds; None when it is not known.
-    """
-
-    def __init__(self, clock: Clock, service_now: Callable[[], float | None]) -> None:
-        self._clock = clock
-        self._service_now = service_now
-        self._lock = threading.Lock()
-        self._held: dict[str, tuple[JournalEntry, bool]] = {}
-
-    def holds(self, entry: JournalEntry, verify: bool) -> bool:
-        """True when this command has to wait; :meth:`release` gives it back.
-
-        Args:
-            entry: as the journal has it.
-            verify: its handler is first asked how it ended.
-        """
-        if entry.command.expires_at is None or entry.received.boot_id == self._clock.now().boot_id:
-            return False
-        with self._lock:
-            # Asked with the lock held: a thread that learns the time now finds it in here, or it does not wait.
-            if self._service_now() is not None:
-                return False
-            self._held[entry.command.id] = (entry, verify)
-        _log.info("command=%s state=waiting: it may have expired, and the time is not known yet", entry.command.id)
-        return True
-
-    def release(self, dispatch: Callable[[JournalEntry, bool], object]) -> None:
-        """Dispatch all of them, since the time is known."""
-        with self._lock:
-            held, self._held = list(self._held.values()), {}
-        for entry, verify in held:
-            dispatch(entry, verify)

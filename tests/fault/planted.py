@@ -8,21 +8,21 @@ from typing import Any
 
 from agent.core.commands import HandlerRule
 from agent.core.values import Contract, SendOutcome
-from agent.runtime import intake
+from agent.runtime import engine
 from agent.store.journal import Journal
 from agent.store.outbox import Draft, Outbox
 
 
 def once_runs_again() -> None:
     """An agent that takes every contract for ``idempotent`` after a crash."""
-    recover = intake.recover
+    recover = engine.recover
 
     def careless(entry: Any, rule: HandlerRule | None, *rest: Any, **options: Any) -> Any:
         if rule is not None and rule.contract is Contract.ONCE:
             rule = replace(rule, contract=Contract.IDEMPOTENT)
         return recover(entry, rule, *rest, **options)
 
-    intake.recover = careless
+    engine.recover = careless
 
 
 def forgets_what_is_over() -> None:

@@ -35,7 +35,7 @@ class LogLevel(Handler):
             default="",
             max_length=200,
             pattern=r"^[A-Za-z0-9_.]*$",
-            description="Only this part, such as 'agent.runtime.reading_uplink'; empty for all.",
+            description="Only this part, such as 'agent.runtime.readings'; empty for all.",
         )
 
     def handle(self, payload: Payload, context: CommandContext) -> JsonObject:

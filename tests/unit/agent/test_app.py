@@ -14,20 +14,17 @@ import pytest
 
 from agent.adapters.renewed_token import RenewedToken
 from agent.app.client import TokenFileCredential
-from agent.app.handling import RegistryJobs, VerifyInconclusive, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
 from agent.app.status_file import StatusFile, read_status, write_status
 from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
-from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected
-from agent.handlers.built_in.ping import Ping
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected
 from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
+from agent.runtime.handler_call import VerifyInconclusive, ask_handler, call_handler, command_rules
 from agent.runtime.health import Part
-from agent.runtime.jobs import Attempt
 from agent.wire.secret import Secret
-from tests.factories import make_command
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO, error: BaseException | None = None):
@@ -143,46 +140,26 @@ class Door(Handler):
         return {"attempt": context.attempt, "device": context.device_id}
 
 
-class TestJobs:
-    def jobs(self) -> RegistryJobs:
-        loaded = LoadedHandler("door", Door(), Contract.IDEMPOTENT, 5.0, "door")
-        self.registry = HandlerRegistry({"door": loaded}, [])
-        return RegistryJobs(self.registry, device_id="d1", controls=None, handler_key="command")
+class TestCallingAHandler:
+    loaded = LoadedHandler("door", Door(), Contract.IDEMPOTENT, 5.0, "door")
 
-    def run(self, do: str) -> Outcome:
-        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": do}))
-        assert not isinstance(job, Outcome)
-        return job.run(
-            Attempt("c1", 2, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
-        )
-
-    def test_progress_is_a_sign_of_life_and_a_copy_and_what_is_no_json_is_left_out(self, caplog):
-        told: list[dict] = []
-        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=told.append)
-        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
-        assert not isinstance(job, Outcome)
-        context = job._context(attempt)
-        state = {"percent": 1}
-        context.report_progress(state)
-        state["percent"] = 2
-        context.report_progress({"x": object()})
-        assert told == [{"percent": 1}]
-        assert "its progress is no JSON" in caplog.text
-        assert attempt.life.at_s > 0
-
-    def verify(self, found: object) -> Outcome | None:
-        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
-        assert not isinstance(job, Outcome)
-        self.registry.get("door").handler.verify = lambda payload, context: found
-        return job.verify(
-            Attempt("c1", 2, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
-        )
+    def run(self, do: object) -> Outcome:
+        log = logging.LoggerAdapter(logging.getLogger("agent.test"), {})
+        self.context = CommandContext("c1", "d1", 2, False, threading.Event(), log, None, lambda _result: None)
+        return call_handler(self.loaded, {"do": do}, self.context)
 
     @pytest.mark.parametrize("do", ["list", "nan", "object"])
     def test_what_cannot_travel_as_json_fails_and_says_that_it_ran(self, do):
         outcome = self.run(do)
         assert outcome.status is OutcomeStatus.FAILED
         assert (outcome.error or "").startswith("bad_result:")
+
+    def test_what_a_handler_says_and_what_it_raises_are_outcomes(self):
+        assert self.run("open").result == {"attempt": 2, "device": "d1"}
+        assert self.run("reject") == Outcome(OutcomeStatus.REJECTED, error="no_power: the door has no power")
+        assert self.run("fail") == Outcome(OutcomeStatus.FAILED, error="stuck: the door is stuck")
+        assert (self.run("exit").error or "").startswith("handler_error: SystemExit")
+        assert len(self.run("raise").error or "") < 1100
 
     def test_a_result_that_no_request_could_carry_fails_without_a_copy_of_it(self):
         tracemalloc.start()
@@ -196,38 +173,15 @@ class TestJobs:
         assert (outcome.error or "").startswith("result_too_large: 'door' did run, but its result is more than 253952")
         assert peak_bytes < 3_000_000
 
-    def test_progress_that_no_request_could_carry_is_left_out(self, caplog):
-        told: list[dict] = []
-        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=told.append)
-        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
-        assert not isinstance(job, Outcome)
-        job._context(attempt).report_progress(HUGE)
-        assert told == []
-        assert "its progress is left out: its result is more than" in caplog.text
-
     def test_a_payload_is_judged_in_the_run_and_not_by_triage(self):
-        payload = {"command": "door", "do": 7}
-        job = self.jobs().prepare(make_command("c1", payload))
-        assert not isinstance(job, Outcome)
-        rules = command_rules(self.registry, handler_key="command", first_contact="all")
-        assert rules.judge(payload) is None
-        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
-        outcome = job.run(attempt)
+        registry = HandlerRegistry({"door": self.loaded}, [])
+        rules = command_rules(registry, handler_key="command", first_contact="all")
+        assert rules.judge({"command": "door", "do": 7}) is None
+        outcome = self.run(7)
         assert outcome.status is OutcomeStatus.REJECTED
         assert (outcome.error or "").startswith("invalid_payload: payload of 'door': 'do'")
         with pytest.raises(VerifyInconclusive, match="invalid_payload"):
-            job.verify(attempt)
-
-    def test_a_handler_that_cannot_say_how_long_it_takes_to_end_gets_a_second(self):
-        class Door(Ping):
-            def unwind_s(self):
-                raise SystemExit(3)
-
-        loaded = LoadedHandler("door", Door(), Contract.IDEMPOTENT, 5.0, "door")
-        jobs = RegistryJobs(HandlerRegistry({"door": loaded}, []), device_id="d1", controls=None, handler_key="command")
-        job = jobs.prepare(make_command("c1", {"command": "door"}))
-        assert not isinstance(job, Outcome)
-        assert job.unwind_s == 1.0
+            ask_handler(self.loaded, {"do": 7}, self.context)
 
 
 class TestPlainTokenFile:

@@ -23,7 +23,7 @@ CANARY = "canary-4f7b20c9d1"
 
 def record(message: str, *arguments: object, level: int = logging.INFO, error: BaseException | None = None):
     info = (type(error), error, error.__traceback__) if error else None
-    made = logging.LogRecord("agent.runtime.lanes", level, __file__, 1, message, arguments, info)
+    made = logging.LogRecord("agent.runtime.engine", level, __file__, 1, message, arguments, info)
     made.created, made.msecs, made.threadName = 0.0, 5.0, "lane:ping"
     return made
 
@@ -53,7 +53,7 @@ class TestFields:
         assert (line["command"], line["handler"], line["state"], line["attempt"]) == ("c-1", "ping", "started", "2")
         assert line["message"] == "command=c-1 handler=ping state=started attempt=2"
         assert (line["time"], line["level"]) == ("1970-01-01T00:00:00.005Z", "info")
-        assert (line["logger"], line["thread"]) == ("agent.runtime.lanes", "lane:ping")
+        assert (line["logger"], line["thread"]) == ("agent.runtime.engine", "lane:ping")
 
     def test_text_from_outside_makes_no_member(self):
         line = members("command=%s handler=%s state=%s%s", "x handler=door state=succeeded", "ping", "failed", "")
@@ -61,7 +61,7 @@ class TestFields:
         assert (line["handler"], line["state"]) == ("ping", "failed")
 
     def test_a_handlers_own_lines_name_handler_and_command_whatever_the_id_holds(self):
-        from agent.app.handling import _HandlerLog
+        from agent.runtime.engine import HandlerLog
 
         seen: list[logging.LogRecord] = []
 
@@ -71,7 +71,7 @@ class TestFields:
 
         log = logging.Logger("agent.plugin")
         log.addHandler(Keep())
-        _HandlerLog(log, {"handler": "ping", "command": "50%d state=ok"}).info("opened %s", "the door")
+        HandlerLog(log, {"handler": "ping", "command": "50%d state=ok"}).info("opened %s", "the door")
         line = json.loads(JsonFormatter().format(seen[0]))
         assert line["message"] == "handler=ping command=50%d state=ok opened the door"
         assert (line["handler"], line["command"]) == ("ping", "50%d state=ok")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import hypothesis
 import hypothesis.strategies as st
@@ -15,7 +15,6 @@ from agent.adapters.records import read_records
 from agent.core.triage import FIRST_CONTACT, judge_contact
 from agent.core.values import Command, CommandPoll, JournalEntry
 from agent.errors import TransportError
-from agent.runtime.dispatcher import Cancels
 from agent.runtime.intake import Intake
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_moment, make_rules
@@ -31,43 +30,16 @@ class FakePush(FakeCommandSource):
         self.is_up = True
 
 
-class FakeDispatcher:
-    def __init__(self, journal: FakeJournal) -> None:
-        self.cancels = Cancels(journal)
+class FakeEngine:
+    def __init__(self) -> None:
         self.entries: list[JournalEntry] = []
-        self.verified: list[str] = []
-        self.canceled: list[tuple[str, str]] = []
-        self.in_lanes: dict[str, int] = {}
-        self.refills = 0
-        self.is_free = False
-        self.claimed: list[str] = []
-        self.released: list[str] = []
-
-    def claim(self, entry: JournalEntry) -> bool:
-        return self.is_free
-
-    def release(self, command_ids: Iterable[str]) -> None:
-        self.released += command_ids
 
     def waiting(self) -> dict[str, int]:
-        return self.in_lanes
+        return {}
 
-    def cancel(self, command_id: str, why: str) -> str:
-        self.canceled.append((command_id, why))
-        return "running"
-
-    def resume_canceled(self, entry: JournalEntry, why: str) -> None:
-        self.canceled.append((entry.command.id, why))
-        self.dispatch(entry, verify=True)
-
-    def dispatch(self, entry: JournalEntry, *, claimed: bool = False, verify: bool = False) -> bool:
+    def dispatch(self, entry: JournalEntry, *, verify: bool = False) -> bool:
         self.entries.append(entry)
-        self.verified += [entry.command.id] if verify else []
-        self.claimed += [entry.command.id] if claimed else []
         return True
-
-    def refill(self) -> None:
-        self.refills += 1
 
 
 class Device:
@@ -83,23 +55,23 @@ class Device:
 
     def start(self) -> None:
         """A new process on the same journal."""
-        self.dispatcher = FakeDispatcher(self.journal)
+        self.engine = FakeEngine()
         self.intake = Intake(
             journal=self.journal,
             rules=make_rules(first_contact=self.policy, max_waiting_per_lane=10_000, max_waiting=10_000),
-            dispatcher=self.dispatcher,
+            engine=self.engine,
             clock=self.clock,
             service_now=lambda: self.clock.now().wall_s if self.knows_time else None,
-            on_finished=lambda: None,
+            post_result=lambda _entry: None,
         )
 
     def get(self, *commands: Command, pushed: bool = True) -> None:
         """One answer or one push."""
-        before = len(self.dispatcher.entries)
+        before = len(self.engine.entries)
         self.intake.take(CommandPoll(commands, pushed=pushed))
         self.ran += [
             entry.command.id
-            for entry in self.dispatcher.entries[before:]
+            for entry in self.engine.entries[before:]
             if entry.command.id not in self.ran  # what waits is dispatched again after a restart, and runs once
         ]
 

@@ -9,7 +9,7 @@ from agent.handlers.built_in.read_sensors import ReadSensors
 from agent.handlers.built_in.restart_agent import RestartAgent
 from agent.handlers.built_in.run import Run
 from agent.handlers.built_in.set_interval import SetInterval
-from agent.runtime.dispatcher import CONTROL_LANE
+from agent.runtime.engine import CONTROL_LANE
 from agent.wire.times import parse_time
 
 

@@ -5,8 +5,8 @@ import json
 from agent.core.outbox import Bounds
 from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.health import Health
-from agent.runtime.reading_uplink import IN_FLIGHT, ReadingUplink
-from agent.runtime.retry_policy import RetryPolicy
+from agent.runtime.readings import IN_FLIGHT, ReadingStream
+from agent.runtime.sending import SendParts
 from tests.factories import make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink
 from tests.threadless import ThreadlessService
@@ -34,14 +34,10 @@ class Bench:
 
     def start(self) -> None:
         """A new process on the same store."""
-        self.service = ReadingUplink(
-            uplink=self.uplink,
-            journal=self.store,
-            outbox=self.store,
-            clock=self.clock,
-            retry_policy=RetryPolicy(lambda: 0.5),
-            health=self.health,
-            on_server_time=self.times.append,
+        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5, self.times.append)
+        self.service = ReadingStream(
+            parts,
+            self.store,
             batch_size=self.batch_size,
             repeats_batches=self.repeats_batches,
             takes_arrays=lambda: self.takes_arrays,
@@ -51,7 +47,7 @@ class Bench:
     def put(self, *numbers: float) -> None:
         for number in numbers:
             self.store.put(make_reading({"n": number}, at=self.clock.now()))
-        self.driven.post(ReadingUplink.READING)
+        self.driven.post(ReadingStream.NEWS)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 2)):
@@ -226,7 +222,7 @@ class TestOverABroker:
         bench.put(2.0)
         bench.driven.process_all()
         assert bench.store.stats().rows == 2
-        bench.driven.post(ReadingUplink.CONNECTED)
+        bench.driven.post(ReadingStream.CONNECTED)
         bench.driven.process_all()
         assert bench.store.stats().rows == 0
 

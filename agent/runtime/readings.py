@@ -1,4 +1,4 @@
-"""Sends readings until the outbox is empty, and backs off by itself: nothing that happens to a result delays one."""
+"""Sends readings until the outbox is empty: nothing that happens to a result delays one."""
 
 from __future__ import annotations
 
@@ -11,29 +11,22 @@ from typing import TYPE_CHECKING, Final
 from agent.core.batch_size import BatchSize
 from agent.core.outbox import batch_key
 from agent.core.values import BatchKey, SendOutcome, StoredReading
-from agent.errors import InvalidMessage, Offline, ServiceError, StorageError, Unanswered
-from agent.runtime.failure_log import FailureLog
-from agent.runtime.health import Health
-from agent.runtime.retry_policy import RetryPolicy, describe
-from agent.runtime.service import Actor
+from agent.errors import StorageError, Unanswered
+from agent.runtime.sending import SendLoop, SendParts
 
 if TYPE_CHECKING:
-    from agent.ports import Clock, Uplink
-    from agent.store.journal import Journal
     from agent.store.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 
-PART: Final = "readings"
 IN_FLIGHT: Final = "uplink.in_flight"
 
 # An earlier process that had more than this waiting sent arrays, and remembered the last one.
 _RESENT_SINGLY: Final = 1000
-_STORE_RETRY_S: Final = 5.0
 # What a reading has beside its values when it is sent: the device's id, the time, punctuation.
 _ENVELOPE_BYTES: Final = 120
-# After a batch that was too large for the link the next one is another, so it need not wait for long.
-_SMALLER_AFTER_S: Final = 1.0
+# So long the stop may go on handing over readings.
+_LAST_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,73 +83,47 @@ class _Batch:
         return cls(str(key), tuple(map(int, rows)), int(begins_at), tuple(map(int, sent)), int(probe))
 
 
-class ReadingUplink(Actor):
+class ReadingStream(SendLoop):
     """Sends readings in batches: live ones first, then the backlog.
 
     A batch that was not answered is tried again before anything else, under the same key: as it was, or only its
     beginning where it was too large for the link. The other side stores no more than one of them, and says so.
 
-    Messages: :data:`READING`: the outbox has committed a reading; :data:`CONNECTED`: the connection is back.
-
     Args:
-        first_s: how long after the start the first request comes, seconds.
+        parts: what it needs.
+        outbox: what waits.
         batch_size: how many readings go at once.
         apart_s: how far apart two batches are at least that are not full, seconds: a commit for another reason takes
             readings along, and each is no request of its own.
-        look_s: how often to look without a message, seconds.
         takes_arrays: one request carries many readings; else each is a request of its own. May ask the service, and
             raise its errors.
-        last_s: how long the stop may go on handing over readings, seconds.
         repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
             where it knows each reading by its own key.
     """
 
-    READING: Final = "reading"
-    CONNECTED: Final = "connected"
+    NEWS: Final = "news"
 
     def __init__(
         self,
-        *,
-        uplink: Uplink,
-        journal: Journal,
+        parts: SendParts,
         outbox: Outbox,
-        clock: Clock,
-        retry_policy: RetryPolicy,
-        health: Health,
-        on_server_time: Callable[[float], None] = lambda _wall_s: None,
-        first_s: float = 0.0,
+        *,
         batch_size: int = 500,
         apart_s: float = 1.0,
-        look_s: float = 300.0,
-        last_s: float = 1.0,
-        repeat_after_s: float = 300.0,
-        repeats_batches: bool = True,
         takes_arrays: Callable[[], bool] = lambda: True,
+        repeats_batches: bool = True,
     ) -> None:
-        super().__init__(PART)
-        self._takes_arrays = takes_arrays
-        self._repeats_batches = repeats_batches
-        self._uplink = uplink
-        self._journal = journal
+        super().__init__("readings", parts)
         self._outbox = outbox
-        self._clock = clock
-        self._retry_policy = retry_policy
-        self._health = health
-        self._on_server_time = on_server_time
         self._batch_size = batch_size
         self._apart_s = apart_s
-        self._look_s = look_s
-        self._last_s = last_s
-        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
+        self._takes_arrays = takes_arrays
+        self._repeats_batches = repeats_batches
         self._size = BatchSize()
         self._batch: _Batch | None = None
         self._noted: str | None = None
-        self._is_smaller = False
         self._singly_to = 0
-        # What an earlier process left is sent at once.
-        self._due_s = self._clock.now().monotonic_s
         self._began_s = self._due_s - apart_s
-        self._not_before_s = self._due_s + first_s
 
     def begin(self) -> None:
         """Remember what an earlier process may have sent without learning its fate."""
@@ -172,53 +139,26 @@ class ReadingUplink(Actor):
         except (StorageError, ValueError, TypeError) as error:
             _log.warning("readings=unsure what was sent last cannot be remembered: %s", error)
 
-    def receive(self, message: str) -> None:
-        """Take a message: a new reading, or the connection is back."""
+    def receive(self, message: object) -> None:
+        """Take a message: a new reading, which may wait for others, or the connection is back."""
         if message == self.CONNECTED:
-            self._due_s = self._not_before_s = self._clock.now().monotonic_s
+            super().receive(message)
         else:
             self._due_s = min(self._due_s, self._began_s + self._apart_s)
 
-    def due_at(self) -> float:
-        """When something waits, but never before a back-off is over."""
-        return max(self._due_s, self._not_before_s)
+    def send_last(self) -> None:
+        """What takes too long for the stop stays in the store."""
+        until_s = self._now_s() + _LAST_S
+        while self.send() and self._now_s() < until_s:
+            pass
 
-    def step(self) -> None:
-        """Send one batch of readings."""
-        self._began_s = self._clock.now().monotonic_s
-        self._due_s = self._began_s + self._look_s
-        try:
-            more = self._send_readings()
-        except StorageError as error:
-            self._failure_log.report("store", f"readings=waiting: the store cannot be read or written: {error}")
-            self._not_before_s = self._clock.now().monotonic_s + _STORE_RETRY_S
-            self._due_s = self._not_before_s
-        except (ServiceError, InvalidMessage) as error:
-            self._back_off(error)
-        else:
-            self._retry_policy.succeeded()
-            self._failure_log.recovered("store", "readings=ok: the store works again")
-            self._failure_log.recovered(PART, "readings=ok: the service takes readings again")
-            self._health.put(PART, "ok")
-            if more:
-                self._due_s = self._clock.now().monotonic_s
-
-    def finish(self) -> None:
-        """One last try to hand over what waits; whatever fails, or takes too long for the stop, stays in the store."""
-        if self._clock.now().monotonic_s < self._not_before_s:
-            return
-        until_s = self._clock.now().monotonic_s + self._last_s
-        try:
-            while self._send_readings() and self._clock.now().monotonic_s < until_s:
-                pass
-        except (StorageError, ServiceError, InvalidMessage) as error:
-            _log.info("readings=stopped what waits goes with the next start: %s", error)
-
-    def _send_readings(self) -> bool:
+    def send(self) -> bool:
         """Send one batch; True when more can follow at once."""
+        self._began_s = self._now_s()
         again = self._again()
         found = again or self._outbox.next_batch(self._batch_size)
         if not found:
+            self.went_well()
             return False
         waiting = len(found)
         # Asked only with something to send, since the answer may cost a request. One by one each has its own key.
@@ -231,16 +171,17 @@ class ReadingUplink(Actor):
         probe = self._batch.probe if self._batch is not None else 0
         part = found[: probe or self._size.fit(map(_size_bytes, found))]
         batch = self._remember(part) if goes_together else None
-        began_s = self._clock.now().monotonic_s
+        began_s = self._now_s()
         try:
-            outcome = self._uplink.send(part, None if batch is None else batch.wire_key)
+            outcome = self._parts.uplink.send(part, None if batch is None else batch.wire_key)
         except Unanswered:
             self._not_answered(part)
             raise
+        self.went_well()
         if len(part) < len(found):
-            self._size = self._size.after_answer(self._clock.now().monotonic_s - began_s)
+            self._size = self._size.after_answer(self._now_s() - began_s)
         if outcome.server_time is not None:
-            self._on_server_time(outcome.server_time)
+            self._parts.on_server_time(outcome.server_time)
         if outcome.earlier_is_stored and batch is not None:
             others = tuple(count for count in batch.sent if count != len(part)) or (len(part),)
             if len(others) > 1:
@@ -286,23 +227,13 @@ class ReadingUplink(Actor):
         if len(part) == 1:
             return
         self._size = self._size.after_no_answer(sum(map(_size_bytes, part)))
-        self._is_smaller = True
+        # After a batch that was too large for the link the next one is another, so it need not wait for long.
+        self._retry_policy.succeeded()
         fewer = self._size.fit(map(_size_bytes, part))
         text = (
             f"readings=slow: {len(part)} readings at once were not answered in time, so {fewer} go at once from now on"
         )
         self._failure_log.report("slow", text)
-
-    def _back_off(self, error: ServiceError | InvalidMessage) -> None:
-        delay_s = self._retry_policy.failed(error)
-        if self._is_smaller:
-            delay_s, self._is_smaller = min(delay_s, _SMALLER_AFTER_S), False
-        self._not_before_s = self._clock.now().monotonic_s + delay_s
-        self._due_s = self._not_before_s
-        state, text, every_s = describe(error)
-        if not isinstance(error, Offline):  # the part that keeps the connection logs it
-            self._failure_log.report(PART, f"readings={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
-        self._health.put(PART, state, text)
 
 
 def _size_bytes(stored: StoredReading) -> int:

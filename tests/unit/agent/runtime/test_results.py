@@ -22,8 +22,8 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.runtime.health import Health
-from agent.runtime.result_reporter import ResultReporter
-from agent.runtime.retry_policy import RetryPolicy
+from agent.runtime.results import ResultStream
+from agent.runtime.sending import SendParts
 from tests.factories import make_entry, make_outcome
 from tests.fakes import FakeClock, FakeStore, FakeUplink
 from tests.threadless import ThreadlessService
@@ -40,21 +40,14 @@ class Bench:
 
     def start(self, *, expects_place: bool = True) -> None:
         """A new process on the same store."""
-        self.service = ResultReporter(
-            uplink=self.uplink,
-            journal=self.store,
-            clock=self.clock,
-            make_retry_policy=lambda: RetryPolicy(lambda: 0.5),
-            health=self.health,
-            on_server_time=self.times.append,
-            expects_place=expects_place,
-        )
+        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5, self.times.append)
+        self.service = ResultStream(parts, wall_of=lambda moment: moment.wall_s, expects_place=expects_place)
         self.driven = ThreadlessService(self.service, self.clock)
 
     def finish(self, command_id: str, **outcome) -> None:
         self.store.admit([make_entry(command_id)])
         self.store.finish(command_id, make_outcome(**outcome), self.clock.now())
-        self.driven.post(ResultReporter.RESULT)
+        self.driven.post("a result")
 
     def finished(self, command_id: str) -> JournalEntry:
         """As a lane does: the entry itself is the message."""
@@ -144,6 +137,8 @@ def test_a_result_that_is_refused_is_told_without_its_content():
 
 def test_progress_is_sent_when_it_can_be_and_forgotten_when_the_end_is_known():
     bench = Bench()
+    bench.store.admit([make_entry("c1")])
+    bench.store.start("c1", bench.clock.now())
     bench.driven.post(Report("c1", "in_progress", {"percent": 10}))
     bench.driven.post(Report("c1", "in_progress", {"percent": 20}))
     bench.driven.process_all()
@@ -175,7 +170,7 @@ def test_a_finished_entry_is_reported_once_and_then_noted_in_the_journal():
 def test_a_look_into_the_journal_that_overtakes_the_message_reports_once():
     bench = Bench()
     entry = bench.finished("c1")
-    bench.driven.post(ResultReporter.RESULT)
+    bench.driven.post("a result")
     bench.run(2)
     bench.driven.post(entry)
     bench.run(400)
@@ -241,7 +236,7 @@ def states(bench: Bench) -> dict[str, CommandState]:
 
 
 @pytest.mark.parametrize("error", FOR_EVER, ids=str)
-def test_a_result_that_is_never_taken_is_put_aside_with_its_result_and_the_reason(error):
+def test_a_result_that_is_never_taken_is_undeliverable_with_its_result_and_the_reason(error):
     bench, uplink = selective()
     uplink.all_fail = error
     bench.finish("c1", result={"n": 1})
@@ -257,7 +252,7 @@ def test_a_result_that_is_never_taken_is_put_aside_with_its_result_and_the_reaso
 
 
 @pytest.mark.parametrize("error", NOT_COUNTED, ids=str)
-def test_what_says_nothing_about_a_result_puts_none_aside(error):
+def test_what_says_nothing_about_a_result_gives_none_up(error):
     bench, uplink = selective()
     uplink.all_fail = error
     bench.finish("c1")
@@ -309,7 +304,7 @@ def test_many_results_without_a_place_share_one_back_off():
     assert bench.health.parts()["results"].state == "no_place"
 
 
-def test_where_there_is_no_place_for_sure_results_are_put_aside_at_once():
+def test_where_there_is_no_place_for_sure_results_are_undeliverable_at_once():
     bench, uplink = selective()
     uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
     bench.finish("c1", result={"n": 1})
@@ -339,18 +334,18 @@ def test_where_the_configuration_says_that_there_is_no_place_that_is_no_trouble(
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
-def test_a_message_of_a_result_that_is_put_aside_already_changes_nothing():
+def test_a_message_of_a_result_that_is_undeliverable_already_changes_nothing():
     bench, uplink = selective()
     uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
     entry = bench.finished("c1")
-    bench.driven.post(ResultReporter.RESULT)
+    bench.driven.post("a result")
     bench.run(2)
     bench.driven.post(entry)
     bench.run(10)
     assert states(bench) == {"c1": CommandState.UNDELIVERABLE}
 
 
-def test_a_result_whose_content_is_refused_twice_is_put_aside_at_once():
+def test_a_result_whose_content_is_refused_twice_is_undeliverable_at_once():
     bench, uplink = selective()
     uplink.all_fail = Refused(400, "validation_error")
     bench.finish("c1", result={"n": 1})

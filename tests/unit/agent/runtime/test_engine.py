@@ -1,0 +1,703 @@
+"""Lanes, runs, cancels and what follows a crash: the engine on a fake journal, its lanes without threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from pydantic import ConfigDict
+
+from agent.core.commands import start_entry
+from agent.core.triage import CommandRules
+from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, Verified
+from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.runtime import engine as engine_module
+from agent.runtime.engine import LANE_CAPACITY, CommandEngine, EngineParts, Lane
+from agent.runtime.handler_call import rule_of
+from agent.runtime.health import Health
+from tests.factories import make_command, make_entry
+from tests.fakes import FakeClock, FakeJournal
+from tests.threadless import ThreadlessService
+
+SOON_S = 60.0
+DONE = Outcome(OutcomeStatus.SUCCEEDED, {"ok": True})
+NAMES = ("ping", "a", "b", "c", "cancel")
+Work = Callable[[CommandContext], JsonObject | None]
+
+
+class Scripted(Handler):
+    """Does what the bench says."""
+
+    name = "ping"
+
+    class Payload(HandlerPayload):
+        model_config = ConfigDict(extra="allow")
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self._bench = bench
+
+    def unwind_s(self) -> float:
+        return self._bench.unwind_s
+
+    def verifies(self) -> bool:
+        return self._bench.verify is not None
+
+    def handle(self, payload, context):
+        self._bench.runs.append(context.command_id)
+        return self._bench.work(context)
+
+    def verify(self, payload, context):
+        return self._bench.verify(context)
+
+
+class Bench:
+    """An engine whose lanes are driven by the test; handlers run in threads of their own."""
+
+    def __init__(
+        self,
+        work: Work = lambda context: {"ok": True},
+        *,
+        max_lanes: int = 8,
+        contract: Contract = Contract.ONCE,
+        verify: Callable[[CommandContext], Verified | None] | None = None,
+        timeout_s: float = SOON_S,
+        unwind_s: float = 0.01,
+        stop_grace_s: float = 0.01,
+        journal: FakeJournal | None = None,
+        **limits,
+    ) -> None:
+        self.clock = FakeClock()
+        self.journal = journal or FakeJournal()
+        self.health = Health(self.clock)
+        self.posted: list[JournalEntry | Report] = []
+        self.runs: list[str] = []
+        self.refusal: InvalidPayload | None = None
+        self.service_now: float | None = None
+        self.work = work
+        self.verify = verify
+        self.unwind_s = unwind_s
+        self.services: dict[str, ThreadlessService] = {}
+        handler = Scripted(self)
+        self.handlers = {name: LoadedHandler(name, handler, contract, timeout_s, name, **limits) for name in NAMES}
+        self.parts = EngineParts(
+            journal=self.journal,
+            rules=CommandRules({name: rule_of(loaded) for name, loaded in self.handlers.items()}),
+            find=lambda payload: self.refusal or self.handlers[payload.get("command", "ping")],
+            clock=self.clock,
+            health=self.health,
+            service_now=lambda: self.service_now,
+            wall_of=lambda moment: moment.wall_s,
+            post_result=self.posted.append,
+            device_id="d1",
+            controls=None,
+            stop_grace_s=stop_grace_s,
+            progress_after_s=SOON_S,
+        )
+        self.engine = CommandEngine(self.parts, self._start, max_lanes)
+
+    def admit(self, *entries: JournalEntry) -> None:
+        self.journal.admit(entries)
+        for entry in entries:
+            self.engine.dispatch(entry)
+
+    def process_all(self) -> None:
+        for driven in list(self.services.values()):
+            driven.process_all()
+
+    def state(self, command_id: str) -> CommandState:
+        return self.journal.entries[command_id].state
+
+    def outcome(self, command_id: str) -> Outcome:
+        outcome = self.journal.entries[command_id].outcome
+        assert outcome is not None
+        return outcome
+
+    def error(self, command_id: str) -> str:
+        return self.outcome(command_id).error or ""
+
+    def resume(self) -> None:
+        self.engine.resume(self.clock.now())
+
+    @property
+    def results(self) -> list[str]:
+        return [each.command.id for each in self.posted if isinstance(each, JournalEntry)]
+
+    @property
+    def reports(self) -> list[Report]:
+        return [each for each in self.posted if isinstance(each, Report)]
+
+    def _start(self, lane: Lane) -> ThreadlessService:
+        self.services[lane.name] = ThreadlessService(lane, self.clock)
+        return self.services[lane.name]
+
+
+def wait_in(context: CommandContext) -> JsonObject:
+    return {"heeded": context.stopping.wait(SOON_S)}
+
+
+# --- lanes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_is_journaled_before_and_after_its_handler():
+    bench = Bench()
+    seen: list[CommandState] = []
+    bench.work = lambda context: seen.append(bench.state("c1")) or {"ok": True}
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert seen == [CommandState.STARTED]
+    assert bench.journal.writes == ["admit", "start", "finish"]
+    assert bench.outcome("c1") == DONE
+    assert bench.results == ["c1"]
+
+
+def test_each_handler_has_a_lane_and_beyond_the_cap_they_share_one():
+    bench = Bench(max_lanes=2)
+    bench.admit(*(make_entry(f"c-{name}", handler=name) for name in ("a", "b", "c")))
+    assert sorted(bench.services) == ["lane:a", "lane:b"]
+    bench.process_all()
+    assert sorted(bench.runs) == ["c-a", "c-b", "c-c"]
+
+
+def test_a_command_that_is_dispatched_twice_runs_once():
+    bench = Bench()
+    entry = make_entry("c1")
+    bench.admit(entry)
+    bench.engine.dispatch(entry)
+    bench.process_all()
+    bench.engine.dispatch(entry)
+    bench.process_all()
+    assert bench.runs == ["c1"]
+
+
+def test_what_does_not_fit_waits_in_the_journal_and_runs_later_in_order():
+    bench = Bench()
+    entries = [make_entry(f"c{number:03}") for number in range(LANE_CAPACITY + 40)]
+    bench.admit(*entries)
+    bench.process_all()
+    assert bench.runs == [entry.command.id for entry in entries]
+    assert not bench.engine.is_busy()
+
+
+def test_a_full_lane_does_not_keep_the_others_from_what_waits_for_them():
+    bench = Bench()
+    many = LANE_CAPACITY + 1
+    bench.admit(*(make_entry(f"a{number}", handler="a") for number in range(many)))
+    bench.admit(*(make_entry(f"b{number}", handler="b") for number in range(many)))
+    bench.services["lane:b"].process_all()
+    assert [each for each in bench.runs if each.startswith("b")] == [f"b{number}" for number in range(many)]
+    assert bench.engine.waiting() == {"a": many}
+
+
+def test_a_payload_that_no_longer_fits_is_rejected_without_a_run():
+    bench = Bench()
+    bench.refusal = InvalidPayload("invalid_payload", "x")
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "invalid_payload: x")
+
+
+def test_nothing_runs_that_cannot_be_journaled(caplog):
+    bench = Bench()
+    bench.admit(make_entry("c1"))
+    bench.journal.fault = "the disk is full"
+    threading.Timer(0.2, bench.engine.stop).start()  # else the lane waits for the disk
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.state("c1") is CommandState.RECEIVED
+    assert "the disk is full" in caplog.text
+
+
+def test_an_outcome_whose_failed_write_is_there_after_all_is_taken_as_written():
+    bench = Bench()
+    bench.work = lambda context: bench.journal.finish(context.command_id, DONE, bench.clock.now()) and None
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert (bench.outcome("c1"), bench.results) == (DONE, ["c1"])
+
+
+def test_an_outcome_that_a_replaced_journal_no_longer_knows_does_not_take_the_lane_down(caplog):
+    bench = Bench()
+    bench.work = lambda context: bench.journal.entries.pop("c1", None) and None
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert "c1" in caplog.text
+    bench.admit(make_entry("c2"))
+    bench.process_all()
+    assert bench.state("c2") == CommandState.FINISHED
+
+
+def test_once_the_agent_stops_no_further_command_begins():
+    bench = Bench()
+    bench.admit(make_entry("c1"))
+    bench.engine.stop()
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.state("c1") is CommandState.RECEIVED
+
+
+def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog):
+    bench = Bench()
+
+    def work(context: CommandContext) -> None:
+        state: JsonObject = {"percent": 50}
+        context.report_progress(state)
+        state["percent"] = 51
+        context.report_progress({"x": object()})
+        context.report_progress({"rows": [["x" * 10_000_000] * 10]})
+
+    bench.work = work
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.reports == [Report("c1", "in_progress", {"percent": 50})]
+    assert "its progress is no JSON" in caplog.text
+    assert "its progress is left out: its result is more than" in caplog.text
+
+
+def test_a_run_that_lasts_is_reported_as_under_way_once(monkeypatch):
+    monkeypatch.setattr(engine_module, "_LOOK_S", 0.01)
+    told = threading.Event()
+    bench = Bench(lambda context: told.wait(SOON_S) and None)
+    bench.parts = bench.engine.parts = engine_module.replace(bench.parts, progress_after_s=0.01)
+    object.__setattr__(bench.engine.parts, "post_result", lambda each: bench.posted.append(each) or told.set())
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.reports == [Report("c1", "in_progress")]
+
+
+# --- too late ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_expired_while_it_waited_is_rejected_without_a_run():
+    bench = Bench()
+    bench.service_now = 2000.0
+    bench.admit(make_entry(command=make_command("c1", expires_at=1990.0)))
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.error("c1").startswith("expired:")
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_command_that_expired_while_its_start_was_written_does_not_run(is_verified):
+    """The disk is full for an hour, or the process stands still between the two."""
+    bench = Bench(verify=lambda _context: Verified.not_done()) if is_verified else Bench()
+    bench.service_now = 1980.0
+    write = bench.journal.start
+
+    def slow(command_id: str, at: Moment) -> None:
+        write(command_id, at)
+        bench.service_now = 2000.0
+
+    bench.journal.admit([make_entry(command=make_command("c1", expires_at=1990.0))])
+    if is_verified:
+        bench.journal.start("c1", bench.clock.now())
+    bench.journal.start = slow  # type: ignore[method-assign]
+    bench.engine.dispatch(bench.journal.entries["c1"], verify=is_verified)
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.error("c1").startswith("expired:")
+
+
+def test_a_command_of_an_earlier_boot_waits_until_it_is_known_whether_it_has_expired():
+    bench = Bench()
+    entry = make_entry(command=make_command("c1", expires_at=1990.0), received=bench.clock.now())
+    bench.clock.reboot("boot-2")
+    bench.admit(entry)
+    bench.process_all()
+    assert bench.state("c1") is CommandState.RECEIVED
+    bench.service_now = 1980.0
+    bench.engine.time_is_known()
+    bench.process_all()
+    assert bench.runs == ["c1"]
+
+
+def test_a_command_whose_lane_comes_too_late_does_not_run():
+    bench = Bench(start_timeout_s=30.0)
+    bench.admit(make_entry("c1"))
+    bench.clock.advance(31)
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.error("c1").startswith("not_started_in_time: ")
+
+
+@pytest.mark.parametrize("fault", [None, "the disk is full"])
+def test_a_command_that_waits_behind_a_long_run_ends_when_its_time_is_up_and_not_when_the_run_does(fault):
+    bench = Bench(start_timeout_s=30.0)
+    seen: list[CommandState] = []
+
+    def work(context: CommandContext) -> None:
+        bench.clock.advance(31)
+        bench.journal.fault = fault
+        bench.engine.expire_waiting()
+        bench.journal.fault = None
+        seen.append(bench.state("waits"))
+
+    bench.work = work
+    bench.admit(make_entry("runs"), make_entry("waits"))
+    bench.process_all()
+    # A journal that fails meanwhile is written by the lane later.
+    assert seen == [CommandState.RECEIVED if fault else CommandState.FINISHED]
+    assert bench.runs == ["runs"]
+    assert bench.error("waits").startswith("not_started_in_time: ")
+    assert sorted(bench.results) == ["runs", "waits"]
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_heeds_the_end_of_its_time_keeps_what_it_had_done():
+    bench = Bench(wait_in, timeout_s=0.02, unwind_s=SOON_S)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.outcome("c1") == Outcome(
+        OutcomeStatus.FAILED, {"heeded": True}, "timeout: 'ping' ran longer than 0.02 s"
+    )
+    assert bench.services["lane:ping"].actor._hung is None
+
+
+def test_what_the_handler_says_about_its_end_is_part_of_the_reason():
+    def work(context: CommandContext) -> None:
+        context.stopping.wait(SOON_S)
+        raise HandlerFailed("stopped", "the valve is half open")
+
+    bench = Bench(work, timeout_s=0.02, unwind_s=SOON_S)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.error("c1") == "timeout: 'ping' ran longer than 0.02 s; stopped: the valve is half open"
+
+
+def test_a_run_without_a_sign_of_life_ends_as_inactive_and_signs_of_life_keep_it_going():
+    bench = Bench(wait_in, inactivity_timeout_s=0.05, unwind_s=SOON_S)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.error("c1") == "inactive: 'ping' gave no sign of life for 0.05 s"
+    bench = Bench(inactivity_timeout_s=5.0)
+
+    def work(context: CommandContext) -> JsonObject:
+        for _ in range(4):
+            run = threading.current_thread()
+            run.alive_s -= 4.0  # as if so much time had gone by
+            context.heartbeat()
+            time.sleep(0.01)
+        return {"ok": not context.stopping.is_set()}
+
+    bench.work = work
+    bench.admit(make_entry("c2"))
+    bench.process_all()
+    assert bench.outcome("c2") == DONE
+
+
+def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself(monkeypatch):
+    leave = threading.Event()
+    bench = Bench(lambda context: {"ok": leave.wait(SOON_S) if context.command_id == "hangs" else True}, timeout_s=0.05)
+    bench.admit(make_entry("hangs", handler="a"), make_entry("next", handler="a"))
+    bench.process_all()
+    assert bench.error("hangs").startswith("timeout:")
+    assert "it has not returned, and its lane is blocked" in bench.error("hangs")
+    assert bench.error("next").startswith("lane_blocked:")
+    bench.admit(make_entry("other", handler="b"))
+    bench.process_all()
+    assert bench.state("other") is CommandState.FINISHED
+    assert bench.health.parts()["lane:a"].state == "blocked"
+    leave.set()
+    bench.services["lane:a"].actor._hung.join(SOON_S)
+    bench.admit(make_entry("later", handler="a"))
+    bench.process_all()
+    assert bench.outcome("later") == DONE
+    assert bench.health.parts()["lane:a"].state == "ok"
+
+
+def test_a_handler_that_cannot_say_how_long_it_takes_to_end_gets_a_second():
+    bench = Bench(wait_in, timeout_s=0.02)
+    bench.handlers["ping"].handler.unwind_s = lambda: sys.exit(3)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.outcome("c1").result == {"heeded": True}
+
+
+def test_a_lane_that_was_held_up_for_longer_than_the_limit_finds_a_run_that_has_ended(monkeypatch):
+    bench = Bench(timeout_s=0.3)
+    start = engine_module.Run.start
+
+    def start_and_stand_still(run: engine_module.Run) -> None:
+        start(run)
+        run.join(SOON_S)
+        time.sleep(0.4)  # SIGSTOP, a busy machine
+
+    monkeypatch.setattr(engine_module.Run, "start", start_and_stand_still)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.outcome("c1") == DONE
+
+
+# --- the stop, and a crash --------------------------------------------------------------------------------------------
+
+
+def test_at_the_stop_a_handler_that_ends_within_the_grace_is_concluded():
+    bench = Bench(stop_grace_s=SOON_S)
+    bench.work = lambda context: bench.engine.stop() or wait_in(context)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.outcome("c1").result == {"heeded": True}
+
+
+def test_at_the_stop_a_handler_that_goes_on_is_left_and_the_next_process_goes_by_its_contract():
+    leave = threading.Event()
+    bench = Bench()
+    bench.work = lambda context: bench.engine.stop() or {"left": leave.wait(SOON_S)}
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.state("c1") is CommandState.STARTED
+    leave.set()
+    after = Bench(journal=bench.journal)
+    after.clock.advance(5)
+    after.resume()
+    assert after.error("c1").startswith("indeterminate: ")
+    assert after.results == ["c1"]
+
+
+def test_an_idempotent_command_that_a_crash_interrupted_runs_again():
+    bench = Bench(contract=Contract.IDEMPOTENT)
+    bench.journal.admit([make_entry("c1"), make_entry("c2")])
+    bench.journal.start("c1", bench.clock.now())
+    bench.clock.advance(5)
+    attempts: list[int] = []
+    bench.work = lambda context: attempts.append(context.attempt)
+    bench.resume()
+    bench.process_all()
+    assert (bench.runs, attempts) == (["c1", "c2"], [2, 1])
+
+
+class TestRestart:
+    """Handlers that end this process on purpose."""
+
+    def bench(self, work: Callable[[Bench, CommandContext], JsonObject | None], *, is_second: bool, **limits) -> Bench:
+        bench = Bench(contract=Contract.RESTARTS_DEVICE, **limits)
+        bench.work = lambda context: work(bench, context)
+        bench.journal.admit([make_entry("c1")])
+        if is_second:
+            bench.journal.start("c1", bench.clock.now())
+        bench.engine.dispatch(bench.journal.entries["c1"])
+        bench.process_all()
+        return bench
+
+    @pytest.mark.parametrize("is_second", [False, True])
+    def test_it_stays_started_until_the_next_process(self, is_second):
+        bench = self.bench(lambda bench, _context: bench.engine.stopping.set(), is_second=is_second)
+        assert bench.state("c1") is CommandState.STARTED
+
+    def test_after_the_restart_its_second_run_concludes_it(self):
+        bench = self.bench(lambda _bench, context: {"ok": context.restarted}, is_second=True)
+        assert bench.outcome("c1") == DONE
+
+    def test_a_later_run_that_has_a_result_is_concluded_also_while_the_agent_stops(self):
+        bench = self.bench(lambda bench, _context: bench.engine.stopping.set() or {"ok": True}, is_second=True)
+        assert bench.outcome("c1") == DONE
+
+    def test_a_restart_that_does_not_come_is_a_failure(self):
+        bench = self.bench(lambda _bench, _context: None, is_second=False, timeout_s=0.3)
+        assert bench.error("c1").startswith("no_restart:")
+
+    def test_one_that_had_nothing_to_restart_is_concluded_at_once(self):
+        bench = self.bench(lambda _bench, context: context.no_restart() or {"ok": True}, is_second=False)
+        assert bench.outcome("c1") == DONE
+
+
+class TestVerify:
+    def bench(self, verify, *, canceled_by: str | None = None, starts: int = 1, **members) -> Bench:
+        """A command that a crash interrupted, and its handler is asked about it."""
+        bench = Bench(verify=verify, **members)
+        bench.journal.admit([make_entry("c1")])
+        for _ in range(starts):
+            bench.journal.start("c1", bench.clock.now())
+        if canceled_by is not None:
+            assert bench.engine.cancel("c1", canceled_by) == "running"
+            bench.engine = CommandEngine(bench.parts, bench._start, 8)
+        bench.clock.advance(5)
+        bench.resume()
+        bench.process_all()
+        return bench
+
+    def test_a_command_that_was_done_is_concluded_without_a_run(self):
+        bench = self.bench(lambda _context: Verified.succeeded({"ok": True}))
+        assert bench.runs == []
+        assert bench.outcome("c1") == DONE
+
+    def test_a_command_that_was_not_done_runs(self):
+        bench = self.bench(lambda _context: Verified.not_done())
+        assert bench.runs == ["c1"]
+        assert bench.outcome("c1") == DONE
+        assert bench.journal.entries["c1"].attempts == 3  # the first run, the look, the second run
+
+    @pytest.mark.parametrize(
+        ("verify", "words"),
+        [(lambda _context: None, "it does not know"), (lambda _context: 1 / 0, "ZeroDivisionError")],
+    )
+    def test_a_handler_that_cannot_tell_leaves_it_indeterminate(self, verify, words):
+        bench = self.bench(verify)
+        assert bench.runs == []
+        assert bench.error("c1").startswith("indeterminate: ")
+        assert words in bench.error("c1")
+
+    def test_a_handler_that_hangs_over_it_leaves_it_indeterminate(self):
+        leave = threading.Event()
+        bench = self.bench(lambda _context: leave.wait(SOON_S) and None, timeout_s=0.02)
+        assert "verify hook did not know: timeout: " in bench.error("c1")
+        leave.set()
+        bench.services["lane:ping"].actor._hung.join(SOON_S)
+
+    def test_a_look_that_takes_the_agent_down_is_not_repeated_for_ever(self):
+        bench = self.bench(lambda _context: pytest.fail("asked"), starts=3, max_attempts=3)
+        assert bench.error("c1").startswith("indeterminate: ")
+
+    def test_a_command_that_was_taken_back_before_the_crash_is_looked_at_and_not_run(self):
+        done = self.bench(lambda _context: Verified.succeeded({"ok": True}), canceled_by="by command 9")
+        assert done.outcome("c1") == DONE
+        undone = self.bench(lambda _context: Verified.not_done(), canceled_by="by command 9")
+        assert undone.runs == []
+        assert undone.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "canceled: by command 9, before it began")
+        assert "canceled" not in undone.journal.settings
+
+    def test_a_payload_that_no_longer_fits_leaves_it_indeterminate(self):
+        bench = Bench(verify=lambda _context: pytest.fail("asked"))
+        bench.refusal = InvalidPayload("invalid_payload", "x")
+        bench.journal.admit([start_entry(make_entry("c1"), bench.clock.now())])
+        bench.engine.dispatch(bench.journal.entries["c1"], verify=True)
+        bench.process_all()
+        assert bench.error("c1").startswith("indeterminate: invalid_payload: x")
+
+
+# --- cancel -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_is_canceled_while_it_waits_never_runs_also_after_a_crash():
+    bench = Bench()
+    bench.admit(make_entry("c1"))
+    assert bench.engine.cancel("c1", "by command 9") == "waiting"
+    # The journal has it already: were the power cut now, nothing would run.
+    assert bench.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "canceled: by command 9, before it began")
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.results == ["c1"]
+
+
+def test_a_command_that_is_canceled_while_it_runs_is_told_to_end_and_keeps_what_it_had_done():
+    bench, found = Bench(unwind_s=SOON_S), []
+    bench.work = lambda context: found.append(bench.engine.cancel("c1", "by command 9")) or wait_in(context)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert found == ["running"]
+    assert bench.outcome("c1") == Outcome(
+        OutcomeStatus.FAILED, {"heeded": True}, "canceled: by command 9, while it ran"
+    )
+    # Remembered while it had no outcome, and no longer.
+    assert "canceled" not in bench.journal.settings
+    assert bench.journal.writes.count("put_setting") == 2
+
+
+def test_a_canceled_command_whose_handler_has_not_begun_is_not_begun():
+    bench, found = Bench(), []
+    start = bench.journal.start
+    bench.admit(make_entry("c1"))
+
+    def start_and_cancel(command_id, at):
+        start(command_id, at)
+        found.append(bench.engine.cancel("c1", "by command 9"))
+
+    bench.journal.start = start_and_cancel  # type: ignore[method-assign]
+    bench.process_all()
+    assert found == ["running"]
+    assert bench.runs == []
+    assert bench.error("c1").startswith("canceled: ")
+
+
+@pytest.mark.parametrize("state", [CommandState.FINISHED, CommandState.REPORTED, CommandState.SKIPPED])
+def test_a_command_that_is_over_stays_as_it_is(state):
+    bench = Bench()
+    bench.journal.admit([make_entry("c1", state)])
+    assert bench.engine.cancel("c1", "by command 9") == "over"
+    assert bench.state("c1") is state
+    assert bench.engine.cancel("nobody knows it", "by command 9") == "unknown"
+
+
+def test_a_command_that_waits_in_the_journal_alone_is_canceled_too():
+    bench = Bench()
+    bench.admit(*(make_entry(f"c{number}") for number in range(LANE_CAPACITY + 1)))
+    last = f"c{LANE_CAPACITY}"
+    assert bench.engine.cancel(last, "by command 9") == "waiting"
+    bench.process_all()
+    bench.process_all()
+    assert last not in bench.runs
+    assert len(bench.runs) == LANE_CAPACITY
+
+
+def test_the_lane_of_cancel_is_shared_by_no_other_and_shares_none():
+    bench = Bench(max_lanes=1)
+    bench.admit(*(make_entry(f"c-{name}", handler=name) for name in ("a", "cancel", "b")))
+    assert sorted(bench.services) == ["lane:a", "lane:cancel"]
+    bench.services["lane:cancel"].process_all()
+    assert bench.runs == ["c-cancel"]
+
+
+# --- a process that is out of threads ---------------------------------------------------------------------------------
+
+
+class CrowdedBench(Bench):
+    """No thread can be started for a lane while ``is_full``."""
+
+    is_full = True
+
+    def _start(self, lane: Lane) -> ThreadlessService:
+        if self.is_full:
+            raise RuntimeError("can't start new thread")
+        return super()._start(lane)
+
+
+def test_a_command_whose_lane_gets_no_thread_fails_and_the_next_one_runs():
+    bench = CrowdedBench()
+    bench.admit(make_entry("c1"))
+    assert bench.outcome("c1").status is OutcomeStatus.FAILED
+    assert bench.error("c1").startswith("no_thread: no thread could be started for its lane")
+    assert bench.results == ["c1"]
+    assert not bench.engine.is_busy()
+    bench.is_full = False
+    bench.admit(make_entry("c2"))
+    bench.process_all()
+    assert bench.outcome("c2") == DONE
+
+
+def test_an_interrupted_command_whose_lane_gets_no_thread_for_its_look_is_indeterminate():
+    bench = CrowdedBench(verify=lambda _context: None)
+    entry = start_entry(make_entry("c1"), bench.clock.now())
+    bench.journal.admit([entry])
+    bench.engine.dispatch(entry, verify=True)
+    assert bench.error("c1").startswith("indeterminate: no_thread: ")
+
+
+def test_a_command_that_gets_no_thread_while_the_disk_fails_waits_in_the_journal():
+    bench = CrowdedBench()
+    bench.journal.admit([make_entry("c1")])
+    bench.journal.fault = "the disk is full"
+    bench.engine.dispatch(bench.journal.entries["c1"])
+    assert bench.state("c1") is CommandState.RECEIVED
+    bench.journal.fault = None
+    bench.is_full = False
+    bench.engine.refill()
+    bench.process_all()
+    assert bench.outcome("c1") == DONE
+
+
+def test_a_handler_that_gets_no_thread_fails(monkeypatch):
+    def refuse(_run: engine_module.Run) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(engine_module.Run, "start", refuse)
+    bench = Bench()
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.error("c1") == "no_thread: no thread could be started: can't start new thread"
