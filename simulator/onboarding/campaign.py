@@ -169,7 +169,7 @@ class Campaign:
         return was_interrupted
 
     def _onboard(self, row: DeviceRow) -> None:
-        name = f"{MARK}{self._file.run}:{row.device_identifier}"
+        name = self._file.mark + row.device_identifier
         session = LabelSession(self._accounts, Subject(row.text, row.product_id, row.device_identifier, name))
         try:
             if row.outcome in _HELD:

@@ -49,16 +49,16 @@ def clean_up(file: RunFile, accounts: Mapping[str, ServiceClient], patience: Pat
             _remove_devices(file, client, user_id, of_user, patience, report)
         except ServiceError as error:
             report.problems.append(f"devices of {user_id} are left: {error}")
-    for account, name, product_id in file.products():
-        client = accounts.get(account)
-        if client is None:
-            report.problems.append(f"product {name!r} of the other account: give --other-api-key and its secret")
-            continue
+    if file.about.get("other_account") == "yes" and "other" not in accounts:
+        report.problems.append("products of the other account, if any: give --other-api-key and its secret")
+    for client in accounts.values():
         try:
-            _delete_product(file, client, account, name, product_id, patience)
-            report.products += 1
+            for product in patience.repeat(lambda one=client: list(one.products())):  # type: ignore[misc]
+                if (product.name or "").startswith(file.mark):
+                    _delete_product(client, product.product_id, patience)
+                    report.products += 1
         except ServiceError as error:
-            report.problems.append(f"product {name!r} is left: {error}")
+            report.problems.append(f"products are left: {error}")
     return report
 
 
@@ -85,16 +85,6 @@ def _is_marked(name: str | None) -> bool:
     return (name or MARK).startswith(MARK)
 
 
-def _delete_product(
-    file: RunFile, client: ServiceClient, account: str, name: str, product_id: str, patience: Patience
-) -> None:
-    ids = [product_id] if product_id else _made_products(client, name, patience)
-    for one in ids:
-        with contextlib.suppress(NotFound):
-            patience.repeat(lambda one=one: client.delete_product(one))  # type: ignore[misc]
-    file.note_product(account, name, None)
-
-
-def _made_products(client: ServiceClient, name: str, patience: Patience) -> list[str]:
-    """Products whose answer was lost are found by their names."""
-    return [product.product_id for product in patience.repeat(lambda: list(client.products())) if product.name == name]
+def _delete_product(client: ServiceClient, product_id: str, patience: Patience) -> None:
+    with contextlib.suppress(NotFound):
+        patience.repeat(lambda: client.delete_product(product_id))

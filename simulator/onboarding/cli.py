@@ -174,7 +174,8 @@ def _onboard(
     patience = replace(patience, sleep=stop.wait, is_over=stop.is_set)
     with _opened(access, patience) as client, terminations_as_interrupts():
         labels_read, problems = _read(labels, pictures=pictures)
-        with RunFile(run_path, {"base_url": client.connection.origin, "user_id": user_id}) as file:
+        about = {"base_url": client.connection.origin, "user_id": user_id}
+        with contextlib.closing(RunFile(run_path, about)) as file:
             file.add(DeviceRow("", user_id, one.product_id, one.identifier, one.text) for one in labels_read)
             accounts = Accounts(client, user_id, patience=patience, made=file)
             listed = SharedList(client, user_id, patience)
@@ -232,7 +233,8 @@ def cases_command(
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_opened(access, patience))
         strange = stack.enter_context(_opened(other, patience)) if other is not None else None
-        file = stack.enter_context(RunFile(run_path, {"base_url": client.connection.origin}))
+        about = {"base_url": client.connection.origin, "other_account": "yes" if strange else "no"}
+        file = stack.enter_context(contextlib.closing(RunFile(run_path, about)))
         settings = Settings(client, strange, file, patience, product_id, strict, repeat)
         words = ["-q", "-rfs", "-c", "/dev/null", f"--rootdir={_SUITE}", f"--confcutdir={_SUITE}", "--tb=short"]
         words += ["-p", "no:cacheprovider", "--import-mode=importlib"]
@@ -258,7 +260,8 @@ def cleanup_command(*, run_path: Path, access: ServiceAccess, other: ServiceAcce
         accounts = {"": stack.enter_context(_opened(access, patience))}
         if other is not None:
             accounts["other"] = stack.enter_context(_opened(other, patience))
-        file = stack.enter_context(RunFile(run_path, {"base_url": accounts[""].connection.origin}))
+        about = {"base_url": accounts[""].connection.origin}
+        file = stack.enter_context(contextlib.closing(RunFile(run_path, about)))
         report = clean_up(file, accounts, patience)
     click.echo(f"{report.devices} device(s) and {report.products} product(s) removed")
     _print_faults(report.problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import NotFound
@@ -15,6 +16,7 @@ _PAGE: Final = 10
 """Servers cut lists at round numbers: 20, 50, 100, 1,000."""
 
 
+@dataclass(frozen=True, slots=True)
 class DeviceList:
     """The devices of a list.
 
@@ -24,9 +26,8 @@ class DeviceList:
             behind it, and nobody is to be accused.
     """
 
-    def __init__(self, devices: list[Device], *, may_be_cut: bool) -> None:
-        self.devices = devices
-        self.may_be_cut = may_be_cut
+    devices: list[Device]
+    may_be_cut: bool
 
     @property
     def doubt(self) -> str:

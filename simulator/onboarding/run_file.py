@@ -1,6 +1,7 @@
 """What a run makes on a service, in one SQLite file: a campaign resumes by it, and a cleanup takes it all back.
 
-What is about to be made is on the disk before its request leaves, so nothing is ever left that the file does not name.
+A device that is about to be made is on the disk before its request leaves, so none is left that the file does not name.
+Products are known by their names, which begin with :attr:`RunFile.mark`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from agent.errors import ConfigurationError
 
@@ -27,7 +27,6 @@ CREATE TABLE IF NOT EXISTS device (
     device_id TEXT NOT NULL DEFAULT '', detail TEXT NOT NULL DEFAULT '', late_s REAL, took_s REAL,
     UNIQUE (account, user_id, product_id, device_identifier)
 );
-CREATE TABLE IF NOT EXISTS product (account TEXT NOT NULL, name TEXT NOT NULL, product_id TEXT NOT NULL DEFAULT '');
 PRAGMA user_version = 1;
 """
 
@@ -108,9 +107,9 @@ class RunFile:
             raise ConfigurationError([fault], "--run") from None
 
     @property
-    def run(self) -> str:
-        """The name of the run, which is in the names of all that it makes."""
-        return self.about["run"]
+    def mark(self) -> str:
+        """What the names of all begin with that this run makes."""
+        return f"{MARK}{self.about['run']}:"
 
     def add(self, rows: Iterable[DeviceRow]) -> None:
         """Add devices; those that are there stay as they are."""
@@ -147,31 +146,6 @@ class RunFile:
         made = (dict(zip(names, row, strict=True)) for row in rows)
         return [DeviceRow(**{**row, "outcome": Outcome(row["outcome"])}) for row in made]
 
-    def begin_product(self, account: str, name: str) -> None:
-        """Before a product is made."""
-        with self._lock:
-            self._db.execute("INSERT INTO product (account, name) VALUES (?, ?)", (account, name))
-
-    def note_product(self, account: str, name: str, product_id: str | None) -> None:
-        """The id of a product that was made; None when it is certain that there is none, or none any more."""
-        with self._lock:
-            if product_id is None:
-                self._db.execute("DELETE FROM product WHERE account = ? AND name = ?", (account, name))
-            else:
-                change = "UPDATE product SET product_id = ? WHERE account = ? AND name = ?"
-                self._db.execute(change, (product_id, account, name))
-
-    def products(self) -> list[tuple[str, str, str]]:
-        """Account, name and id (empty when its answer was lost) of the products that are left."""
-        with self._lock:
-            return self._db.execute("SELECT account, name, product_id FROM product").fetchall()
-
     def close(self) -> None:
         """Give the file back."""
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

@@ -66,6 +66,21 @@ def test_our_service_is_as_specified_and_nothing_is_left(bench, keys, tmp_path):
     assert bench.http.get("/devices").json()["data"] == []
 
 
+def test_what_a_killed_suite_has_made_is_taken_back_by_its_file(bench, keys, tmp_path):
+    arguments = ["cases", *keys, "--run", tmp_path / "run.sqlite", "--repeat", "50"]
+    process = subprocess.Popen([*PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(bench.http.get("/devices?limit=1000").json()["data"]) < 10:
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    assert bench.http.get("/products").json()["data"]
+    done = _run("cleanup", tmp_path / "run.sqlite", *keys)
+    assert done.returncode == 0, done.stderr
+    assert bench.http.get("/products").json()["data"] == []
+    assert bench.http.get("/devices").json()["data"] == []
+
+
 def _wrong_owner(method, path, body, right):
     if method == "POST" and path == "/onboarding/device":
         return right[0], {**right[1], "user_id": "somebody-else"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import hashlib
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +11,7 @@ import pytest
 from agent.errors import ErrorAnswer, RateLimited, ServerFault, Unauthorized
 from simulator.onboarding.cases import Case, Label
 from simulator.onboarding.patience import Patience
-from simulator.onboarding.run_file import MARK, RunFile
+from simulator.onboarding.run_file import RunFile
 from simulator.onboarding.session import NEVER_MADE, Subject
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct, ProductChange
@@ -76,8 +76,8 @@ class Products:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.tag = uuid.uuid4().hex[:8]
-        self.before = LabelSigner(ED25519, self.tag.encode() * 4)
+        self.tag = settings.file.about["run"]
+        self.before = LabelSigner(ED25519, hashlib.sha256(self.tag.encode()).digest())
         self._made: dict[Label, str] = {Label.UNKNOWN_PRODUCT: NEVER_MADE}
         if settings.product_id:
             self._made[Label.FRESH] = settings.product_id
@@ -91,7 +91,7 @@ class Products:
     def _make(self, label: Label) -> str:
         if label is Label.RESIGNED:
             product_id = self.make(label.value, self.before.reveal_label_key())
-            after = LabelSigner(ED25519, self.tag[::-1].encode() * 4)
+            after = LabelSigner(ED25519, hashlib.sha256(b"after").digest())
             self._settings.client.change_product(product_id, ProductChange(label_key=after.reveal_label_key()))
             return product_id
         product_id = self.make(label.value, is_others=label is Label.STRANGERS_PRODUCT)
@@ -104,18 +104,13 @@ class Products:
         client = self._settings.other if is_others else self._settings.client
         if client is None:
             pytest.skip(NEEDS_OTHER)
-        account, name = "other" if is_others else "", f"{MARK}{self.tag}:{what}"
-        self._settings.file.begin_product(account, name)
-        new = NewProduct(name=name, label_key=label_key)
+        new = NewProduct(name=self._settings.file.mark + what, label_key=label_key)
         try:
-            product = self._settings.patience.call(lambda: client.create_product(new))
+            return self._settings.patience.call(lambda: client.create_product(new)).product_id
         except ErrorAnswer as error:
             if isinstance(error, (ServerFault, RateLimited, Unauthorized)):
                 raise
-            self._settings.file.note_product(account, name, None)
             pytest.skip(f"it needs a product of its own, and the server said: {error}")
-        self._settings.file.note_product(account, name, product.product_id)
-        return product.product_id
 
     def subjects(self, case: Case, name: str) -> list[Subject]:
         """The labels of a case, of a device that nobody has seen before."""
@@ -125,6 +120,6 @@ class Products:
             product_id = self.of(case.labels[0] if label is Label.COPY else label)
             text = LabelText(product_id, identifier)
             text = self.before.sign(text) if label is Label.RESIGNED else text
-            device_name = f"{MARK}{self.tag}:{identifier}"
+            device_name = self._settings.file.mark + identifier
             made.append(Subject(encode_label(text), product_id, identifier, device_name, is_new=True))
         return made
