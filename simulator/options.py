@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -83,16 +83,6 @@ def take_settings(model: type[BaseModel], given: dict[str, Any]) -> dict[str, An
             value = given.pop(name)
             found[name] = not value if option.switches_off else value
     return found
-
-
-def with_options(options: Collection[click.Option]) -> Callable[[click.Command], click.Command]:
-    """Put these before the options that the command has itself."""
-
-    def add(command: click.Command) -> click.Command:
-        command.params[:0] = options
-        return command
-
-    return add
 
 
 def _declared(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Option]]:
