@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -131,7 +132,8 @@ def test_a_run_on_two_nodes_is_audited_whole(start, folder, tmp_path):
     assert record["gaps"] == []
     assert code == ExitCode.GOOD or record["reasons"]["saturated"], record["verdict"]
     assert record["machine"].count(" with worker ") == 2
-    assert len(list((tmp_path / "run" / "audit").glob("worker-*.ledger"))) == 4
+    with sqlite3.connect(tmp_path / "run" / "run.sqlite") as database:
+        assert database.execute("SELECT count(*) FROM ledgers WHERE ended").fetchone() == (4,)
     check_nothing_is_left(folder)
 
 

@@ -38,7 +38,7 @@ MENTIONED = Chapter(
     "Said, and no part of the verdict",
     """\
 The order in which a service received readings, and how late it took them, may be its good right. The audit counts them;
-a threshold on `audit.reordered` or `audit.late` makes such a run fail. Neither the payload and the result of a stored
-command nor its times are held against anything: the ledgers do not have them.""",
+a threshold on `audit.reordered` or `audit.late` makes such a run fail. The times of a stored command are held against
+nothing: the ledgers do not have them.""",
     mentioned(),
 )

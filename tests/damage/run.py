@@ -147,10 +147,10 @@ class Case:
             self._database.close()
         return self._database is not None
 
-    # --- the folder of the run ----------------------------------------------------------------------------------------
-
-    def ledger(self, worker: int = 0) -> Path:
-        return self.run / "audit" / f"worker-{worker:03d}.ledger"
+    def ledgers(self, statement: str) -> None:
+        """Change what the run wrote down; something has to change."""
+        with contextlib.closing(sqlite3.connect(self.run / "run.sqlite")) as database, database:
+            assert database.execute(statement).rowcount > 0, statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,10 @@ def stored_commands() -> Iterator[Kind]:
             _sql(f"UPDATE commands SET status = '{state}', expires_at = 4000000000000 WHERE row = {_COMMAND}"),
             "1 lost",
         )
+    payload = """UPDATE commands SET command_payload = '{"command":"pong"}' WHERE row = """
+    yield kind("another payload", _sql(payload + _COMMAND), "1 altered")
+    result = """UPDATE commands SET result = '{"pong":"altered"}' WHERE row = """
+    yield kind("another result", _sql(result + _COMMAND), "1 altered")
     yield kind("one under another device", _moved("commands", _COMMAND), "1 lost")
     yield kind(
         "under another id",

@@ -10,7 +10,6 @@ from agent.core.poll_interval import PollIntervals
 from agent.wire.auth import KeyPair
 from agent.wire.registration import RegisterDevice
 from agent.wire.sending import SendCommand
-from simulator.fleet.audit.readings import ReadingFact, audit_readings
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
@@ -18,6 +17,7 @@ from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 from tests.ports import free_port
+from tests.reading_audit import ReadingFact, audit_readings
 
 MODEL = DeviceModel(interval_s=0.2, polling=PollIntervals(0.2, 0.4, 0.8))
 
@@ -85,8 +85,8 @@ def test_a_fleet_runs_commands_and_hands_over_every_reading_once(service, client
         assert states == ["succeeded", "rejected"] * 8
         for device in devices:
             ledger = fleet.ledgers[device.device_id]
-            found = audit_readings(ledger.readings(stored_readings(client, device.device_id)))
-            assert found.clean, found.sentences()
+            found = audit_readings(ledger, stored_readings(client, device.device_id))
+            assert found.clean, found.wrong
             assert found.accepted > 0
             assert ledger.faults == []
             assert sum(ledger.effects.values()) == 1
@@ -126,8 +126,8 @@ def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
             fleet.sample(on=False)
             assert fleet.settle(60) == []
             ledger = fleet.ledgers[device.device_id]
-            found = audit_readings(ledger.readings(stored_readings(client, device.device_id)))
-            assert found.clean, found.sentences()
+            found = audit_readings(ledger, stored_readings(client, device.device_id))
+            assert found.clean, found.wrong
             assert ledger.effects == {ping: 1, again: 1}
     finally:
         fleet.__exit__(None, None, None)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from agent.wire.extensions import RECORDED_AT
-from simulator.fleet.audit.command_findings import CommandSums
-from simulator.fleet.audit.findings import Findings
-from simulator.fleet.audit.ledger_format import LedgerHeader
+from simulator.fleet.audit.judging import OFF_S, Sums
 from simulator.fleet.audit.readback import ReadBackResult
-from simulator.fleet.audit.reading_findings import OFF_S, ReadingSums
-from simulator.fleet.audit.sorting import LedgerSurvey
+from simulator.fleet.audit.run_database import AuditRules
 from simulator.fleet.record import AuditRecord, DeviceFinding
 
 
 def audit_sentences(
-    readings: ReadingSums,
-    commands: CommandSums | None,
-    surveys: Sequence[LedgerSurvey],
-    result: ReadBackResult,
-    devices: int,
+    readings: Sums, commands: Sums | None, rules: AuditRules, result: ReadBackResult, devices: int
 ) -> tuple[str, ...]:
     """The audit in sentences, the most important first."""
     return (
         *_incomplete(result, devices),
         *_readings(readings),
         *_commands(commands),
-        *_notes(readings, result, surveys[0].header),
+        *_notes(readings, result, rules),
         *_left_out(result, commands),
     )
 
@@ -41,70 +34,74 @@ def _incomplete(result: ReadBackResult, devices: int) -> Iterator[str]:
     yield from result.unjudged
 
 
-def _readings(sums: ReadingSums) -> Iterator[str]:
+def _readings(sums: Sums) -> Iterator[str]:
     yield (
-        f"readings: {sums.sent:,} sent, {sums.accepted:,} accepted, {sums.stored:,} given back"
-        + _wrong(lost=sums.lost, doubled=sums.doubled, altered=sums.altered, unknown=sums.unknown)
-        + _wrong(reordered=sums.reordered, late=sums.late)
+        f"readings: {sums['sent']:,} sent, {sums['accepted']:,} accepted, {sums['stored']:,} given back"
+        + _wrong(lost=sums["lost"], doubled=sums["doubled"], altered=sums["altered"], unknown=sums["unknown"])
+        + _wrong(reordered=sums["reordered"], late=sums["late"])
     )
-    if sums.ambiguous:
-        yield f"{sums.ambiguous:,} readings were sent and never answered for good: they may be stored or not"
-    if sums.doubled_by_resend:
+    if sums["ambiguous"]:
+        yield f"{sums['ambiguous']:,} readings were sent and never answered for good: they may be stored or not"
+    if sums["doubled_by_resend"]:
         yield (
-            f"{sums.doubled_by_resend:,} readings are stored more than once since they were sent more than once: the "
-            "service keeps no idempotency keys"
+            f"{sums['doubled_by_resend']:,} readings are stored more than once since they were sent more than once: "
+            "the service keeps no idempotency keys"
         )
-    if sums.refused:
-        yield f"the service refused {sums.refused:,} readings for good"
+    if sums["refused"]:
+        yield f"the service refused {sums['refused']:,} readings for good"
 
 
-def time_sentences(sums: ReadingSums, found: Findings) -> Iterator[str]:
+def time_sentences(sums: Sums, early_s: float, late_s: float) -> Iterator[str]:
     """How far the times that readings carry are off, where that is too far."""
-    if sums.misdated:
+    if sums["misdated"]:
         yield (
-            f"{sums.misdated:,} of {sums.sent:,} readings carry a time that is more than {OFF_S:g} s away from when "
-            f"they were made: up to {found.early_s:.1f} s too early, {found.late_s:.1f} s too late"
+            f"{sums['misdated']:,} of {sums['sent']:,} readings carry a time that is more than {OFF_S:g} s away from "
+            f"when they were made: up to {early_s:.1f} s too early, {late_s:.1f} s too late"
         )
 
 
-def _commands(sums: CommandSums | None) -> Iterator[str]:
+def _commands(sums: Sums | None) -> Iterator[str]:
     if sums is None:
         return
     yield (
-        f"commands: {sums.sent:,} sent, {sums.accepted:,} accepted, {sums.stored:,} listed, {sums.effects:,} effects"
-        + _wrong(lost=sums.lost, doubled=sums.doubled, altered=sums.altered, unknown=sums.unknown)
-        + _wrong(reordered=sums.reordered, late=sums.late)
+        f"commands: {sums['sent']:,} sent, {sums['accepted']:,} accepted, {sums['stored']:,} listed, "
+        f"{sums['effects']:,} effects"
+        + _wrong(lost=sums["lost"], doubled=sums["doubled"], altered=sums["altered"], unknown=sums["unknown"])
+        + _wrong(reordered=sums["reordered"], late=sums["late"])
     )
-    if sums.again:
-        yield f"{sums.again:,} effects began again after the power had gone, as their handlers' contract allows"
-    if sums.undelivered:
-        yield f"{sums.undelivered:,} commands never came to their device: they expired, or still wait"
-    if sums.ambiguous:
+    if sums["again"]:
+        yield f"{sums['again']:,} effects began again after the power had gone, as their handlers' contract allows"
+    if sums["undelivered"]:
+        yield f"{sums['undelivered']:,} commands never came to their device: they expired, or still wait"
+    if sums["ambiguous"]:
         yield (
-            f"{sums.ambiguous:,} commands were sent by an operator and got no answer, or one without an id: they may "
-            "exist or not"
+            f"{sums['ambiguous']:,} commands were sent by an operator and got no answer, or one without an id: they "
+            "may exist or not"
         )
 
 
-def _notes(sums: ReadingSums, result: ReadBackResult, header: LedgerHeader) -> Iterator[str]:
-    if sums.sent and RECORDED_AT not in header.offers and header.time_name is None:
+def _notes(sums: Sums, result: ReadBackResult, rules: AuditRules) -> Iterator[str]:
+    if sums["sent"] and RECORDED_AT not in rules.offers and rules.time_name is None:
         yield "the service takes no recorded_at: readings are identified by number, and their times cannot be compared"
     if result.gone:
         names = ", ".join(device.name for device in result.gone[:3])
         yield f"the service does not know {len(result.gone):,} devices any more ({names}): what they sent is lost"
-    if sums.unaccounted:
-        yield f"{sums.unaccounted:,} readings came back that no ledger has; their worker's ledger is not whole"
-    if sums.dated_by_service:
+    if sums["unaccounted"]:
+        yield f"{sums['unaccounted']:,} readings came back that no ledger has; their worker's ledger is not whole"
+    if sums["dated_by_service"]:
         yield (
-            f"{sums.dated_by_service:,} readings came back with the service's time instead of their own: it does not "
-            "keep recorded_at"
+            f"{sums['dated_by_service']:,} readings came back with the service's time instead of their own: it does "
+            "not keep recorded_at"
         )
-    if sums.unordered:
-        yield f"{sums.unordered:,} readings came back without a time of arrival: their order cannot be judged"
+    if sums["unordered"]:
+        yield f"{sums['unordered']:,} readings came back without a time of arrival: their order cannot be judged"
 
 
-def _left_out(result: ReadBackResult, commands: CommandSums | None) -> Iterator[str]:
-    for count, what in ((result.foreign, "readings"), (0 if commands is None else commands.foreign, "commands")):
+def _left_out(result: ReadBackResult, commands: Sums | None) -> Iterator[str]:
+    for count, what in (
+        (result.foreign, "readings"),
+        (0 if commands is None else commands["foreign_ones"], "commands"),
+    ):
         if count:
             yield f"{count:,} {what} of other runs with the same devices were left out"
 

@@ -6,6 +6,7 @@ implementation can keep. So the digest is made of the names and of doubles. One 
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -39,3 +40,17 @@ def digest_values(values: Mapping[str, Any]) -> int:
         except OverflowError:
             pass
     return crc32(repr([values[name] for name in names]).encode("utf-8", "surrogatepass"), ~begin & 0xFFFFFFFF)
+
+
+def digest_document(value: Any) -> int:
+    """The digest of a JSON value: 0 to 2**32 - 1, whatever the order of its members and the spelling of its numbers."""
+    return crc32(json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode())
+
+
+def _plain(value: Any) -> Any:
+    """The value with whole numbers as integers: ``21.0`` and ``21`` are the same number in JSON."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

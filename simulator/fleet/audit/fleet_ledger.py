@@ -68,13 +68,22 @@ class FleetLedger:
     def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """No answer came, or one that leaves it open (5xx): the service may have stored them or not."""
 
-    def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """The service took an operator's command for this device, and gave it this id."""
+    def command_ordered(self, device: int, command_id: str, at_s: float, payload: int | None = None) -> None:
+        """The service took an operator's command for this device, and gave it this id.
+
+        Args:
+            device: index in the fleet.
+            command_id: the service's.
+            at_s: now.
+            payload: digest of what was sent; None where nobody compares it.
+        """
 
     def order_unanswered(self, device: int, at_s: float) -> None:
         """An operator's command got no answer: it may exist or not, and its id is not known."""
 
-    def command_received(self, device: int, command_id: str, at_s: float, created_at: float | None = None) -> None:
+    def command_received(
+        self, device: int, command_id: str, at_s: float, created_at: float | None = None, payload: int | None = None
+    ) -> None:
         """The device admitted a command to its journal. Not to be called for a repeat that the journal knew.
 
         Args:
@@ -82,6 +91,7 @@ class FleetLedger:
             command_id: the service's.
             at_s: now.
             created_at: when the service made it, by its clock, seconds since the epoch; None when it does not say.
+            payload: digest of what came.
         """
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
@@ -96,7 +106,13 @@ class FleetLedger:
         """
 
     def command_finished(
-        self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
+        self,
+        device: int,
+        command_id: str,
+        status: OutcomeStatus,
+        at_s: float,
+        error: str | None = None,
+        result: int | None = None,
     ) -> None:
         """The device decided how the command ended; also without an effect, as for an unknown one.
 
@@ -106,6 +122,7 @@ class FleetLedger:
             status: how it ended.
             at_s: now.
             error: why it did not succeed, a word and a sentence: ``expired: ...``.
+            result: digest of what the handler returned.
         """
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:

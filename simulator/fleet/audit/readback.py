@@ -1,4 +1,4 @@
-"""What the service gives back, read through its plain interface and written to disk as it comes.
+"""What the service gives back, read through its plain interface and written to the run's database as it comes.
 
 Only ``GET /sensor-data`` and ``GET /devices/{deviceId}/commands`` are used, and nothing is kept in memory beside a page
 for each request in flight. The specification leaves query parameters open (rule E3), so they are sent where the service
@@ -9,25 +9,26 @@ read only where that is known to take none away: a server may hand each command 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
+from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire import paths
+from agent.wire.command_states import CommandStatus
 from agent.wire.commands import CommandRecord
 from agent.wire.dialect import AnswerReading
 from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.limits import PAGE_MAX
 from agent.wire.sensor_data import SensorDataRecord
-from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.digest import digest_document, digest_values
 from simulator.fleet.audit.fleet_ledger import NUMBERS_OF_A_RUN
-from simulator.fleet.audit.folder import AuditedDevice
-from simulator.fleet.audit.ledger_format import NO_TIME, STORED_RECORD, make_records_frame, pack_listed
+from simulator.fleet.audit.judging import STORED_SCHEMA
+from simulator.fleet.audit.ledger import plain_id
+from simulator.fleet.audit.run_database import AuditedDevice
 
 Query = Mapping[str, str | int]
 Pages = Callable[[str, Query], AsyncIterator[list[Any]]]
@@ -37,9 +38,10 @@ OnProgress = Callable[[int, int], None]
 
 _CONCURRENCY: Final = 32
 _TOLD_EVERY: Final = 100
-_CHUNK_BYTES: Final = 1024 * 1024
+_CHUNK_ROWS: Final = 10_000
 _USUAL_PAGES: Final = frozenset({10, 20, 25, 30, 50, 100, 200, 250, 500, 1000})
 _NUMBERS: Final = frozenset({int, float})
+_STATES: Final = frozenset(map(str, CommandStatus))
 _DEVICE_NAMES: Final = ("device_id", "deviceId", "device")
 _VALUE_NAMES: Final = ("sensor_data", "sensorData", "data", "readings", "values")
 _ROW_NAMES: Final = frozenset(
@@ -62,7 +64,6 @@ _ROW_NAMES: Final = frozenset(
 )
 """Members of a flat row that are its own and no readings."""
 _NUMBER_END: Final = 2**53
-_AT_MAX: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ class TimeRange:
     from_ms: int | None = None
     to_ms: int | None = None
 
-    def holds(self, recorded_ms: int) -> bool:
+    def holds(self, recorded_ms: int | None) -> bool:
         """Whether a reading with this time is one of the run's."""
-        if recorded_ms == NO_TIME:
+        if recorded_ms is None:
             return True
         return (self.from_ms is None or recorded_ms >= self.from_ms) and (
             self.to_ms is None or recorded_ms < self.to_ms
@@ -135,27 +136,31 @@ class ReadBackResult:
     perhaps_cut: int = 0
 
 
-async def read_back(task: ReadBackTask, pages: Pages, path: Path, on_progress: OnProgress) -> ReadBackResult:
-    """Read everything and write it to ``path``.
+async def read_back(
+    task: ReadBackTask, pages: Pages, database: sqlite3.Connection, on_progress: OnProgress
+) -> ReadBackResult:
+    """Read everything into the tables ``stored`` and ``listed``, which are made anew.
 
     Args:
         task: what to read.
         pages: how to ask.
-        path: the file, written anew.
+        database: of the run.
         on_progress: called now and then with how many devices are read and how many there are.
-
-    Raises:
-        StorageError: the file cannot be written.
     """
-    with _Writer(path) as writer:
-        return await _ReadBack(task, pages, writer, on_progress).run()
+    database.executescript(STORED_SCHEMA)
+    reading = _ReadBack(task, pages, database, on_progress)
+    result = await reading.run()
+    reading.write()
+    return result
 
 
 class _ReadBack:
-    def __init__(self, task: ReadBackTask, pages: Pages, writer: _Writer, on_progress: OnProgress) -> None:
+    def __init__(self, task: ReadBackTask, pages: Pages, database: sqlite3.Connection, on_progress: OnProgress) -> None:
         self._task = task
         self._pages = pages
-        self._writer = writer
+        self._database = database
+        self._stored: list[tuple[Any, ...]] = []
+        self._listed: list[tuple[Any, ...]] = []
         self._on_progress = on_progress
         self._asks_by_parameters = LIST_PARAMETERS in task.offers
         self._keeps_times = RECORDED_AT in task.offers and task.time_name is None
@@ -189,6 +194,14 @@ class _ReadBack:
             tuple(self._unjudged()),
             self._perhaps_cut,
         )
+
+    def write(self) -> None:
+        """Write what has come."""
+        with self._database:
+            self._database.executemany("INSERT INTO stored VALUES (?, ?, ?, ?, ?)", self._stored)
+            self._database.executemany("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?)", self._listed)
+        self._stored.clear()
+        self._listed.clear()
 
     def _unjudged(self) -> Iterator[str]:
         if self._homeless:
@@ -254,13 +267,11 @@ class _ReadBack:
         return {"device_id": device.device_id, **self._queries[0]}
 
     async def _readings(self, device: AuditedDevice) -> None:
-        place = 0
         try:
             async for items in self._pages(paths.SENSOR_DATA, self._query(device)):
                 for item in items:
                     if _device_id(item) in {None, device.device_id}:
-                        self._take(device.device, item, place)
-                        place += 1
+                        self._take(device.device, item)
         except NotFound:
             self._gone[device.device] = device
         self._readings_of.add(device.device)
@@ -269,15 +280,14 @@ class _ReadBack:
         """Read everything, once: the service does not filter by device."""
         index = {device.device_id: device.device for device in self._task.devices}
         only = self._task.devices[0].device if len(index) == 1 else None
-        place, sizes, homeless = 0, [], 0
+        sizes, homeless = [], 0
         async for items in self._pages(paths.SENSOR_DATA, self._queries[0]):
             sizes.append(len(items))
             for item in items:
                 name = _device_id(item)
                 device = only if name is None else index.get(name)
                 if device is not None:
-                    self._take(device, item, place)
-                    place += 1
+                    self._take(device, item)
                 homeless += name is None and device is None
         self._readings_of.update(index.values())
         if not self._asks_by_parameters and len(sizes) == 1 and sizes[0] in _USUAL_PAGES:
@@ -286,14 +296,14 @@ class _ReadBack:
             self._homeless = homeless
             self._unread |= set(index.values())
 
-    def _take(self, device: int, item: Any, place: int) -> None:
+    def _take(self, device: int, item: Any) -> None:
         values, recorded_ms, received_ms = _read_row(item, self._task.sequence_name)
         if not values:
             self._shapeless += 1
             self._unread.add(device)
             return
         carried = values.pop(self._task.time_name, None) if self._task.time_name is not None else None
-        if isinstance(carried, (int, float)):
+        if isinstance(carried, (int, float)) and abs(carried) < _NUMBER_END:
             recorded_ms = round(carried * 1000)
         if not self._task.window.holds(recorded_ms):
             return
@@ -304,10 +314,10 @@ class _ReadBack:
             self._foreign += 1
             return
         self._rows += 1
-        self._timeless += self._keeps_times and recorded_ms == NO_TIME
-        self._writer.stored(
-            STORED_RECORD.pack(device, sequence, digest_values(values), min(place, _AT_MAX), recorded_ms, received_ms)
-        )
+        self._timeless += self._keeps_times and recorded_ms is None
+        self._stored.append((device, sequence or None, digest_values(values), recorded_ms, received_ms))
+        if len(self._stored) >= _CHUNK_ROWS:
+            self.write()
 
     async def _commands(self, device: AuditedDevice) -> None:
         query: Query = {"limit": PAGE_MAX} if self._asks_by_parameters else {}
@@ -330,50 +340,10 @@ class _ReadBack:
             return
         created = record.created_at
         made_ms = 0 if created is None else round(created * 1000) - self._task.began_ms or 1
-        self._writer.listed(pack_listed(device.device, command_id, made_ms, record.status))
-
-
-class _Writer:
-    """Frames of what comes back; for one thread."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stored = bytearray()
-        self._listed = bytearray()
-        try:
-            self._file = path.open("wb")
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        try:
-            self._write()
-        finally:
-            with contextlib.suppress(OSError):  # what it still holds has been refused and reported
-                self._file.close()
-
-    def stored(self, record: bytes) -> None:
-        self._stored += record
-        if len(self._stored) >= _CHUNK_BYTES:
-            self._write()
-
-    def listed(self, record: bytes) -> None:
-        self._listed += record
-        if len(self._listed) >= _CHUNK_BYTES:
-            self._write()
-
-    def _write(self) -> None:
-        try:
-            for kind, records in ((b"S", self._stored), (b"C", self._listed)):
-                if records:
-                    self._file.write(make_records_frame(kind, records))
-                    records.clear()
-            self._file.flush()
-        except OSError as error:
-            raise StorageError(f"{self._path}: cannot be written: {error.strerror}") from None
+        state = record.status if record.status in _STATES else None
+        payload = digest_document(record.command_payload)
+        result = None if record.result is None else digest_document(record.result)
+        self._listed.append((device.device, plain_id(command_id), made_ms, state, payload, result))
 
 
 def _queries(window: TimeRange) -> list[Query]:
@@ -391,7 +361,7 @@ def _device_id(item: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int, int]:
+def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int | None, int | None]:
     """Values, recorded and received of a stored reading; what is no reading has no values."""
     try:
         values, recorded, received = item["sensor_data"], item["recorded_at"], item["received_at"]
@@ -400,11 +370,11 @@ def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int
     except (KeyError, TypeError, ValueError):
         pass
     if not isinstance(item, dict):
-        return {}, NO_TIME, NO_TIME
+        return {}, None, None
     try:
         record = SensorDataRecord.receive({**item, "sensor_data": _values_in(item, sequence_name)})
     except InvalidMessage:
-        return _values_in(item, sequence_name), NO_TIME, NO_TIME
+        return _values_in(item, sequence_name), None, None
     return dict(record.sensor_data), _rounded(record.recorded_at), _rounded(record.received_at)
 
 
@@ -438,8 +408,8 @@ def _milliseconds(text: str) -> int:
     return round(at.timestamp() * 1000)
 
 
-def _rounded(epoch_s: float | None) -> int:
-    return NO_TIME if epoch_s is None else round(epoch_s * 1000)
+def _rounded(epoch_s: float | None) -> int | None:
+    return None if epoch_s is None else round(epoch_s * 1000)
 
 
 def _whole(value: Any) -> int:
@@ -460,5 +430,5 @@ async def _for_each(devices: Iterable[AuditedDevice], work: Callable[[AuditedDev
         async with asyncio.TaskGroup() as group:
             for _ in range(_CONCURRENCY):
                 group.create_task(take())
-    except* (ServiceError, StorageError) as errors:
+    except* (ServiceError, sqlite3.Error) as errors:
         raise errors.exceptions[0] from None

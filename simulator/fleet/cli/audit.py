@@ -17,10 +17,8 @@ from agent.wire.extensions import LIST_PARAMETERS
 from agent.wire.times import parse_time
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.audit_text import lines_of
-from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
 from simulator.fleet.cli.options import takes_target
-from simulator.fleet.faults import causes_rejections
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.writing import RUN_FILE, read_record
@@ -39,9 +37,8 @@ _DEFAULTS = AuditSettings()
 @click.option(
     "--late-after-s",
     type=click.FloatRange(min=0),
-    default=_DEFAULTS.late_after_s,
-    show_default=True,
-    help="A reading that is accepted longer than this after it was made is late, and so is a command.",
+    help="A reading that is accepted longer than this after it was made is late, and so is a command; instead of the "
+    "scenario's audit.late_after_s.",
 )
 @click.option(
     "--findings-max",
@@ -57,7 +54,7 @@ def audit_command(
     target: TargetOptions,
     targets: Path | None,
     owned: bool,
-    late_after_s: float,
+    late_after_s: float | None,
     findings_max: int,
     as_json: bool,
 ) -> ExitCode:
@@ -73,9 +70,7 @@ def audit_command(
     merged = Merged(())
     with errors_in_one_line():
         if (run / RUN_FILE).exists():
-            record = read_record(run)
-            planned = causes_rejections(fault.kind for fault in record.faults)
-            settings = replace(settings, refusals_planned=planned, recorded=_recorded(record, run))
+            settings = replace(settings, ended_s=_end_of(read_record(run), run))
         way = find_target(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         audit = asyncio.run(_audit(run, way, settings))
@@ -88,12 +83,11 @@ def audit_command(
     return ExitCode.UNREACHABLE if merged.missing and code == ExitCode.GOOD else code
 
 
-def _recorded(record: RunRecord, run: Path) -> RecordedRun:
+def _end_of(record: RunRecord, run: Path) -> float:
     try:
-        ended_s = parse_time(record.ended_at) if record.ended_at else time.time()
-        return RecordedRun(parse_time(record.began_at), ended_s, record.devices)
+        return parse_time(record.ended_at) if record.ended_at else time.time()
     except InvalidMessage as error:
-        raise ConfigurationError([f"began_at and ended_at are no times: {error}"], str(run / RUN_FILE)) from None
+        raise ConfigurationError([f"ended_at is no time: {error}"], str(run / RUN_FILE)) from None
 
 
 async def _audit(run: Path, way: Target, settings: AuditSettings) -> AuditRecord:

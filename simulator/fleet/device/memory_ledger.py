@@ -1,4 +1,4 @@
-"""The ledgers of a small fleet: what each device did, in memory, held against what the service gives back.
+"""The ledgers of a small fleet: what each device did, in memory.
 
 For a demo and for tests, where every reading is looked at. A run of any size keeps its ledger on a disk
 (:mod:`simulator.fleet.audit`).
@@ -7,18 +7,15 @@ For a demo and for tests, where every reading is looked at. A run of any size ke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.core.values import Contract
-from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.fleet_ledger import FleetLedger
-from simulator.fleet.audit.readings import DeviceReadings, ReadingFact
 from simulator.fleet.device.model import Observer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _FAULTS_KEPT = 10
-_DIGEST = "digest"
 
 
 @dataclass(slots=True)
@@ -33,7 +30,8 @@ class DeviceLedger:
         requests, failures: how many requests were made, and how many got no good answer.
         faults: the last sentences about failures, newest last, at most ten.
         effects: how often a handler began the effect of a command, by its id.
-        facts: readings that went out at least once, by their number.
+        facts: key and digest of readings that went out at least once, by their number. The key is the millisecond that
+            a reading carries; its number where it carries none.
         accepted_numbers, refused_numbers: of those that were answered for good.
     """
 
@@ -43,7 +41,7 @@ class DeviceLedger:
     failures: int = 0
     faults: list[str] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
-    facts: dict[int, ReadingFact] = field(default_factory=dict)
+    facts: dict[int, tuple[int, int]] = field(default_factory=dict)
     accepted_numbers: set[int] = field(default_factory=set)
     refused_numbers: set[int] = field(default_factory=set)
 
@@ -56,23 +54,6 @@ class DeviceLedger:
     def sent(self) -> int:
         """How many readings went out at least once."""
         return len(self.facts)
-
-    def readings(self, stored: Iterable[ReadingFact]) -> DeviceReadings:
-        """Both sides of this device's readings, for the audit; their values as digests.
-
-        Args:
-            stored: what the service gives back, by millisecond.
-        """
-        stored = tuple(stored)
-        unsure = {self.facts[key].key for key in self.facts.keys() - self.accepted_numbers - self.refused_numbers}
-        return DeviceReadings(
-            device=self.name,
-            accepted=tuple(self.facts[key] for key in sorted(self.accepted_numbers)),
-            stored=tuple(ReadingFact(fact.key, {_DIGEST: digest_values(fact.values)}) for fact in stored),
-            unsure=frozenset(unsure),
-            refused=len(self.refused_numbers),
-            unanswered=len(unsure - {fact.key for fact in stored}),
-        )
 
 
 class MemoryLedger(FleetLedger, Observer):
@@ -125,7 +106,7 @@ class MemoryLedger(FleetLedger, Observer):
         """A reading goes out for the first time. To be called before its bytes go to the socket."""
         # On a server without recorded_at the number is all that a reading is known by.
         key = sequence if recorded_ms is None else recorded_ms
-        self._ledgers[device].facts[sequence] = ReadingFact(key, {_DIGEST: digest})
+        self._ledgers[device].facts[sequence] = key, digest
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """The service answered 2xx for these. See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""

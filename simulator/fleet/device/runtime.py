@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.commands import OPEN_STATES, HandlerRule, recover, refuse_at_start
 from agent.core.triage import TriageVerdict, triage
 from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
+from simulator.fleet.audit.digest import digest_document
 from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import IN_PROGRESS
@@ -232,8 +233,9 @@ class Lanes:
     def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
         runtime = self._runtime
         runtime.disk.journal.finish(command_id, outcome, now)
+        result = None if outcome.result is None else digest_document(outcome.result)
         runtime.fleet.ledger.command_finished(
-            runtime.index, command_id, outcome.status, runtime.run_s(now), outcome.error
+            runtime.index, command_id, outcome.status, runtime.run_s(now), outcome.error, result
         )
 
 
@@ -271,7 +273,9 @@ def _note(runtime: DeviceRuntime, entry: JournalEntry, now: Moment) -> None:
         return
     runtime.fleet.gauges.open_commands += 1
     command = entry.command
-    runtime.fleet.ledger.command_received(runtime.index, command.id, runtime.run_s(now), command.created_at)
+    # What is over at once is kept without its payload.
+    payload = digest_document(command.payload) if entry.outcome is None else None
+    runtime.fleet.ledger.command_received(runtime.index, command.id, runtime.run_s(now), command.created_at, payload)
     if entry.outcome is not None:
         outcome = entry.outcome
         runtime.fleet.ledger.command_finished(

@@ -12,10 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent.errors import AgentError, ConfigurationError, StorageError
-from simulator.fleet.audit.coverage import RecordedRun
-from simulator.fleet.audit.folder import has_ledgers
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
-from simulator.fleet.faults import causes_rejections
+from simulator.fleet.audit.run_database import has_ledgers
 from simulator.fleet.forecast import busiest_rate
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan import Plan
@@ -225,11 +223,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
             return await audit_run(
                 context.folder,
                 client.pages,
-                AuditSettings(
-                    late_after_s=context.file.scenario.audit.late_after_s,
-                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), context.file.scenario.fleet.devices),
-                    refusals_planned=causes_rejections(fault.kind for fault in context.file.scenario.faults),
-                ),
+                AuditSettings(ended_s=time.time()),
                 lambda done, whole: view.stage("reading everything back", done, whole),
             )
 

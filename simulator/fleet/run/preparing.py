@@ -11,12 +11,11 @@ from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
-from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
-from simulator.fleet.audit.file_ledger import LedgerTarget
+from agent.wire.extensions import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
-from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.ledger_format import LedgerHeader
-from simulator.fleet.faults import skews_clocks
+from simulator.fleet.audit.ledger import LedgerTarget
+from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
+from simulator.fleet.faults import causes_rejections, skews_clocks
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
@@ -137,13 +136,35 @@ async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
     if isinstance(scenario, OnboardingScenario):
         job = _storm_job(scenario, target, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
         return Prepared((job,), run, began_ms, offers, is_audited=False)
-    if context.is_audited:
-        devices = enumerate(provisioned.devices)
-        write_devices(context.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
     prepared = Prepared((), run, began_ms, offers, context.is_audited)
     if isinstance(scenario, BackfillScenario):
         return replace(prepared, jobs=tuple(_backfill_jobs(scenario, context, prepared, provisioned)))
     return replace(prepared, jobs=tuple(_fleet_jobs(context, prepared, provisioned)))
+
+
+def _keep_rules(context: RunContext, prepared: Prepared, provisioned: Provisioned, first_number: int) -> None:
+    """Make the run's database, with what an audit goes by."""
+    scenario = context.file.scenario
+    section = scenario.target.dialect
+    dialect = section.dialect()
+    is_backfill = scenario.kind == "backfill"
+    kinds = [fault.kind for fault in scenario.faults]
+    rules = AuditRules(
+        began_ms=prepared.began_ms,
+        sequence_name=SEQUENCE_NAME if is_backfill or scenario.audit.numbers else None,
+        offers=tuple(sorted(prepared.offers)),
+        first_number=first_number,
+        time_name=dialect.recorded_at_reading,
+        command_lists=dialect.command_lists,
+        command_id=section.command_id,
+        time_zone=section.time_zone,
+        results_table=dialect.results_table if COMMAND_RESULTS not in prepared.offers else None,
+        dated_when_made=scenario.kind == "devices" and not skews_clocks(kinds),
+        late_after_s=scenario.audit.late_after_s,
+        refusals_planned=causes_rejections(kinds),
+    )
+    devices = enumerate(provisioned.devices)
+    make_run_database(context.folder, rules, (AuditedDevice(n, each.device_id, each.name) for n, each in devices))
 
 
 def _check_backfill(offers: frozenset[str]) -> None:
@@ -192,18 +213,10 @@ def _storm_job(
 def _fleet_jobs(context: RunContext, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, target = context.file.scenario, context.target
     address, behind = _address(context, provisioned)
-    header = LedgerHeader(
-        0,
-        0,
-        0,
-        prepared.began_ms,
-        SEQUENCE_NAME if scenario.audit.numbers else None,
-        tuple(sorted(prepared.offers)),
-        first_number_of(prepared.run),
-        *_server_settings(scenario),
-        dated_when_made=_dates_when_made(scenario),
-    )
-    for worker, share in enumerate(_shares(context, provisioned, prepared.offers, header, scenario.target.pool)):
+    first_number = first_number_of(prepared.run)
+    if context.is_audited:
+        _keep_rules(context, prepared, provisioned, first_number)
+    for worker, share in enumerate(_shares(context, provisioned, prepared, first_number, scenario.target.pool)):
         yield FleetJob(
             **share,
             address=address,
@@ -222,30 +235,38 @@ def _backfill_jobs(
     target = context.target
     from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
     first_number = first_number_of(history_name(scenario, from_s, to_s))
-    offers = tuple(sorted(prepared.offers))
-    header = LedgerHeader(0, 0, 0, prepared.began_ms, SEQUENCE_NAME, offers, first_number, *_server_settings(scenario))
+    if context.is_audited:
+        _keep_rules(context, prepared, provisioned, first_number)
     connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
-    for share in _shares(context, provisioned, prepared.offers, header, connections):
+    for share in _shares(context, provisioned, prepared, first_number, connections):
         yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, from_s=from_s, to_s=to_s)
 
 
 def _shares(
-    context: RunContext, provisioned: Provisioned, offers: frozenset[str], header: LedgerHeader, connections: int
+    context: RunContext, provisioned: Provisioned, prepared: Prepared, first_number: int, connections: int
 ) -> Iterator[dict[str, Any]]:
     """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
 
     Args:
         context: what is to be run where.
         provisioned: the devices on the target.
-        offers: the service's extensions.
-        header: of the ledgers, but for whose each is.
+        prepared: the run so far.
+        first_number: on the wire sequence numbers count from here.
         connections: of all workers together.
     """
     scenario, keys = context.file.scenario, context.target.key_files
     count = scenario.fleet.devices
     for worker, devices in enumerate(deal(count, context.workers, len(keys))):
         ours = provisioned.devices[devices.start : devices.stop]
-        own = replace(header, worker=worker, first_device=devices.start, devices=len(devices))
+        ledger = LedgerTarget(
+            ledger_path(context.folder, worker),
+            worker,
+            devices.start,
+            len(devices),
+            prepared.began_ms,
+            numbered=scenario.audit.numbers,
+            first_number=first_number,
+        )
         yield {
             "scenario": scenario,
             "keys": keys[keys_of(devices, count, len(keys))],
@@ -255,23 +276,10 @@ def _shares(
             "product_id": provisioned.product_id,
             "model_numbers": tuple(int(context.plan.models[device]) for device in devices),
             "folder": context.file.folder,
-            "offers": offers,
-            "ledger": LedgerTarget(ledger_path(context.folder, worker), own) if context.is_audited else None,
+            "offers": prepared.offers,
+            "ledger": ledger if context.is_audited else None,
             "connections": connections_of(worker, context.workers, connections),
         }
-
-
-def _server_settings(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
-    """The scenario's settings of the server that an audit needs: the reading with the time, what its lists hold."""
-    section = scenario.target.dialect
-    dialect = section.dialect()
-    return dialect.recorded_at_reading, dialect.command_lists, section.command_id, section.time_zone
-
-
-def _dates_when_made(scenario: Scenario) -> bool:
-    """Whether the times of readings are meant to be right: those of devices, by clocks that nothing makes wrong."""
-    is_planned = skews_clocks(fault.kind for fault in scenario.faults)
-    return scenario.kind == "devices" and not is_planned
 
 
 def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, frozenset[str] | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from simulator.fleet.audit.file_ledger import LedgerTarget
+from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.record import AuditRecord, CommandEnds, SlowDevice, Span
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import KeyPairFile

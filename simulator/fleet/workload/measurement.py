@@ -123,14 +123,16 @@ class StagedLedger(FleetLedger):
         for name in _PASSED_ON:
             setattr(self, name, getattr(ledger, name))
 
-    def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
+    def command_ordered(self, device: int, command_id: str, at_s: float, payload: int | None = None) -> None:
         """The service took an operator's command for this device, and gave it this id."""
-        self._ledger.command_ordered(device, command_id, at_s)
+        self._ledger.command_ordered(device, command_id, at_s, payload)
         self._commands.mark(command_id, Stage.SENT, at_s + self.began_s)
 
-    def command_received(self, device: int, command_id: str, at_s: float, created_at: float | None = None) -> None:
+    def command_received(
+        self, device: int, command_id: str, at_s: float, created_at: float | None = None, payload: int | None = None
+    ) -> None:
         """The device admitted a command to its journal. See :meth:`FleetLedger.command_received`."""
-        self._ledger.command_received(device, command_id, at_s, created_at)
+        self._ledger.command_received(device, command_id, at_s, created_at, payload)
         self._commands.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
@@ -139,10 +141,16 @@ class StagedLedger(FleetLedger):
         self._commands.mark(command_id, Stage.STARTED, at_s + self.began_s)
 
     def command_finished(
-        self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
+        self,
+        device: int,
+        command_id: str,
+        status: OutcomeStatus,
+        at_s: float,
+        error: str | None = None,
+        result: int | None = None,
     ) -> None:
         """The device decided how the command ended; also without an effect, as for an unknown one."""
-        self._ledger.command_finished(device, command_id, status, at_s, error)
+        self._ledger.command_finished(device, command_id, status, at_s, error, result)
         self._commands.mark(command_id, Stage.FINISHED, at_s + self.began_s, _end_state(status, error))
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:

@@ -25,6 +25,7 @@ from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.faults import KEY_IN_USE
 from agent.wire.json_text import encode_json
 from agent.wire.sending import SendCommand
+from simulator.fleet.audit.digest import digest_document
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.hashed_random import HashedRandom
@@ -149,6 +150,7 @@ class Operator:
         self._device_ids = device_ids
         self._first = first_index
         self._payloads = payloads
+        self.digests = tuple(digest_document(payload) for payload, _ in payloads)
         self._chance = HashedRandom(0, first_index)
         self._templates = itertools.cycle(context.templates)
 
@@ -275,7 +277,9 @@ class _Order:
                 operator.streams[self._stream].unanswered += 1
                 operator.ledger.order_unanswered(self._device, now_s - operator.began_s)
                 return
-            operator.ledger.command_ordered(self._device, command_id, now_s - operator.began_s)
+            operator.ledger.command_ordered(
+                self._device, command_id, now_s - operator.began_s, operator.digests[self._stream]
+            )
             operator.took(command_id, self._stream, self._first_due_s, now_s)
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.file_ledger import LedgerTarget
+from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.scenario.model import Scenario
 
 _SCENARIO: Final = "scenario"

@@ -19,7 +19,6 @@ from agent.core.values import CommandState, Contract, Moment
 from agent.errors import TransportError
 from agent.wire import extensions
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit.readings import ReadingFact, audit_readings
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.handlers import VOCABULARY
 from simulator.fleet.device.hashed_random import HashedRandom
@@ -30,6 +29,7 @@ from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpAnswer
+from tests.reading_audit import ReadingFact, audit_readings
 
 START_S = 1_767_225_600.0
 FINAL = {"succeeded", "failed", "rejected", "expired"}
@@ -199,8 +199,8 @@ class World:
             set(ledger.refused_numbers),
         )
         if seen != self.judged:
-            found = audit_readings(ledger.readings(tuple(self.service.readings)))
-            assert found.clean, found.sentences()
+            found = audit_readings(ledger, tuple(self.service.readings))
+            assert found.clean, found.wrong
             self.judged = seen
 
 
@@ -286,7 +286,7 @@ def test_readings_that_could_not_be_sent_are_sent_in_the_same_request_after_a_po
     world.run(60)
     world.device.sample(on=False)
     world.run(10)
-    found = audit_readings(world.ledger.readings(tuple(world.service.readings)))
+    found = audit_readings(world.ledger, tuple(world.service.readings))
     assert found.clean
     assert found.stored == world.ledger.accepted >= 10
 
@@ -313,7 +313,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     world.device.sample(on=False)
     world.run(20)
     assert (len(world.ledger.refused_numbers), len(world.disk.outbox)) == (1, 0)
-    assert audit_readings(world.ledger.readings(tuple(world.service.readings))).clean
+    assert audit_readings(world.ledger, tuple(world.service.readings)).clean
     assert world.ledger.accepted >= 10
 
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.folder import find_ledgers
+from simulator.fleet.audit.run_database import open_run_database
 from simulator.fleet.record import Span
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import error_text
@@ -223,6 +223,6 @@ def test_an_audit_of_which_no_ledger_came_says_so_and_nothing_of_folders(tmp_pat
     assert audit.unjudged == (
         "not one ledger of the workers is here: what was sent cannot be compared with what the service has",
     )
-    with pytest.raises(ConfigurationError) as refused:
-        find_ledgers(context.folder)
+    with pytest.raises(ConfigurationError) as refused, open_run_database(context.folder):
+        pass
     assert error_text(refused.value).count("r8") == 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,11 +14,10 @@ from agent.wire.auth import KeyPair
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
-from simulator.fleet.audit.file_ledger import LedgerTarget
-from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, first_number_of
-from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.ledger_format import LedgerHeader, read_frames
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
+from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
+from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Plan
@@ -93,8 +93,10 @@ def a_job(scenario, base_url, found, folder):
     secret.chmod(0o600)
     from_s, to_s = window_of(scenario, time.time())
     ids = [device.device_id for device in found.devices]
-    write_devices(folder, (AuditedDevice(n, ids[n], f"past-{n}") for n in devices))
     offers = (BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT)
+    first_number = first_number_of(history_name(scenario, from_s, to_s))
+    rules = AuditRules(round(time.time() * 1000), offers=offers, first_number=first_number)
+    make_run_database(folder, rules, (AuditedDevice(n, ids[n], f"past-{n}") for n in devices))
     return BackfillJob(
         scenario=scenario,
         base_url=base_url,
@@ -109,16 +111,7 @@ def a_job(scenario, base_url, found, folder):
         to_s=to_s,
         offers=frozenset(offers),
         ledger=LedgerTarget(
-            ledger_path(folder, 0),
-            LedgerHeader(
-                0,
-                0,
-                len(devices),
-                round(time.time() * 1000),
-                SEQUENCE_NAME,
-                offers,
-                first_number_of(history_name(scenario, from_s, to_s)),
-            ),
+            ledger_path(folder, 0), 0, 0, len(devices), rules.began_ms, first_number=rules.first_number
         ),
     )
 
@@ -202,8 +195,9 @@ def test_history_that_goes_again_is_told_apart_by_what_came_before(tmp_path, mon
     posts = recorder.cut(0).delta().operations["http.sensor_data"]
     told = {name: (tally.count - tally.first_attempts, tally.resends_ambiguous) for name, tally in posts.items()}
     assert told == {"ok": (3, 2), "limited": (1, 1), "transport": (0, 0), "server_error": (0, 0)}
-    counts = LedgerCounts(**list(read_frames(ledger_path(tmp_path, 0)))[-1].json())
-    assert (counts.resent, counts.resent_ambiguous, counts.unanswered) == (200, 150, 100)
+    with sqlite3.connect(ledger_path(tmp_path, 0)) as database:
+        kinds = dict(database.execute("SELECT kind, count(*) FROM answers GROUP BY kind"))
+    assert (kinds["resent"], kinds["resent_after_refusal"], kinds["unanswered"]) == (150, 50, 100)
 
 
 def test_history_is_sent_whole_beside_what_other_runs_sent_in_that_time(tmp_path):

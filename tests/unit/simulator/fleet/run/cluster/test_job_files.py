@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.file_ledger import LedgerTarget
-from simulator.fleet.audit.ledger_format import LedgerHeader
+from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.run.cluster.job_files import check_files, pack, unpack
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.target.target import KeyPairFile
@@ -50,7 +49,7 @@ def make_job(folder: Path, **more: object) -> FleetJob:
         offers=frozenset(),
         device_offers=frozenset(),
         run="r",
-        ledger=LedgerTarget(folder.parent / "run" / "audit" / "worker-001.ledger", LedgerHeader(1, 0, 2, 0)),
+        ledger=LedgerTarget(folder.parent / "run" / "ledger-001.sqlite", 1, 0, 2, 0),
     )
 
 
@@ -76,7 +75,7 @@ def test_a_job_finds_its_files_on_another_machine_and_nothing_else_travels(folde
     paths = [moved.keys[0].secret_key_file, moved.address.tokens, moved.ledger.path, moved.folder]
     assert all(path.is_relative_to(there) for path in paths)
     assert written == {str(job.ledger.path): moved.ledger.path}
-    assert (moved.device_ids, moved.scenario, moved.ledger.header) == (job.device_ids, job.scenario, job.ledger.header)
+    assert (moved.device_ids, moved.scenario) == (job.device_ids, job.scenario)
     files = [path for path in there.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 

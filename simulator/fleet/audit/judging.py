@@ -1,0 +1,361 @@
+"""The judgement of an audit, in SQL: what the ledgers of a run say against what the service gave back.
+
+Each statement adds rows to ``findings`` (stream, kind, device, key), one for each reading or command and kind.
+
+Readings:
+
+- *lost*: accepted, and not there.
+- *doubled*: there more often than it may be, which is once; where the service keeps no idempotency keys once more for
+  each time that it was sent again while the service may have had it already.
+- *altered*: there with other values, or with another time than it carried.
+- *unknown*: there, and never sent, or refused for good.
+- *late*: accepted long after it was made.
+- *misdated*: carries a time that is not the one at which it was made, by more than :data:`OFF_S` on the service's
+  clock; the times of arrival show how far the two clocks are apart.
+- *reordered*: the service says that it received reading A after B, although A was accepted before B was first sent. So
+  the order in which a device sends is its own business, and requests that were in flight together have no order.
+
+Commands; one of another run of the same devices (``is_foreign``) is none of ours:
+
+- *lost*: the service took it and does not list it; or it took the result and still lists it as open or as timed out; or
+  it succeeded and never had an effect.
+- *doubled*: its effect began more often than the handler's contract allows (``once``: once; any other: once for each
+  time that the power went), or it is listed twice.
+- *altered*: its payload is not what was ordered, or the service has a result that the device never gave.
+- *unknown*: it came to a device, or is listed as made during the run, and nobody ordered it.
+- *late*: finished long after it was ordered.
+- *reordered*: a device got it before another one that the service had made earlier.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent.core.timekeeping import DATE_RESOLUTION_S
+from agent.wire.command_states import RESULT_STATES
+
+OFF_S: Final = 2 * DATE_RESOLUTION_S
+"""A device that goes by the service's ``Date`` is never further off than this."""
+_QUICKEST: Final = 0.05
+"""This share of the readings came so quickly that what they took is no part of how far two clocks are apart."""
+
+STORED_SCHEMA: Final = """
+DROP TABLE IF EXISTS stored;
+DROP TABLE IF EXISTS listed;
+CREATE TABLE stored (device INTEGER, sequence INTEGER, digest INTEGER, recorded_ms INTEGER, received_ms INTEGER);
+CREATE TABLE listed (device INTEGER, command_id TEXT, made_ms INTEGER, state TEXT, payload INTEGER, result INTEGER);
+"""
+_READINGS: Final = """
+DROP TABLE IF EXISTS readings;
+DROP TABLE IF EXISTS findings;
+CREATE TABLE findings (stream TEXT, kind TEXT, device INTEGER, key TEXT);
+CREATE TABLE readings (device INTEGER, sequence INTEGER, digest INTEGER, made_ms INTEGER, sent_ms INTEGER,
+    accepted_ms INTEGER, recorded_ms INTEGER, sends INTEGER, open_sends INTEGER, refused INTEGER, in_doubt INTEGER,
+    copies INTEGER DEFAULT 0, received_ms INTEGER, PRIMARY KEY (device, sequence)) WITHOUT ROWID;
+INSERT INTO readings (device, sequence, digest, made_ms, sent_ms, accepted_ms, recorded_ms, sends, open_sends, refused,
+    in_doubt)
+SELECT device, sequence, max(digest), max(made_ms), min(CASE kind WHEN 'sent' THEN at_ms END),
+    min(CASE kind WHEN 'accepted' THEN at_ms END), max(recorded_ms),
+    sum(kind IN ('sent', 'resent', 'resent_after_refusal')), sum(kind = 'resent'), max(kind = 'refused'),
+    max(kind = 'unanswered')
+FROM (
+    SELECT 'sent' AS kind, device, sequence, at_ms, made_ms, recorded_ms, digest FROM sendings
+    UNION ALL SELECT kind, device, sequence, at_ms, NULL, NULL, NULL FROM answers)
+GROUP BY device, sequence;
+"""
+_BY_TIME: Final = """
+CREATE INDEX readings_by_time ON readings (device, recorded_ms);
+UPDATE stored SET sequence = (
+    SELECT min(sequence) FROM readings AS r WHERE r.device = stored.device AND r.recorded_ms = stored.recorded_ms);
+"""
+_COPIES: Final = """
+CREATE INDEX stored_by_number ON stored (device, sequence);
+UPDATE readings SET copies = c.copies, received_ms = c.received_ms
+FROM (SELECT device, sequence, count(*) AS copies, min(received_ms) AS received_ms FROM stored GROUP BY 1, 2) AS c
+WHERE readings.device = c.device AND readings.sequence = c.sequence;
+"""
+_READING_FINDINGS: Final = {
+    "lost": """
+        SELECT device, sequence FROM readings JOIN devices USING (device)
+        WHERE readings_read AND accepted_ms IS NOT NULL AND NOT copies""",
+    "doubled": "SELECT device, sequence FROM readings WHERE copies > CASE WHEN :replays THEN 1 ELSE open_sends + 1 END",
+    "altered": """
+        SELECT DISTINCT device, sequence FROM pairs WHERE is_altered OR (is_retimed AND NOT is_dated_by_service)""",
+    "unknown": """
+        SELECT device, sequence FROM readings WHERE refused AND accepted_ms IS NULL AND NOT in_doubt AND copies
+        UNION ALL SELECT device, coalesce(s.sequence, 'recorded ' || s.recorded_ms) FROM stored AS s
+        JOIN devices AS d USING (device) LEFT JOIN readings AS r USING (device, sequence)
+        WHERE r.device IS NULL AND d.is_whole""",
+    "late": "SELECT device, sequence FROM readings WHERE accepted_ms - made_ms > :late_after_ms",
+    "misdated": """
+        SELECT device, sequence FROM readings
+        WHERE :dated_when_made AND abs(recorded_ms - made_ms - :apart_ms) > :off_ms""",
+    # The points at which a reading was sent or accepted, latest first: of all that were sent after a reading was
+    # accepted, the least time of arrival is to be later than its own.
+    "reordered": """
+        SELECT device, sequence FROM (
+            SELECT device, sequence, own_ms, min(sent_received_ms) OVER (
+                PARTITION BY device ORDER BY at_ms DESC GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS least_ms
+            FROM (
+                SELECT device, sequence, sent_ms AS at_ms, received_ms AS sent_received_ms, NULL AS own_ms FROM readings
+                WHERE sent_ms IS NOT NULL AND received_ms IS NOT NULL
+                UNION ALL SELECT device, sequence, accepted_ms, NULL, received_ms FROM readings
+                WHERE sent_ms IS NOT NULL AND received_ms IS NOT NULL AND accepted_ms IS NOT NULL))
+        WHERE own_ms > least_ms""",
+}
+_PAIRS: Final = """
+CREATE TEMP TABLE pairs AS
+SELECT *, apart_ms > 1 AND NOT (:keeps_seconds AND apart_ms < 1000) AS is_retimed,
+    NOT :keeps_times AND coalesce(arrived_ms <= 1, 0) AS is_dated_by_service
+FROM (
+    SELECT device, sequence, s.digest <> r.digest AS is_altered,
+        coalesce(abs(s.recorded_ms - r.recorded_ms), 0) AS apart_ms, abs(s.recorded_ms - s.received_ms) AS arrived_ms
+    FROM stored AS s JOIN readings AS r USING (device, sequence) WHERE r.sent_ms IS NOT NULL)
+"""
+_READING_SUMS: Final = """
+SELECT (SELECT count(*) FROM stored) AS stored,
+    (SELECT count(*) FROM stored WHERE received_ms IS NULL) AS unordered,
+    (SELECT count(*) FROM pairs WHERE is_retimed AND is_dated_by_service) AS dated_by_service,
+    (SELECT count(*) FROM stored AS s JOIN devices USING (device) LEFT JOIN readings AS r USING (device, sequence)
+        WHERE r.device IS NULL AND NOT is_whole) AS unaccounted,
+    coalesce(sum(sends > 0), 0) AS sent, count(accepted_ms) AS accepted,
+    coalesce(sum(sends > 0 AND accepted_ms IS NULL AND NOT refused), 0) AS ambiguous,
+    coalesce(sum(sends > 1), 0) AS resent, coalesce(sum(open_sends > 0), 0) AS resent_ambiguous,
+    coalesce(sum(refused AND accepted_ms IS NULL), 0) AS refused,
+    coalesce(sum(copies > 1 AND copies <= CASE WHEN :replays THEN 1 ELSE open_sends + 1 END), 0) AS doubled_by_resend
+FROM readings
+"""
+_COMMANDS: Final = """
+DROP TABLE IF EXISTS commands;
+CREATE TABLE commands AS
+SELECT device, command_id, min(CASE kind WHEN 'ordered' THEN at_ms END) AS ordered_ms,
+    min(CASE kind WHEN 'received' THEN at_ms END) AS received_ms,
+    max(kind = 'received' AND detail IS 'older') AS is_older, max(CASE kind WHEN 'started' THEN detail END) AS contract,
+    sum(kind = 'started') AS effects, count(DISTINCT CASE kind WHEN 'started' THEN attempt END) AS attempts,
+    max(CASE kind WHEN 'finished' THEN at_ms END) AS finished_ms,
+    coalesce(group_concat(CASE kind WHEN 'finished' THEN detail END), '') AS outcomes,
+    max(kind = 'reported') AS reported, sum(kind = 'listed') AS listed,
+    sum(kind = 'listed' AND detail IS NULL) AS stateless, min(CASE kind WHEN 'listed' THEN detail END) AS state,
+    coalesce(max(CASE kind WHEN 'listed' THEN at_ms END), 0) AS made_ms,
+    min(CASE WHEN kind IN ('ordered', 'received', 'listed') THEN digest END) AS least_payload,
+    max(CASE WHEN kind IN ('ordered', 'received', 'listed') THEN digest END) AS most_payload,
+    max(CASE kind WHEN 'finished' THEN digest END) AS result, max(listed_result) AS listed_result, 0 AS is_foreign
+FROM (
+    SELECT *, NULL AS listed_result FROM command_events WHERE kind <> 'order_unanswered'
+    UNION ALL SELECT 'listed', device, command_id, made_ms, state, 0, payload, result FROM listed)
+GROUP BY device, command_id;
+"""
+_FOREIGN: Final = """
+UPDATE commands SET is_foreign = CASE WHEN made_ms = 0
+    THEN received_ms IS NULL OR (is_older AND :ages_hold)
+    ELSE made_ms < :begin_ms OR (received_ms IS NULL AND made_ms > :ended_ms) END
+WHERE ordered_ms IS NULL
+"""
+_COMMAND_FINDINGS: Final = {
+    "lost": """
+        SELECT device, command_id FROM commands JOIN devices USING (device)
+        WHERE commands_read AND (ordered_ms IS NOT NULL OR NOT :ordered_here) AND (
+            NOT listed OR (:results_listed AND reported AND instr(:result_states, ',' || state || ',') = 0)
+            OR (instr(outcomes, 'succeeded') AND NOT effects))""",
+    "doubled": """
+        SELECT device, command_id FROM commands
+        WHERE listed > 1 OR effects > CASE contract WHEN 'once' THEN 1 ELSE max(1, attempts) END""",
+    "altered": """
+        SELECT device, command_id FROM commands JOIN devices USING (device)
+        WHERE least_payload <> most_payload OR (reported AND result <> listed_result) OR (
+            commands_read AND :all_whole AND (ordered_ms IS NOT NULL OR received_ms IS NOT NULL)
+            AND instr(:result_states, ',' || state || ',') AND NOT instr(outcomes, state))""",
+    # As many as got no answer, or another id than they have in the list, may be those; which ones, nobody knows.
+    "unknown": """
+        SELECT device, command_id FROM (
+            SELECT device, command_id, row_number() OVER (PARTITION BY device ORDER BY command_id) AS place
+            FROM commands WHERE ordered_ms IS NULL AND NOT is_foreign)
+        LEFT JOIN allowances USING (device) WHERE :ordered_here AND :all_whole AND place > coalesce(allowed, 0)""",
+    "late": "SELECT device, command_id FROM commands WHERE finished_ms - ordered_ms > :late_after_ms",
+    "reordered": """
+        SELECT device, command_id FROM (
+            SELECT device, command_id, received_ms, max(received_ms) OVER (
+                PARTITION BY device ORDER BY made_ms GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest_ms
+            FROM commands WHERE made_ms <> 0 AND received_ms IS NOT NULL)
+        WHERE received_ms < latest_ms""",
+}
+_ALLOWANCES: Final = """
+CREATE TEMP TABLE allowances AS SELECT device, sum(allowed) AS allowed FROM (
+    SELECT device, count(*) AS allowed FROM command_events WHERE kind = 'order_unanswered' GROUP BY device
+    UNION ALL SELECT device, count(*) FROM commands
+    WHERE NOT :lists_read AND ordered_ms IS NOT NULL AND received_ms IS NULL GROUP BY device)
+GROUP BY device
+"""
+_COMMAND_SUMS: Final = """
+SELECT (SELECT count(*) FROM command_events WHERE kind = 'order_unanswered') AS ambiguous,
+    coalesce(sum(ordered_ms IS NOT NULL), 0) AS accepted,
+    coalesce(sum(listed * NOT is_foreign), 0) AS stored, coalesce(sum(effects * NOT is_foreign), 0) AS effects,
+    coalesce(sum(max(0, effects - 1) * NOT is_foreign), 0) AS again,
+    coalesce(sum(ordered_ms IS NOT NULL AND received_ms IS NULL), 0) AS undelivered,
+    coalesce(sum(is_foreign), 0) AS foreign_ones,
+    coalesce(sum(:results_listed AND reported AND stateless > 0), 0) AS stateless,
+    coalesce(sum(NOT is_foreign AND ordered_ms IS NOT NULL AND received_ms IS NOT NULL AND least_payload IS NULL), 0)
+        AS payloads_unread,
+    coalesce(sum(reported AND NOT is_foreign), 0) AS reported,
+    coalesce(sum(reported AND NOT is_foreign AND NOT listed_result IS NOT NULL AND result IS NOT NULL), 0)
+        AS results_unread
+FROM commands
+"""
+
+Sums = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingRules:
+    """What the judgement goes by, beside the tables.
+
+    Attributes:
+        by_sequence: readings carry their sequence number; otherwise the millisecond that they carry identifies them.
+        replays: the service keeps idempotency keys, so that a resend may not make a second reading.
+        keeps_times: the service announces that it keeps ``recorded_at``: another time is no choice of its then.
+        dated_when_made: see :class:`~simulator.fleet.audit.run_database.AuditRules`.
+        late_after_ms: from made to accepted, and from ordered to finished.
+        results_listed: the service's lists of commands have results; a plain service takes them elsewhere.
+        lists_read: these lists were to be read; otherwise what came to its device is judged by the ledgers, and of the
+            rest nobody can say.
+        ended_ms: the last thing that this run did; what the service made later is another run's.
+    """
+
+    by_sequence: bool
+    replays: bool
+    keeps_times: bool
+    dated_when_made: bool
+    late_after_ms: int
+    results_listed: bool
+    lists_read: bool
+    ended_ms: int
+
+
+def judge_readings(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
+    """Find what is wrong with readings.
+
+    Args:
+        database: with ledgers, ``stored`` and ``devices``, which says what was read back to its end.
+        rules: what to go by.
+
+    Returns:
+        The sums: of each kind, and those of the members of :class:`~simulator.fleet.record.StreamAudit`.
+    """
+    database.executescript(_READINGS)
+    if not rules.by_sequence:
+        database.executescript(_BY_TIME)
+    database.executescript(_COPIES)
+    _mark_whole_devices(database)
+    marks: dict[str, Any] = {
+        "replays": rules.replays,
+        "late_after_ms": rules.late_after_ms,
+        "keeps_times": rules.keeps_times,
+        "keeps_seconds": _value(database, "SELECT NOT EXISTS (SELECT 1 FROM stored WHERE recorded_ms % 1000 <> 0)"),
+        "dated_when_made": rules.dated_when_made,
+        "apart_ms": _clocks_apart_ms(database),
+        "off_ms": OFF_S * 1000,
+    }
+    database.execute("DROP TABLE IF EXISTS temp.pairs")
+    database.execute(_PAIRS, marks)
+    kinds = _find(database, "readings", _READING_FINDINGS, marks)
+    return {**_sums(database, _READING_SUMS, marks), **kinds}
+
+
+def judge_commands(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
+    """Find what is wrong with commands; after :func:`judge_readings`."""
+    database.executescript(_COMMANDS)
+    off_ms = "SELECT coalesce(max(made_ms - ordered_ms), 0) FROM commands WHERE ordered_ms IS NOT NULL AND made_ms <> 0"
+    ages_hold = """
+        SELECT count(*) > 0 AND NOT sum(is_older) FROM commands
+        WHERE ordered_ms IS NOT NULL AND received_ms IS NOT NULL"""
+    marks: dict[str, Any] = {
+        "late_after_ms": rules.late_after_ms,
+        "results_listed": rules.results_listed,
+        "lists_read": rules.lists_read,
+        "ended_ms": rules.ended_ms,
+        # How far the service's clock is off is seen in what was ordered: it was made just before its answer came.
+        "begin_ms": _value(database, off_ms),
+        # Commands that the run ordered came to devices, and none with a time before the run's begin: a clock that is
+        # slow, or one of whole seconds, would give them such.
+        "ages_hold": _value(database, ages_hold) or 0,
+        "ordered_here": _value(
+            database, "SELECT EXISTS (SELECT 1 FROM command_events WHERE kind IN ('ordered', 'order_unanswered'))"
+        ),
+        "all_whole": _value(database, "SELECT NOT EXISTS (SELECT 1 FROM devices WHERE NOT is_whole)"),
+        "result_states": f",{','.join(map(str, RESULT_STATES))},",
+    }
+    database.execute(_FOREIGN, marks)
+    database.execute("DROP TABLE IF EXISTS temp.allowances")
+    database.execute(_ALLOWANCES, marks)
+    kinds = _find(database, "commands", _COMMAND_FINDINGS, marks)
+    sums = _sums(database, _COMMAND_SUMS, marks)
+    unjudged = 0
+    if not rules.lists_read:
+        strangers = "SELECT device, count(*) AS n FROM commands WHERE ordered_ms IS NULL AND NOT is_foreign GROUP BY 1"
+        missing = f"SELECT sum(max(0, allowed - coalesce(n, 0))) FROM allowances LEFT JOIN ({strangers}) USING (device)"  # noqa: S608
+        unjudged = _value(database, missing) or 0
+    return {**sums, **kinds, "sent": sums["accepted"] + sums["ambiguous"], "unjudged": unjudged}
+
+
+def worst_findings(database: sqlite3.Connection, most: int, keys: int = 5) -> Iterator[tuple[int, str, int, list[str]]]:
+    """Device, kind, count and a few keys of the findings: the gravest kinds first, then the devices with the most."""
+    order = ("lost", "doubled", "altered", "unknown", "reordered", "late", "misdated")
+    gravity = " ".join(f"WHEN '{kind}' THEN {place}" for place, kind in enumerate(order))
+    rows = database.execute(
+        f"SELECT device, kind, count(*) FROM findings GROUP BY device, kind "  # noqa: S608
+        f"ORDER BY CASE kind {gravity} END, count(*) DESC, device LIMIT ?",
+        (most,),
+    ).fetchall()
+    for device, kind, count in rows:
+        some = "SELECT key FROM findings WHERE device = ? AND kind = ? LIMIT ?"
+        yield device, kind, count, [key for (key,) in database.execute(some, (device, kind, keys))]
+
+
+def off_times(database: sqlite3.Connection) -> tuple[float, float]:
+    """How far the times that readings carry are off to either side at most: seconds too early, and too late."""
+    off = "SELECT min(recorded_ms - made_ms - ?1), max(recorded_ms - made_ms - ?1) FROM readings"
+    early, late = database.execute(off, (_clocks_apart_ms(database),)).fetchone()
+    return -(early or 0) / 1000, (late or 0) / 1000
+
+
+def _mark_whole_devices(database: sqlite3.Connection) -> None:
+    """Of which devices the ledger has everything: of others, what is unknown may have been sent."""
+    columns = {row[1] for row in database.execute("PRAGMA table_info(devices)")}
+    if "is_whole" not in columns:
+        database.execute("ALTER TABLE devices ADD is_whole INTEGER DEFAULT 0")
+    database.execute(
+        "UPDATE devices SET is_whole = EXISTS (SELECT 1 FROM ledgers AS l WHERE l.first_device <= device "
+        "AND device < l.first_device + l.devices AND l.ended AND NOT EXISTS "
+        "(SELECT 1 FROM gaps WHERE gaps.worker = l.worker))"
+    )
+
+
+def _clocks_apart_ms(database: sqlite3.Connection) -> int | None:
+    """The service's clock minus the run's: nothing is received before it is sent, and some at once. None if unknown."""
+    there = "FROM readings WHERE sent_ms IS NOT NULL AND received_ms IS NOT NULL"
+    count = _value(database, f"SELECT count(*) {there}")
+    quickest = f"SELECT received_ms - sent_ms AS apart {there} ORDER BY apart LIMIT 1 OFFSET ?"
+    return _value(database, quickest, int(count * _QUICKEST)) if count else None
+
+
+def _find(
+    database: sqlite3.Connection, stream: str, statements: Mapping[str, str], marks: Mapping[str, Any]
+) -> dict[str, int]:
+    counts = {}
+    for kind, statement in statements.items():
+        insert = f"INSERT INTO findings SELECT '{stream}', '{kind}', * FROM ({statement})"  # noqa: S608 - all our own
+        counts[kind] = database.execute(insert, marks).rowcount
+    return counts
+
+
+def _sums(database: sqlite3.Connection, statement: str, marks: Mapping[str, Any]) -> dict[str, int]:
+    found = database.execute(statement, marks)
+    return dict(zip((column[0] for column in found.description), found.fetchone(), strict=True))
+
+
+def _value(database: sqlite3.Connection, statement: str, *values: Any) -> Any:
+    row = database.execute(statement, values).fetchone()
+    return None if row is None else row[0]
