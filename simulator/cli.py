@@ -27,11 +27,7 @@ COMMANDS: Final = {
     "demo": ("simulator.demo.cli:demo_command", "The whole story in under a minute, proven, with a report."),
     "up": ("simulator.up_command:up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
     "service": ("simulator.service.cli:service_command", "The local service alone."),
-    "accounts": (
-        "simulator.control.accounts:accounts_group",
-        "Accounts of a running local service, with keys of their own.",
-    ),
-    "faults": ("simulator.control.faults:faults_group", "Make a running local service fail on purpose."),
+    "faults": ("simulator.faults_command:faults_group", "Make a running local service fail on purpose."),
     "command": ("simulator.command:command_group", "Send commands to devices, signed or not."),
     "probe": ("simulator.probe.cli:probe_command", "What a server does where it may choose."),
     "labels": ("simulator.labels.cli:labels_command", "QR labels that are proven to read."),

@@ -1,19 +1,47 @@
-"""``fleet-simulator faults``: click commands, no logic."""
+"""``fleet-simulator faults``: the faults of a running local service, over its control surface."""
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 from rich.table import Table
 
 from agent.wire.paths import segment
-from simulator.control.options import print_table, takes_control
-from simulator.terminal import option
+from agent.wire.secret import Secret
+from simulator.terminal import Console, option
 from simulator.wire.control import ControlClient
 
 _PATH: Final = "/_emulator/faults"
+_WIDEST: Final = 100_000
+_OPTIONS: Final = (
+    option(
+        "--base-url",
+        default="http://127.0.0.1:8080",
+        help="Address of the service; on this machine, or with a control token.",
+    ),
+    option("--control-token", help="The service's control token, where it has one; it is shown at its start."),
+    option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
+)
+
+
+def _takes_control(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that lead to a control surface; the command gets the open ``client``.
+
+    An error of the service is one line on standard error, and exit code 1; 2 where it lets nobody in, 5 where it cannot
+    be reached.
+    """
+
+    @functools.wraps(command)
+    def wrapper(*, base_url: str, control_token: str | None, timeout_s: float, **given: Any) -> None:
+        token = Secret(control_token) if control_token else None
+        with ControlClient(base_url, token, timeout_s=timeout_s) as client:
+            command(client=client, **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_OPTIONS), wrapper)
 
 
 @click.group("faults", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_FAULTS"})
@@ -26,7 +54,7 @@ def faults_group() -> None:
 
 @faults_group.command("add")
 @click.argument("effect")
-@takes_control
+@_takes_control
 @option("--method", help="Only requests with this method.")
 @option("--path", help="Only this path: /devices/{device_id}/commands, or one with ids in it.")
 @option("--device-id", help="Only requests that name this device.")
@@ -47,7 +75,7 @@ def add_command(*, client: ControlClient, effect: str, as_json: bool, **given: A
 
 
 @faults_group.command("list")
-@takes_control
+@_takes_control
 @option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_command(*, client: ControlClient, as_json: bool) -> None:
     """All faults in the order in which they are asked, with how many requests fitted and met each."""
@@ -59,12 +87,13 @@ def list_command(*, client: ControlClient, as_json: bool) -> None:
     for one in found["data"]:
         shown = (_show(one["match"]) or "every request", _show(one["times"]) or "always", _show(one["effect"]))
         table.add_row(one["fault_id"], *shown, str(one["matched"]), str(one["hits"]))
-    print_table(table)
+    # As wide as it is, so that a narrow terminal cuts nothing off.
+    Console(highlight=False, markup=False, width=_WIDEST).print(table)
 
 
 @faults_group.command("clear")
 @click.argument("fault_ids", nargs=-1, metavar="[FAULT_ID]...")
-@takes_control
+@_takes_control
 def clear_command(*, client: ControlClient, fault_ids: tuple[str, ...]) -> None:
     """Delete the faults with each FAULT_ID that is given; all of them when none is."""
     for fault_id in fault_ids:
