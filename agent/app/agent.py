@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ from agent.config import AgentConfig, Credentials
 from agent.core.poll_interval import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import CommandState, JournalEntry, Moment, Outcome
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Report
 from agent.exit_codes import EXIT_RESTART
 from agent.plugins import PluginInfo
 from agent.runtime.command_poller import CommandPoller, RemoteCancels
@@ -41,14 +41,12 @@ from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
-    from agent.app.figures import Figures
     from agent.core.signed import SignaturePolicy
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock
     from agent.store.journal import Journal
     from agent.store.writer import Store
     from agent.wire.device_client import DeviceClient
-    from agent.wire.instances import Instance
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +92,7 @@ class Agent:
         process: that it runs in.
         safe_mode: why the agent runs with its mending handlers only, one sentence; empty when it runs with all.
         on_trial: the command whose configuration is on trial; :meth:`conclude` ends it.
-        figures: counts at the ports; None without the section ``metrics``.
+        on_ended: called with each command that ended, from whichever thread ended it.
 
     Raises:
         ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
@@ -111,14 +109,14 @@ class Agent:
         *,
         safe_mode: str = "",
         on_trial: str | None = None,
-        figures: Figures | None = None,
+        on_ended: Callable[[JournalEntry], object] = lambda _entry: None,
     ) -> None:
         self._config = config
         self._upkeep = process.upkeep
         self._safe_mode = safe_mode
         self._on_trial = on_trial
-        self._figures = figures
-        self._journal: Journal = store.journal if figures is None else figures.journal(store.journal)
+        self._on_ended = on_ended
+        self._journal: Journal = store.journal
         self._store = store
         self._clock = clock = process.clock
         self._supervisor = supervisor = process.supervisor
@@ -139,8 +137,7 @@ class Agent:
         self._own_instance = OwnInstance(self._journal, health, clock)
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
-        links = self._make_links(credentials, client)
-        self._links = links if figures is None else figures.links(links)
+        self._links = self._make_links(credentials, client)
         self._outbox = store.outbox
         self._lanes: list[ServiceThread] = []
         self._build_uplinks()
@@ -149,9 +146,14 @@ class Agent:
         self._build_commands()
 
     @property
-    def instance(self) -> Instance:
-        """This start of the agent."""
-        return self._own_instance.instance
+    def starts(self) -> int:
+        """How many starts there were with this store."""
+        return self._own_instance.instance.starts
+
+    @property
+    def handler_names(self) -> frozenset[str]:
+        """The handlers that commands can name."""
+        return frozenset(self._handlers.names())
 
     def service_time(self) -> ServiceTime:
         """What is known of the service's clock."""
@@ -176,7 +178,7 @@ class Agent:
         if entry is not None and entry.state in {CommandState.RECEIVED, CommandState.STARTED}:
             finished = self._journal.finish(command_id, outcome, self._clock.now())
             _log.info("command=%s handler=%s state=%s", command_id, entry.handler, outcome.status)
-            self._results.post(finished)
+            self._post_result(finished)
 
     def running(self) -> set[str]:
         """The commands whose handlers are under way, without those that wait for another start.
@@ -314,8 +316,6 @@ class Agent:
             first_contact=commands.first_contact,
             signatures=self._read_signatures(),
         )
-        if self._figures is not None:
-            self._figures.handlers = frozenset(registry.names())
         controls = Controls(
             device_id=config.device.device_id,
             version=VERSION,
@@ -336,7 +336,7 @@ class Agent:
             health=self._health,
             service_now=self._service_clock.now,
             wall_of=self._service_clock.recorded_at,
-            post_result=self._results.post,
+            post_result=self._post_result,
             device_id=config.device.device_id,
             controls=controls,
             stop_grace_s=STOP_GRACE_S,
@@ -350,7 +350,7 @@ class Agent:
             engine=self._engine,
             clock=self._clock,
             service_now=self._service_clock.now,
-            post_result=self._results.post,
+            post_result=self._post_result,
             only_pushed=self._links.only_pushed,
         )
         source = CommandPoller(
@@ -369,6 +369,11 @@ class Agent:
             repeat_after_s=REPEAT_AFTER_S,
         )
         self._source = self._service(source)
+
+    def _post_result(self, message: JournalEntry | Report) -> bool:
+        if isinstance(message, JournalEntry):
+            self._on_ended(message)
+        return self._results.post(message)
 
     def _read_signatures(self) -> SignaturePolicy | None:
         if self._config.commands.signing.mode == "off":

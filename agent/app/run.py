@@ -28,6 +28,7 @@ from agent.config import AgentConfig, LoadedConfig, read_credentials
 from agent.config.changes import Key, changed_keys, is_covered
 from agent.config.model import OutboxConfig
 from agent.core.outbox import Bounds
+from agent.core.values import JournalEntry
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of, states_of
@@ -37,8 +38,7 @@ from agent.store.sqlite import FILE_NAME
 from agent.store.writer import Store
 
 if TYPE_CHECKING:
-    from agent.adapters.metrics_server import MetricsServer
-    from agent.app.figures import Figures
+    from agent.app.metrics import AgentMetrics
     from agent.store.status import StoreStatus
     from agent.wire.device_client import DeviceClient
 
@@ -146,7 +146,7 @@ class AgentProcess:
         self._health = Health(self._clock, self._supervisor.changed)
         self._wants_reload = threading.Event()
         self._wants_store = threading.Event()
-        self._figures = self._make_figures()
+        self._metrics: AgentMetrics | None = None
         self._agent: Agent | None = None
         self._store: Store | None = None
         self._upkeep = AgentUpkeep(
@@ -170,7 +170,8 @@ class AgentProcess:
 
     def _run_opened(self, client: DeviceClient | None) -> Ending:
         assert self._store is not None  # noqa: S101 - it is open
-        store, metrics = self._store, None
+        store = self._store
+        stop_metrics: Callable[[], None] | None = None
         ending = Ending("never started", EXIT_CRASHED)
         try:
             agent = self._agent = Agent(
@@ -181,9 +182,9 @@ class AgentProcess:
                 Process(self._clock, self._supervisor, self._health, self._started, self._upkeep),
                 safe_mode=self._counter.why,
                 on_trial=None if self._counter.trial is None else self._counter.trial.command_id,
-                figures=self._figures,
+                on_ended=self._count,
             )
-            metrics = self._serve_metrics(agent, store)
+            stop_metrics = self._serve_metrics(agent, store)
             agent.start()
             self._schedule_after_start(agent)
             _log.info("agent=ready version=%s device=%s", VERSION, self._config.device.device_id)
@@ -199,8 +200,8 @@ class AgentProcess:
             if ending.exit_code != EXIT_REPLACE:  # to the service manager the service goes on
                 self._notifier.stopping()
             _log.info("agent=stopping reason=%r", ending.reason)
-            if metrics is not None:
-                metrics.stop()
+            if stop_metrics is not None:
+                stop_metrics()
             if self._agent is not None:
                 self._agent.stop()
             if not store.stop(_STORE_STOP_S):
@@ -420,35 +421,30 @@ class AgentProcess:
             mode=f"safe: {why}" if why else "normal",
         )
 
-    def _make_figures(self) -> Figures | None:
+    def _count(self, entry: JournalEntry) -> None:
+        if self._metrics is not None:
+            self._metrics.ended(entry)
+
+    def _serve_metrics(self, agent: Agent, store: Store) -> Callable[[], None] | None:
         if self._config.metrics is None:
             return None
-        # Only a device that serves figures carries what makes them; a missing library is reported before the start.
-        from agent.app import metrics as _needs_its_library
-        from agent.app.figures import Figures
-
-        del _needs_its_library
-        return Figures(self._clock)
-
-    def _serve_metrics(self, agent: Agent, store: Store) -> MetricsServer | None:
-        if self._config.metrics is None or self._figures is None:
-            return None
         from agent.adapters.metrics_server import MetricsServer
-        from agent.app.metrics import MetricSources, make_registry
+        from agent.app.metrics import AgentMetrics, Sources  # prometheus_client
 
-        sources = MetricSources(
+        sources = Sources(
             clock=self._clock,
             started=self._started,
-            starts=agent.instance.starts,
-            figures=self._figures,
-            parts=self._health.parts,
+            starts=agent.starts,
+            handlers=agent.handler_names,
+            health=self._health,
             outbox=store.outbox.stats,
             commands=store.journal.counts,
             service_time=agent.service_time,
         )
-        server = MetricsServer(make_registry(sources), self._config.metrics.host, self._config.metrics.port)
+        self._metrics = AgentMetrics(sources)
+        server = MetricsServer(self._metrics.registry, self._config.metrics.host, self._config.metrics.port)
         _log.info("metrics=%s", server.address)
-        return server
+        return server.stop
 
     def _crashed(self, thread: str) -> None:
         self._health.put(thread, CRASHED, CRASHED_TEXT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,10 +40,15 @@ class Health:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._parts: dict[str, Part] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._ok_wall_s: dict[str, float] = {}
 
     def put(self, name: str, state: str, detail: str = "") -> None:
         """Set a part's state; a detail that changes under the same state is kept without waking anybody."""
         with self._lock:
+            self._counts[name, state] += 1
+            if state == "ok":
+                self._ok_wall_s[name] = self._clock.now().wall_s
             before = self._parts.get(name)
             same = before is not None and before.state == state
             since_wall_s = before.since_wall_s if before is not None and same else self._clock.now().wall_s
@@ -54,6 +60,16 @@ class Health:
         """All parts, sorted by name."""
         with self._lock:
             return dict(sorted(self._parts.items()))
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(part, state) -> how often it was set, since the start."""
+        with self._lock:
+            return dict(sorted(self._counts.items()))
+
+    def last_ok_wall_s(self, name: str) -> float:
+        """When a part was last well, epoch seconds as the device believes; 0 for never."""
+        with self._lock:
+            return self._ok_wall_s.get(name, 0.0)
 
     def summary(self) -> str:
         """One line for a person: ``commands ok, readings failing``."""

@@ -15,16 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from pydantic import ValidationError
 
 from agent.adapters.metrics_server import MetricsServer
-from agent.app.figures import OTHER, Figures
-from agent.app.links import Links
-from agent.app.metrics import MetricSources, make_registry
+from agent.app.metrics import OTHER, AgentMetrics, Sources
 from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import CommandPoll, CommandState, Report, SendOutcome
-from agent.errors import ConfigurationError, RateLimited, StorageError, TransportError
-from agent.runtime.health import Part
+from agent.core.values import CommandState
+from agent.errors import ConfigurationError, StorageError
+from agent.runtime.health import Health
 from tests.factories import make_entry, make_moment, make_outcome, make_reading
-from tests.fakes import FakeClock, FakeCommandSource, FakeJournal, FakeOutbox, FakeUplink
+from tests.fakes import FakeClock, FakeJournal, FakeOutbox
 
 
 @pytest.fixture
@@ -32,131 +30,80 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture
-def figures(clock) -> Figures:
-    made = Figures(clock)
-    made.handlers = frozenset({"ping"})
-    return made
-
-
-def links(source, uplink) -> Links:
-    return Links(source=source, uplink=uplink, poll_wait_s=lambda: 0.0)
-
-
-def sources(clock, figures, **changes) -> MetricSources:
+def make(clock, **changes) -> AgentMetrics:
     members = {
         "clock": clock,
         "started": clock.now(),
         "starts": 3,
-        "figures": figures,
-        "parts": dict,
+        "handlers": frozenset({"ping"}),
+        "health": Health(clock),
         "outbox": FakeOutbox(clock).stats,
         "commands": FakeJournal().counts,
         "service_time": ServiceTime,
     }
-    return MetricSources(**{**members, **changes})
+    return AgentMetrics(Sources(**{**members, **changes}))
 
 
-def samples(page: bytes) -> dict[tuple[str, ...], float]:
+def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:
     """Name and label values -> value, as an independent parser reads them."""
     found = {}
-    for family in parse(page.decode()):
+    for family in parse(generate_latest(metrics.registry).decode()):
         assert family.documentation
         for sample in family.samples:
             found[sample.name, *sample.labels.values()] = sample.value
     return found
 
 
-def shown(clock, figures, **changes) -> dict[tuple[str, ...], float]:
-    page = generate_latest(make_registry(sources(clock, figures, **changes)))
-    return samples(page)
+class TestCommands:
+    def test_they_are_counted_by_handler_and_outcome_with_their_durations(self, clock):
+        metrics = make(clock)
+        for took_s, status in ((0.05, "succeeded"), (700.0, "failed")):
+            times = {"started": make_moment(1000.0), "finished": make_moment(1000.0 + took_s)}
+            metrics.ended(make_entry("a", CommandState.FINISHED, outcome=make_outcome(status), **times))
+        metrics.ended(make_entry("b"))
+        found = shown(metrics)
+        assert found["device_agent_commands_total", "ping", "succeeded"] == 1
+        assert found["device_agent_commands_total", "ping", "failed"] == 1
+        buckets = {key[1]: value for key, value in found.items() if key[0].endswith("_duration_seconds_bucket")}
+        assert (buckets["0.01"], buckets["0.1"], buckets["600.0"], buckets["+Inf"]) == (0, 1, 1, 2)
+        assert found["device_agent_command_duration_seconds_sum",] == pytest.approx(700.05)
 
-
-class TestCounting:
-    def test_commands_that_end_in_the_journal_are_counted_with_their_durations(self, clock, figures):
-        inner = FakeJournal()
-        journal = figures.journal(inner)
-        journal.admit([make_entry("a"), make_entry("b"), make_entry("c", CommandState.SKIPPED)])
-        for command_id, took_s, status in (("a", 0.05, "succeeded"), ("b", 700.0, "failed")):
-            journal.start(command_id, make_moment(1000.0))
-            finished = journal.finish(command_id, make_outcome(status), make_moment(1000.0 + took_s))
-            assert finished == inner.known([command_id])[command_id]
-        assert dict(figures.commands) == {("ping", "succeeded"): 1, ("ping", "failed"): 1}
-        assert figures.durations == [0, 1, 0, 0, 0, 0, 1]
-        assert figures.duration_sum_s == pytest.approx(700.05)
-
-    def test_what_could_not_be_committed_is_not_counted(self, figures):
-        inner = FakeJournal()
-        journal = figures.journal(inner)
-        inner.fault = "the disk is full"
-        with pytest.raises(StorageError):
-            journal.admit([make_entry("a", CommandState.FINISHED, outcome=make_outcome())])
-        assert not figures.commands
-
-    def test_a_command_that_outlived_a_reboot_has_no_duration(self, figures):
+    def test_one_that_outlived_a_reboot_has_no_duration(self, clock):
+        metrics = make(clock)
         begun, ended = make_moment(5000.0, boot_id="boot-1"), make_moment(10.0, boot_id="boot-2")
-        figures.concluded(
-            [make_entry("a", CommandState.FINISHED, started=begun, finished=ended, outcome=make_outcome())]
-        )
-        assert figures.commands["ping", "succeeded"] == 1
-        assert sum(figures.durations) == 0
+        metrics.ended(make_entry("a", CommandState.FINISHED, started=begun, finished=ended, outcome=make_outcome()))
+        found = shown(metrics)
+        assert found["device_agent_commands_total", "ping", "succeeded"] == 1
+        assert found["device_agent_command_duration_seconds_count",] == 0
 
-    def test_requests_are_counted_by_result_and_errors_go_on(self, clock, figures):
-        error = RateLimited(429, "rate_limit_exceeded", retry_after_s=9.0)
-        source = FakeCommandSource([CommandPoll(), CommandPoll(unchanged=True), TransportError("no"), error])
-        uplink = FakeUplink()
-        counted = figures.links(links(source, uplink))
-        counted.source.poll(0.0)
-        first_contact = clock.now()
-        assert figures.last_contact == first_contact
-        clock.advance(5)
-        counted.source.poll(0.0)
-        for raised in (TransportError, RateLimited):
-            clock.advance(5)
-            with pytest.raises(raised):
-                counted.source.poll(0.0)
-        assert isinstance(counted.uplink.send([]), SendOutcome)
-        counted.uplink.report(Report("a", "succeeded"))
-        assert dict(figures.requests) == {
-            ("poll", "ok"): 1,
-            ("poll", "unchanged"): 1,
-            ("poll", "unreachable"): 1,
-            ("poll", "rate_limited"): 1,
-            ("readings", "ok"): 1,
-            ("report", "ok"): 1,
-        }
-        assert figures.rate_limited == 1
-
-    @given(names=st.lists(st.text(min_size=1, max_size=30), max_size=300))
+    @given(names=st.lists(st.text(min_size=1, max_size=30), max_size=100))
     def test_names_from_outside_make_no_more_series(self, names):
-        figures = Figures(FakeClock())
-        figures.handlers = frozenset({"ping"})
+        metrics = make(FakeClock())
         for name in names:
-            figures.concluded([make_entry("a", CommandState.FINISHED, handler=name, outcome=make_outcome())])
-        assert {handler for handler, _ in figures.commands} <= {"ping", OTHER}
+            metrics.ended(make_entry("a", CommandState.FINISHED, handler=name, outcome=make_outcome()))
+        handlers = {key[1] for key in shown(metrics) if key[0] == "device_agent_commands_total"}
+        assert handlers <= {"ping", OTHER}
 
 
 class TestPage:
-    def test_every_figure_is_there(self, clock, figures):
-        began = clock.now()
-        figures.concluded([make_entry("a", CommandState.FINISHED, outcome=make_outcome())])
-        figures.failed("readings", RateLimited(429))
-        figures.answered("poll")
-        outbox = FakeOutbox(clock)
+    def test_every_figure_is_there(self, clock):
+        health, outbox, began = Health(clock), FakeOutbox(clock), clock.now()
+        metrics = make(clock, health=health, outbox=outbox.stats, service_time=lambda: time)
+        health.put("readings", "rate_limited", "later")
+        health.put("readings", "ok")
+        health.put("commands", "ok")
+        health.put("sensor:board", "failing", "the bus is dead")
         outbox.put(make_reading())
         clock.advance(90)
         time = ServiceTime().observe(clock.now().wall_s + 7200.0, clock.now())
-        parts = {"readings": Part("ok", 0.0), "sensor:board": Part("failing", 0.0, "the bus is dead")}
-        found = shown(
-            clock, figures, started=began, parts=lambda: parts, outbox=outbox.stats, service_time=lambda: time
-        )
+        found = shown(metrics)
         assert found["device_agent_uptime_seconds",] == 90
         assert found["device_agent_starts_total",] == 3
         assert found["device_agent_part_ok", "readings"] == 1
         assert found["device_agent_part_ok", "sensor:board"] == 0
-        assert found["device_agent_commands_total", "ping", "succeeded"] == 1
         assert found["device_agent_requests_total", "readings", "rate_limited"] == 1
-        assert found["device_agent_rate_limited_total",] == 1
+        assert found["device_agent_requests_total", "commands", "ok"] == 1
+        assert not [key for key in found if key[:2] == ("device_agent_requests_total", "sensor:board")]
         assert found["device_agent_last_contact_timestamp_seconds",] == pytest.approx(began.wall_s)
         assert found["device_agent_service_clock_offset_seconds",] == pytest.approx(7200.0)
         assert found["device_agent_store_up",] == 1
@@ -169,23 +116,23 @@ class TestPage:
             assert found["device_agent_process_resident_memory_bytes",] > 1_000_000
             assert found["device_agent_process_cpu_seconds_total",] > 0
 
-    def test_a_store_that_does_not_answer_is_a_figure_and_no_failure(self, clock, figures):
+    def test_a_store_that_does_not_answer_is_a_figure_and_no_failure(self, clock):
         def refuse():
             raise StorageError("the disk is full")
 
-        found = shown(clock, figures, outbox=refuse)
+        found = shown(make(clock, outbox=refuse))
         assert found["device_agent_store_up",] == 0
         assert ("device_agent_outbox_readings",) not in found
 
-    def test_before_the_first_contact_nothing_is_made_up(self, clock, figures):
-        found = shown(clock, figures)
+    def test_before_the_first_contact_nothing_is_made_up(self, clock):
+        found = shown(make(clock))
         assert ("device_agent_last_contact_timestamp_seconds",) not in found
         assert ("device_agent_service_clock_offset_seconds",) not in found
 
 
 class TestServer:
-    def test_the_page_is_there_until_the_stop(self, clock, figures):
-        server = MetricsServer(make_registry(sources(clock, figures)), "127.0.0.1", 0)
+    def test_the_page_is_there_until_the_stop(self, clock):
+        server = MetricsServer(make(clock).registry, "127.0.0.1", 0)
         try:
             assert "device_agent_uptime_seconds" in httpx.get(server.address, timeout=120).text
         finally:
