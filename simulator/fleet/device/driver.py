@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from agent.core.values import Moment
+from simulator.fleet.device.device import VirtualDevice
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Request
 from simulator.fleet.device.model import TIMEOUT_S, Clocks, DeviceModel, Observer, SharedSettings
-from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
-from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals import DeviceRandom
@@ -137,11 +136,10 @@ class DeviceSlot(Timer, ABC, Generic[Life]):
         """The run is over: what waits on the disk was never accepted."""
         self.driver.fleet.ages.given_up(self._disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
 
-    def runtime(self, codec: HttpCodec, now: Moment) -> DeviceRuntime:
-        """What a life that begins now consists of."""
-        driver = self.driver
-        parts = (self.index, codec, self._model, driver.fleet, self._disk)
-        return DeviceRuntime(*parts, chance=self._chance, known_answers=driver.known_answers, now=now)
+    def live(self, kind: type[Life], codec: HttpCodec, now: Moment) -> Life:
+        """The life that begins now."""
+        parts = (self.index, codec, self._model, self.driver.fleet, self._disk)
+        return kind(*parts, chance=self._chance, known_answers=self.driver.known_answers, now=now)
 
     def measure(
         self, operation: str, outcome: OutcomeClass, request: Request, sent_s: float | None, now: Moment

@@ -9,11 +9,12 @@ from typing import Final, Unpack
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.copies import MeasuredOnly, send_copies
+from simulator.fleet.device.device import CommandPolling, VirtualDevice
 from simulator.fleet.device.driver import DeviceDriver, DeviceSlot, Member
 from simulator.fleet.device.http_codec import HELD_POLL, HttpCodec, Operation, Request
 from simulator.fleet.device.model import RUN_OVER, SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.device.virtual_device import Channel, VirtualDevice
+from simulator.fleet.device.uplink import DeviceUplink
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -88,7 +89,7 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
         return self._poll is not None and self._poll.wait_s <= 0 and self._poll.intended_s < before_s
 
     def begin_life(self, now: Moment) -> VirtualDevice:
-        return VirtualDevice(self.runtime(self._codec, now), now)
+        return self.live(VirtualDevice, self._codec, now)
 
     def life_ended(self) -> None:
         self._poll = None
@@ -108,9 +109,9 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
         # How long the service holds a poll says nothing of how fast it answers.
         name = HELD_POLL if request.wait_s > 0 else request.operation
         self.measure(name, outcome, request, sent_s, now)
-        channel: Channel = device.commands if request.operation is _POLL else device.uplink
-        if channel.fault:
-            driver.observer.faulted(name, self.index, channel.fault)
+        fault = device.commands.fault if request.operation is _POLL else device.uplink.fault
+        if fault:
+            driver.observer.faulted(name, self.index, fault)
         if driver.is_over:
             return
         self.turn(device, now)
@@ -142,7 +143,7 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
             self.driver.wheel.at(due_s, self)
         self.driver.note(self.index, settled=device.settled)
 
-    def _send_due(self, channel: Channel, now: Moment) -> float:
+    def _send_due(self, channel: CommandPolling | DeviceUplink, now: Moment) -> float:
         """Send what this channel has; return when it is due again."""
         request = channel.next_request(now)
         if request is not None:

@@ -5,7 +5,7 @@ No I/O: :mod:`simulator.fleet.device.mqtt_driver` owns the session and the time.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from agent.core.values import CommandPoll, Moment
 from agent.errors import (
@@ -20,10 +20,9 @@ from agent.errors import (
 from agent.wire import topics
 from agent.wire.mqtt_messages import Receipt, Refusal, read_notice, read_receipt
 from agent.wire.topics import TopicKind
+from simulator.fleet.device.device import VirtualDevice
 from simulator.fleet.device.http_codec import Request
 from simulator.fleet.device.mqtt_codec import MqttCodec, read_command
-from simulator.fleet.device.runtime import DeviceRuntime, take_in
-from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.engine.mqtt import FAILURES_FROM, NOBODY_LISTENS, NOT_AUTHORIZED, QUOTA_EXCEEDED
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -41,11 +40,6 @@ RECEIPT_TIMEOUT_S: Final = 30.0
 class VirtualMqttDevice(VirtualDevice):
     """A virtual device over MQTT: commands are pushed to it, and it polls for none.
 
-    Args:
-        runtime: its parts; the codec is ``codec``.
-        codec: who it is for the gateway.
-        now: the instant of power-on.
-
     Attributes:
         awaited: what the gateway has to confirm of the message under way: key -> outbox key.
         confirmed: the confirmed ones: outbox key -> None for stored, or why it was refused.
@@ -54,7 +48,6 @@ class VirtualMqttDevice(VirtualDevice):
     """
 
     __slots__ = (
-        "_codec",
         "_copies",
         "_copies_not_understood",
         "_name",
@@ -65,10 +58,11 @@ class VirtualMqttDevice(VirtualDevice):
         "not_understood",
     )
 
-    def __init__(self, runtime: DeviceRuntime, codec: MqttCodec, now: Moment) -> None:
-        super().__init__(runtime, now)
-        self._codec = codec
-        self._name = f"{runtime.fleet.run}-{runtime.index}"
+    codec: MqttCodec
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self._name = f"{self.fleet.run}-{self.index}"
         self._taken = 0
         self.awaited: dict[str, int] = {}
         self.confirmed: dict[int, str | None] = {}
@@ -97,13 +91,12 @@ class VirtualMqttDevice(VirtualDevice):
         return ""
 
     def _take_command(self, command_id: str, payload: bytes, now: Moment) -> None:
-        runtime = self._runtime
-        command = read_command(command_id, payload, self._codec.device_id)
-        take_in(runtime, CommandPoll((command,), pushed=True), now)
+        command = read_command(command_id, payload, self.codec.device_id)
+        self.take_in(CommandPoll((command,), pushed=True), now)
         self.own_due_s = _LONG_AGO_S  # its work begins with the next look
         self._taken += 1
         if self._taken % _TIDY_EVERY == 0:
-            runtime.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
+            self.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
 
     def _take_receipt(self, receipt: Receipt) -> str:
         for key in receipt.stored:
@@ -132,10 +125,10 @@ class VirtualMqttDevice(VirtualDevice):
 
     def _take_notice(self, payload: bytes, now: Moment) -> None:
         notice = read_notice(payload)
-        self._runtime.time.observe(notice.time, now)
+        self.time = self.time.observe(notice.time, now)
         if notice.retry_after_s is None:
             self.uplink.wake(now)
-        elif not self._runtime.model.defies_limit:
+        elif not self.model.defies_limit:
             self.held_until_s = now.monotonic_s + notice.retry_after_s
 
     # --- what goes ------------------------------------------------------------------------------------------------
@@ -157,7 +150,7 @@ class VirtualMqttDevice(VirtualDevice):
         uplink.not_before_s = max(uplink.not_before_s, not_before_s)
         request = uplink.next_request(now)
         if request is not None:
-            self.awaited = self._codec.awaited(request, self._name)
+            self.awaited = self.codec.awaited(request, self._name)
             self.confirmed, self.not_understood = {}, ""
             self._copies = len(request.copies)
         return request
@@ -165,8 +158,8 @@ class VirtualMqttDevice(VirtualDevice):
     @property
     def _not_before_s(self) -> float:
         """When readings may go out, on the monotonic clock; results never wait for the gateway's hint."""
-        lanes = self._runtime.lanes
-        results = (lanes is not None and lanes.has_progress) or self._runtime.disk.journal.first_finished() is not None
+        lanes = self.lanes
+        results = (lanes is not None and lanes.has_progress) or self.disk.journal.first_finished() is not None
         return _LONG_AGO_S if results else self.held_until_s
 
     def puback(self, request: Request, code: int, now: Moment) -> bool:

@@ -88,7 +88,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
 
     def begin_life(self, now: Moment) -> VirtualMqttDevice:
         self._attempts.begin(now.monotonic_s + phase_s(self._codec.device_id, "first contact", SPREAD_S))
-        return VirtualMqttDevice(self.runtime(self._codec, now), self._codec, now)
+        return self.live(VirtualMqttDevice, self._codec, now)
 
     def life_ended(self) -> None:
         self._went_down()

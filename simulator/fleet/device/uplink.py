@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.outbox import Disposition, judge_readings, judge_report
 from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_of
@@ -15,10 +15,12 @@ from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.fast_path import stamps_of
 from simulator.fleet.device.http_codec import IN_PROGRESS, Operation, Request, read_refusals
 from simulator.fleet.device.retry_policy import RetryPolicy
-from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Row
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
+
+if TYPE_CHECKING:
+    from simulator.fleet.device.device import VirtualDevice
 
 _ONE: Final = 1
 # So often a result is tried when the run drains: what nothing takes is not waited for until the agent's own limits.
@@ -33,7 +35,7 @@ class DeviceUplink:
     """The channel over which results and readings leave.
 
     Args:
-        runtime: the device's.
+        device: whose.
 
     Attributes:
         not_before_s: nothing goes out before this, on the monotonic clock.
@@ -45,6 +47,7 @@ class DeviceUplink:
     __slots__ = (
         "_apart",
         "_backed_off_s",
+        "_device",
         "_held_until_s",
         "_is_dated",
         "_limit",
@@ -55,7 +58,6 @@ class DeviceUplink:
         "_reported_before",
         "_retry_policy",
         "_row",
-        "_runtime",
         "_shortened",
         "_tries",
         "_tries_of",
@@ -65,41 +67,41 @@ class DeviceUplink:
         "not_before_s",
     )
 
-    def __init__(self, runtime: DeviceRuntime) -> None:
-        self._runtime = runtime
-        self._limit = self._limit_max = runtime.model.batch if BATCH_SENSOR_DATA in runtime.fleet.offers else _ONE
-        self._retry_policy = RetryPolicy(runtime.model.backoff, runtime.chance, defies_limit=runtime.model.defies_limit)
+    def __init__(self, device: VirtualDevice) -> None:
+        self._device = device
+        self._limit = self._limit_max = device.model.batch if BATCH_SENSOR_DATA in device.fleet.offers else _ONE
+        self._retry_policy = RetryPolicy(device.model.backoff, device.chance, defies_limit=device.model.defies_limit)
         # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
-        self._backed_off_s = runtime.began_s
+        self._backed_off_s = device.began_s
         self._held_until_s = _NEVER_S
         self.not_before_s = _NEVER_S
         self.is_waiting = False
         self.fault = ""
         # The report that went out and was not answered for good: command and status, and what sending it again is.
         self._report_after_s = _NEVER_S  # results alone wait until then: what nobody takes holds no reading back
-        self._report_backoff = runtime.model.backoff
+        self._report_backoff = device.model.backoff
         self._tries = self._row = FailureStreak()  # of the oldest result, and of any of them, since one was taken
         self._tries_of = self._shortened = ""
         self._place_is_missing = False
         self.is_draining = False
-        self._is_dated = runtime.codec.sends_time
+        self._is_dated = device.codec.sends_time
         self._reported_before = ("", "", Attempt.FIRST)
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
 
     @property
     def has_work(self) -> bool:
         """Whether something waits to be handed over."""
-        journal = self._runtime.disk.journal
+        journal = self._device.disk.journal
         return self._has_other_work or (not journal.is_idle and journal.first_finished() is not None)
 
     @property
     def _has_other_work(self) -> bool:
         """Whether something waits that is no result."""
-        runtime = self._runtime
-        disk = runtime.disk
+        device = self._device
+        disk = device.disk
         if disk.in_flight is not None or not disk.outbox.is_empty:
             return True
-        return runtime.lanes is not None and runtime.lanes.has_progress
+        return device.lanes is not None and device.lanes.has_progress
 
     @property
     def due_s(self) -> float:
@@ -119,8 +121,8 @@ class DeviceUplink:
         return request
 
     def _next(self, now: Moment) -> Request | None:
-        runtime = self._runtime
-        disk = runtime.disk
+        device = self._device
+        disk = device.disk
         if not disk.journal.is_idle and now.monotonic_s >= self._report_after_s:
             while (finished := disk.journal.first_finished()) is not None:
                 report = _as_report(finished)
@@ -128,8 +130,8 @@ class DeviceUplink:
                 if request is not None:
                     return request
                 self._put_result_aside(finished.command.id, _NOWHERE)
-        if runtime.lanes is not None:
-            while (progress := runtime.lanes.next_progress()) is not None:
+        if device.lanes is not None:
+            while (progress := device.lanes.next_progress()) is not None:
                 request = self._report(progress, now)
                 if request is not None:
                     return request
@@ -140,7 +142,7 @@ class DeviceUplink:
     def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take the answer to what was sent at ``sent_s``, good or not; the class that it counts in."""
         self.is_waiting = False
-        known_answers = self._runtime.known_answers
+        known_answers = self._device.known_answers
         if request.operation is Operation.READINGS and known_answers.taken(answer, len(request.keys)):
             stamps = stamps_of(answer.headers)
             if stamps is not None:
@@ -228,13 +230,13 @@ class DeviceUplink:
         self.fault = ""
         self._retry_policy.succeeded()
         self.not_before_s = now.monotonic_s
-        self._runtime.time.observe(server_time, now, round_trip_s)
+        self._device.time = self._device.time.observe(server_time, now, round_trip_s)
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def _report(self, report: Report, since: Moment) -> Request | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
-        request = self._runtime.codec.report(report, intended_s, max(intended_s, self._free_s))
+        request = self._device.codec.report(report, intended_s, max(intended_s, self._free_s))
         command_id, status, attempt = self._reported_before
         if request is not None and (report.command_id, report.status) == (command_id, status):
             request = request._replace(attempt=attempt)
@@ -250,13 +252,13 @@ class DeviceUplink:
     def _take_report(self, request: Request, now: Moment) -> None:
         if request.report is None or request.report.status == IN_PROGRESS:
             return
-        runtime = self._runtime
+        device = self._device
         self._tries = self._row = FailureStreak()
         self._place_is_missing = False
-        self._report_backoff = runtime.model.backoff
-        runtime.disk.journal.reported(request.report.command_id)
-        runtime.fleet.gauges.open_commands -= 1
-        runtime.fleet.ledger.command_reported(runtime.index, request.report.command_id, runtime.run_s(now))
+        self._report_backoff = device.model.backoff
+        device.disk.journal.reported(request.report.command_id)
+        device.fleet.gauges.open_commands -= 1
+        device.fleet.ledger.command_reported(device.index, request.report.command_id, device.run_s(now))
 
     def _result_not_taken(self, request: Request, error: ServiceError, fault: ReportFault, now: Moment) -> None:
         """A result is put aside by the limits of :mod:`agent.core.unreported`, and so are all when no place is there.
@@ -283,7 +285,7 @@ class DeviceUplink:
             self._put_result_aside(report.command_id, str(error))
             return
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        self._report_backoff, wait_s = self._report_backoff.failed(self._runtime.chance(), retry_after_s)
+        self._report_backoff, wait_s = self._report_backoff.failed(self._device.chance(), retry_after_s)
         self._report_after_s = now_s + wait_s
         again = request.attempt.again(refused=is_refused(error))
         self._reported_before = (report.command_id, report.status, again)
@@ -296,42 +298,42 @@ class DeviceUplink:
 
     def _put_result_aside(self, command_id: str, reason: str) -> None:
         """Nothing takes this result: it stays in the journal, and holds nothing else back."""
-        runtime = self._runtime
-        runtime.disk.journal.undeliverable(command_id, reason[:REASON_MAX])
-        runtime.fleet.gauges.open_commands -= 1
-        runtime.fleet.gauges.results_put_aside += 1
-        runtime.fleet.ledger.result_put_aside(runtime.index, command_id)
+        device = self._device
+        device.disk.journal.undeliverable(command_id, reason[:REASON_MAX])
+        device.fleet.gauges.open_commands -= 1
+        device.fleet.gauges.results_put_aside += 1
+        device.fleet.ledger.result_put_aside(device.index, command_id)
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
     def _again(self, request: Request, now: Moment) -> Request:
         """The readings that were not answered for good, in the same request."""
-        runtime = self._runtime
-        due_s = max(self._free_s, runtime.began_s)
+        device = self._device
+        due_s = max(self._free_s, device.began_s)
         request = request._replace(intended_s=due_s, ready_s=due_s)
         self._write_resent(request.keys, request.attempt, now)
-        runtime.disk.in_flight = request
+        device.disk.in_flight = request
         return request
 
     def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
         """Write down that these go out again, unless they never left before."""
-        runtime = self._runtime
+        device = self._device
         if attempt is not Attempt.FIRST:
             ambiguous = attempt is Attempt.AMBIGUOUS
-            runtime.fleet.ledger.readings_resent(runtime.index, keys, runtime.run_s(now), ambiguous=ambiguous)
+            device.fleet.ledger.readings_resent(device.index, keys, device.run_s(now), ambiguous=ambiguous)
 
     def _keep(self, request: Request, now: Moment, *, refused: bool) -> None:
         """These readings went out, and the same request goes again."""
-        runtime = self._runtime
-        in_flight = runtime.disk.in_flight
+        device = self._device
+        in_flight = device.disk.in_flight
         if in_flight is not None:
-            runtime.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
+            device.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
         if not refused:
-            runtime.fleet.ledger.readings_unanswered(runtime.index, request.keys, runtime.run_s(now))
+            device.fleet.ledger.readings_unanswered(device.index, request.keys, device.run_s(now))
 
     def _next_readings(self, now: Moment) -> Request:
-        runtime = self._runtime
-        batch = runtime.disk.outbox.next_batch(self._limit, now)
+        device = self._device
+        batch = device.disk.outbox.next_batch(self._limit, now)
         intended_s = batch[0].due_s
         again: list[int] = []
         for row in batch:
@@ -346,33 +348,33 @@ class DeviceUplink:
             self._write_resent(again, attempt, now)
         intended_s = max(intended_s, self._backed_off_s)
         free_s = self._free_s
-        request = runtime.codec.readings(
+        request = device.codec.readings(
             batch,
-            f"{runtime.fleet.run}-{runtime.index}",
+            f"{device.fleet.run}-{device.index}",
             intended_s,
             max(intended_s, free_s),
             attempt=attempt,
         )
-        faults = runtime.fleet.faults
+        faults = device.fleet.faults
         if faults is not None and request.body is not None:
-            first, *copies = faults.bodies(runtime.individual, now, request.body)
+            first, *copies = faults.bodies(device.individual, now, request.body)
             request = request._replace(body=first.content, copies=tuple(copies))
         # What is sent again is sent once.
-        runtime.disk.in_flight = request._replace(copies=()) if request.copies else request
+        device.disk.in_flight = request._replace(copies=()) if request.copies else request
         return request
 
     def _date(self, row: Row, now: Moment) -> None:
         """Give a reading the millisecond that it carries from now on, and write down that it goes out."""
-        runtime = self._runtime
-        recorded_s = runtime.time.recorded_at(row.at)
+        device = self._device
+        recorded_s = device.time.recorded_at(row.at)
         recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
-        if runtime.fleet.numbered:
+        if device.fleet.numbered:
             row.recorded_ms = recorded_ms  # the audit identifies readings by their numbers
         else:
-            recorded_ms = runtime.disk.outbox.date(row, recorded_ms)
-        began_s = runtime.fleet.began_s
-        runtime.fleet.ledger.reading_sent(
-            runtime.index,
+            recorded_ms = device.disk.outbox.date(row, recorded_ms)
+        began_s = device.fleet.began_s
+        device.fleet.ledger.reading_sent(
+            device.index,
             row.key,
             row.digest,
             recorded_ms=recorded_ms if self._is_dated else None,
@@ -381,19 +383,19 @@ class DeviceUplink:
         )
 
     def _take_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
-        runtime = self._runtime
-        outbox, ledger, ages = runtime.disk.outbox, runtime.fleet.ledger, runtime.fleet.ages
+        device = self._device
+        outbox, ledger, ages = device.disk.outbox, device.fleet.ledger, device.fleet.ages
         delivered = request.keys if not refused else tuple([key for key in request.keys if key not in refused])
         if delivered:
             ages.accepted(outbox.taken_s(delivered), now.monotonic_s)
-            runtime.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
-            ledger.readings_accepted(runtime.index, delivered, runtime.run_s(now))
+            device.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
+            ledger.readings_accepted(device.index, delivered, device.run_s(now))
         if refused:
             ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
-            runtime.fleet.gauges.waiting_readings -= outbox.delivered(refused)
-            ledger.readings_refused(runtime.index, tuple(refused), runtime.run_s(now))
+            device.fleet.gauges.waiting_readings -= outbox.delivered(refused)
+            ledger.readings_refused(device.index, tuple(refused), device.run_s(now))
             self.fault = next(iter(refused.values()))
-        runtime.disk.in_flight = None
+        device.disk.in_flight = None
         self._limit = self._limit_max
 
     def _put_away(self, request: Request, reason: str, now: Moment) -> None:
@@ -403,7 +405,7 @@ class DeviceUplink:
         else:
             self._limit = _ONE
             self._apart = request.attempt.again(refused=True)
-            self._runtime.disk.in_flight = None
+            self._device.disk.in_flight = None
 
 
 def _as_report(entry: JournalEntry) -> Report:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from simulator.fleet.device.virtual_device import VirtualDevice
+from simulator.fleet.device.device import VirtualDevice
 from simulator.fleet.plan import (
     Event,
     EventFeed,
@@ -198,7 +198,7 @@ def test_a_device_of_the_core_reads_when_the_plan_says():
             disk=SimpleNamespace(journal=SimpleNamespace(settings={})),
             index=device,
         )
-        schedule = VirtualDevice._scheduled(SimpleNamespace(_runtime=body))
+        schedule = VirtualDevice._scheduled(body)
         planned = reading_schedule(TelemetrySettings(every_s=7.5), 1, device).next_after(20.0)
         assert schedule.next_after(began_s + 20.0) - began_s == pytest.approx(planned, abs=1e-6)
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.core.outbox import StoredItem, choose_next
-from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment
 from agent.errors import ServiceError
 from agent.wire import extensions, paths
@@ -19,7 +18,6 @@ from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.fast_path import KnownAnswers, stamps_of
 from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals, values_text
-from simulator.fleet.device.service_clock import ServiceClock
 from simulator.fleet.device.store import MemoryOutbox, Row
 from simulator.fleet.engine.ports import HttpAnswer
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S
@@ -125,33 +123,6 @@ def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_m
 def test_a_polls_path_is_the_contracts(device_id):
     target = HttpCodec(device_id, "p", frozenset({extensions.COMMAND_STATUS})).poll(0.0, None).target
     assert target == f"{paths.device_commands(device_id)}?status=open"
-
-
-OBSERVATIONS = st.lists(
-    st.tuples(
-        st.one_of(st.none(), st.floats(-5, 5), st.just(-1e10)),  # how far the Date is off; none; the year 1708
-        st.floats(0, 5000),
-        st.sampled_from(["one", "one", "one", "two"]),
-        st.floats(-3, 3),
-        st.floats(-1, 30),  # the round trip; below nothing where the clocks of two calls disagree
-    ),
-    max_size=8,
-)
-
-
-@settings(max_examples=150)
-@given(OBSERVATIONS)
-def test_what_a_device_knows_of_the_time_is_what_the_core_says(observations):
-    known, core = ServiceClock(), ServiceTime(trust_wall=True)
-    for off_s, at_s, boot_id, wall_off_s, took_s in observations:
-        moment = Moment(at_s, START_S + at_s + wall_off_s, boot_id)
-        server_time = None if off_s is None else float(int(START_S + at_s + off_s))
-        known.observe(server_time, moment, took_s)
-        core = core.observe(server_time, moment, took_s)
-        assert known.boot_time == core.boot_time
-        for asked in (moment, Moment(at_s + 7, 5.0, boot_id), Moment(at_s, START_S, "three")):
-            assert known.at(asked) == core.at(asked)
-            assert known.recorded_at(asked) == core.recorded_at(asked)
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=12), st.integers(1, 5), st.sampled_from(["one", "two"]))

@@ -19,15 +19,15 @@ from agent.core.values import CommandState, Contract, Moment
 from agent.errors import TransportError
 from agent.wire import extensions
 from agent.wire.times import to_rfc3339
+from simulator.fleet.device.device import CommandPolling, VirtualDevice
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.handlers import VOCABULARY
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, SharedSettings
-from simulator.fleet.device.runtime import DeviceRuntime
 from simulator.fleet.device.store import Disk
-from simulator.fleet.device.virtual_device import Channel, VirtualDevice
+from simulator.fleet.device.uplink import DeviceUplink
 from simulator.fleet.engine.ports import HttpAnswer
 from tests.reading_audit import ReadingFact, audit_readings
 
@@ -134,7 +134,7 @@ class World:
         )
         codec = HttpCodec("d1", "p1", self.offers)
         parts = {"chance": HashedRandom(1, 0), "known_answers": self.known_answers, "now": self.moment()}
-        return VirtualDevice(DeviceRuntime(0, codec, model, self.fleet, self.disk, **parts), self.moment())
+        return VirtualDevice(0, codec, model, self.fleet, self.disk, **parts)
 
     def moment(self) -> Moment:
         return Moment(self.now_s, START_S + self.now_s, "boot")
@@ -154,7 +154,7 @@ class World:
             self.now_s = min(until_s, max(due_s, self.now_s + 0.05))
             self.check()
 
-    def _turn(self, channel: Channel) -> None:
+    def _turn(self, channel: CommandPolling | DeviceUplink) -> None:
         sent_s = self.now_s
         self.device.advance(self.moment())
         request = channel.next_request(self.moment())
