@@ -42,8 +42,7 @@ from gateway.service import Service
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_offers, find_target
-from simulator.fleet.workload.devices import Address
-from simulator.fleet.workload.mqtt_devices import broker_of
+from simulator.fleet.workload.devices import Address, broker_of
 from simulator.login.tokens import RefreshingBearer, TokenFile, TokenSet
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority

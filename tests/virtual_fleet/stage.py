@@ -263,8 +263,8 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.preparing.issue_gateway_tokens": tokens,
         "engine.pool.Http1Engine": http,
         "workload.fleet.Http1Engine": http,
-        "workload.http_devices.Http1Engine": http,
-        "workload.mqtt_devices.MqttSessions": engines.mqtt_class(),
+        "workload.devices.Http1Engine": http,
+        "workload.devices.MqttSessions": engines.mqtt_class(),
     }
     with ExitStack() as ends:
         for name, value in patches.items():

@@ -376,7 +376,9 @@ class Lanes:
         device = self._device
         device.disk.journal.finish(command_id, outcome, now)
         result = None if outcome.result is None else digest_document(outcome.result)
-        device.fleet.ledger.command_finished(device.index, command_id, outcome.status, device.run_s(now), outcome.error)
+        device.fleet.ledger.command_finished(
+            device.index, command_id, outcome.status, device.run_s(now), outcome.error, result
+        )
 
 
 class CommandPolling:

@@ -6,28 +6,25 @@ A device has one slot in its driver for ever, and a life while its power is on.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from agent.core.values import Moment
 from simulator.fleet.device.device import VirtualDevice
 from simulator.fleet.device.fast_path import KnownAnswers
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Request
+from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import TIMEOUT_S, Clocks, DeviceModel, Observer, SharedSettings
+from simulator.fleet.device.mqtt_links import MqttLinks
 from simulator.fleet.device.store import Disk
+from simulator.fleet.engine.mqtt import MqttEngine
+from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
+from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals import DeviceRandom
-
-
-class Engine(Protocol):
-    """The engine of any transport, as far as power needs it."""
-
-    def cut(self, device: int) -> None:
-        """The device's power goes: whatever it has under way is forgotten."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,36 @@ class DeviceSlot(Timer, ABC, Generic[Life]):
 AnySlot = TypeVar("AnySlot", bound=DeviceSlot[Any])
 
 
-class DeviceDriver(Generic[AnySlot]):
+class Linked:
+    """Devices whose links a scenario may take away or make bad.
+
+    Attributes:
+        links: the engine in between; None where nothing is done to links.
+    """
+
+    links: Links | MqttLinks | None = None
+
+    def lose(self, device: int) -> None:
+        """The connection goes in this instant, and no other can be made."""
+        if self.links is not None:
+            self.links.lose(device)
+
+    def restore(self, device: int) -> None:
+        """Let the device connect again."""
+        if self.links is not None:
+            self.links.state.restore(device)
+
+    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
+        """Apply these faults of the network to everything that is sent from now on; None ends it."""
+        if self.links is not None:
+            self.links.state.apply_link_faults(faults)
+
+    def has_link_fault(self, device: int) -> bool:
+        """Whether what this device does not get out is its link's doing, and not the generator's."""
+        return self.links is not None and self.links.has_link_fault(device)
+
+
+class DeviceDriver(Linked, ABC, Generic[AnySlot]):
     """What every driver does with its devices; all calls come from the loop's thread.
 
     Args:
@@ -180,7 +206,7 @@ class DeviceDriver(Generic[AnySlot]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: HttpEngine | MqttEngine,
         wheel: Wheel,
         fleet: SharedSettings,
         *,
@@ -190,7 +216,8 @@ class DeviceDriver(Generic[AnySlot]):
         timeout_s: float = TIMEOUT_S,
         on_news: Callable[[], None] | None = None,
     ) -> None:
-        self.engine = engine
+        self.engine: HttpEngine | MqttEngine = engine
+        self.links = engine if isinstance(engine, Links | MqttLinks) else None
         self.wheel = wheel
         self.fleet = fleet
         self.gauges = fleet.gauges
@@ -258,6 +285,37 @@ class DeviceDriver(Generic[AnySlot]):
     def had_contact(self, index: int) -> bool:
         """Whether this device ever had a list of its commands, in this life or one before."""
         return self.slots[index - self.first_index].had_contact
+
+    @property
+    @abstractmethod
+    def connections(self) -> int:
+        """How many connections are open."""
+
+    @property
+    def online(self) -> int:
+        """Devices that are switched on and in touch with the target."""
+        return self.connections
+
+    def figures(self) -> Mapping[str, float]:
+        """What is the case now: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
+        aside = self.gauges.results_put_aside
+        return {
+            "online": float(self.online),
+            "waiting_readings": float(self.gauges.waiting_readings),
+            "connections": float(self.connections),
+            **({"results_put_aside": float(aside)} if aside else {}),
+        }
+
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """Refuse: devices have their own schedules, and their scenarios no arrivals."""
+        raise ValueError(f"arrival {stream} for device {device} at {due_s}: devices have their own schedules")
+
+    async def close(self) -> int:
+        """Close every connection; how many open arrivals had no answer: none."""
+        self.end()
+        await self.engine.close()
+        self.give_up(self.clocks.monotonic())
+        return 0
 
     def notify(self) -> None:
         """Call ``on_news``: something changed."""

@@ -51,6 +51,16 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
         self._awaited: set[int] = set()  # whose poll was due while the phases lasted and has no answer yet
         self.slots = [_HttpSlot(self, self.first_index + number, member) for number, member in enumerate(members)]
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self.engine.connections
+
+    @property
+    def online(self) -> int:
+        """Devices that are switched on and have a link."""
+        return self.gauges.online - (self.links.state.down if self.links is not None else 0)
+
     def template_of(self, index: int) -> RequestTemplate:
         """The head of this device's requests."""
         return self._templates[index - self.first_index]

@@ -55,9 +55,13 @@ class MqttDriver(DeviceDriver["_MqttSlot"]):
         super().__init__(engine, wheel, replace(fleet, offers=fleet.offers | {BATCH_SENSOR_DATA}), **options)
         self.tokens = tokens
         self.receipt_timeout_s = receipt_timeout_s
-        self.connections = 0
-        """Sessions whose subscriptions stand."""
+        self.standing = 0
         self.slots = [_MqttSlot(self, self.first_index + number, member) for number, member in enumerate(members)]
+
+    @property
+    def connections(self) -> int:
+        """Sessions whose subscriptions stand."""
+        return self.standing
 
     def end(self) -> None:
         """The run is over: what is under way never ended, and counts as a timeout with what it has waited.
@@ -112,7 +116,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         device, driver = self.device, self.driver
         if device is None:
             return
-        driver.connections += 1
+        driver.standing += 1
         self._attempts.stood(standing.began_s, now_s)
         status = self._codec.status(online=True)
         # It is said again at the next connection, so nobody waits for its end.
@@ -225,7 +229,7 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
 
     def _went_down(self) -> None:
         if self._attempts.is_up:
-            self.driver.connections -= 1
+            self.driver.standing -= 1
         self._busy = None
         self._receipt_due_s = NEVER
 

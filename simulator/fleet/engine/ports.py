@@ -61,6 +61,11 @@ class Caller(Protocol):
 class HttpEngine(Protocol):
     """Requests over kept-alive connections, pooled or one for each device."""
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        ...
+
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free.
 

@@ -1,28 +1,36 @@
-"""A worker's devices: what they are made of, and what every kind of them does."""
+"""A worker's devices as the scenario wants them: over HTTP or MQTT with the agent's core, or requests without them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from agent.wire.trust import trust_store
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.http_load import LoadDevice
-from simulator.fleet.device.model import Observer, SharedSettings
+from simulator.fleet.device.links import Links
+from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.mqtt_driver import MqttDriver
+from simulator.fleet.device.mqtt_links import MqttLinks
+from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.device.requests import RequestDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
+from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults import ActiveFaults
-from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals import SignalSet
-from simulator.fleet.target.target import KeyPairFile
-from simulator.fleet.workload.links import Links
-from simulator.fleet.workload.mqtt_links import MqttLinks
+from simulator.fleet.plan import key_of
+from simulator.fleet.scenario.model import RequestsScenario, Scenario, StormPhase
+from simulator.fleet.target.key_pool import headers_of
+from simulator.fleet.target.target import KeyPairFile, read_keys
+
+Devices = HttpDriver | MqttDriver | RequestDriver
+"""What plays the devices of a worker; all of them have the same methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,126 +56,85 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSpecs:
-    """Which devices a worker has.
+class WorkerParts:
+    """The devices of a worker, and what they need of it.
 
     Attributes:
-        first_index: of the first of them, in the fleet.
         members: one for each device.
-        signals: what each one's readings hold.
         fleet: what they have in common.
-    """
-
-    first_index: int
-    members: Sequence[Member]
-    signals: Sequence[SignalSet]
-    fleet: SharedSettings
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerContext:
-    """What devices need of their worker.
-
-    Attributes:
         clock, wheel: of the worker's loop.
-        observer: of every exchange.
-        on_news: called after each exchange.
         connections: for devices that share them.
     """
 
+    members: Sequence[Member]
+    fleet: SharedSettings
     clock: Clock
     wheel: Wheel
-    observer: Observer
-    on_news: Callable[[], None]
     connections: int
 
 
-class Power(Protocol):
-    """Switches devices on and off. A device is its index in the fleet."""
-
-    def switch_on(self, device: int) -> None:
-        """Give it power; nothing happens when it has it."""
-        ...
-
-    def switch_off(self, device: int) -> None:
-        """Take its power in this instant."""
-        ...
-
-
-class Devices(Power, Protocol):
-    """The devices of one worker."""
-
-    def lose(self, device: int) -> None:
-        """The connection goes in this instant, and no other can be made."""
-        ...
-
-    def restore(self, device: int) -> None:
-        """Let the device connect again."""
-        ...
-
-    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
-        """Apply these faults of the network to everything that is sent from now on; None ends it."""
-        ...
-
-    def has_link_fault(self, device: int) -> bool:
-        """Whether what this device does not get out is its link's doing, and not the generator's."""
-        ...
-
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """A request of one of the scenario's open arrivals, due at that time on the worker's clock."""
-        ...
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; pure load begins or ends its users.
-
-        Many devices are reached over several turns of the loop, and have not settled until then.
-        """
-        ...
-
-    def unsettled(self) -> list[int]:
-        """Devices that have something to hand over; their number is what it costs."""
-        ...
-
-    def has_settled(self) -> bool:
-        """Whether none has; costs the same for any number of devices."""
-        ...
-
-    def await_requests(self, before_s: float) -> None:
-        """The phases were over at this time: what fell due before and has no answer yet keeps them unsettled.
-
-        To be called once, before sampling ends for good.
-        """
-        ...
-
-    def had_contact(self, device: int) -> bool:
-        """Whether this device ever had a list of its commands, so that nothing in the next one is history to it."""
-        ...
-
-    def gauges(self) -> Mapping[str, float]:
-        """The gauges of all of them: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
-        ...
-
-    async def close(self) -> int:
-        """Close every connection of the devices.
-
-        Returns:
-            How many open arrivals were still without an answer; they count as timeouts.
-        """
-        ...
-
-
-def sources_of(scenario: Scenario) -> tuple[str, ...]:
-    """The addresses of this machine that connections come from; empty for the system's choice.
+def make_devices(scenario: Scenario, address: Address, parts: WorkerParts, options: TransportOptions) -> Devices:
+    """The devices as the scenario wants them.
 
     Raises:
-        ConfigurationError: this machine has none of those that are listed.
+        ConfigurationError: an address, a key or a certificate cannot be used.
     """
-    listed = scenario.target.source_addresses
-    if isinstance(listed, int):
-        return loopback_addresses(listed) if listed > 1 else ()
-    if not (own := own_addresses(listed)):
-        raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
-    return own
+    timeout_s = scenario.target.timeout_s
+    sources, has_links = _sources_of(scenario), _touches_links(scenario)
+    if scenario.target.transport == "mqtt":
+        broker = broker_of(scenario, address)
+        sessions = MqttSessions(broker, parts.wheel, sources=sources, connect_timeout_s=timeout_s)
+        links = MqttLinks(sessions, parts.clock, parts.wheel, connect_timeout_s=timeout_s, seed=scenario.seed)
+        tokens = read_tokens(address.tokens) if address.tokens is not None else {}
+        first = options["first_index"]
+        return MqttDriver(
+            links if has_links else sessions,
+            parts.wheel,
+            parts.members,
+            parts.fleet,
+            tokens=lambda device: tokens.get(parts.members[device - first].device_id),
+            **options,
+        )
+    http = HttpOptions(
+        read_origin(address.base_url, address.ca_file),
+        per_device=not scenario.target.is_pooled,
+        pool=parts.connections,
+        sources=sources,
+    )
+    engine: HttpEngine = Http1Engine(http, parts.wheel)
+    if has_links:
+        engine = Links(engine, parts.clock, parts.wheel, scenario.seed)
+    templates = _templates_of(scenario, address, parts.members, options["first_index"])
+    if isinstance(scenario, RequestsScenario):
+        share = len(parts.members) / scenario.fleet.devices
+        return RequestDriver(
+            engine, parts.wheel, templates, parts.members, parts.fleet, scenario.arrivals, share, **options
+        )
+    return HttpDriver(engine, parts.wheel, templates, parts.members, parts.fleet, **options)
+
+
+def _touches_links(scenario: Scenario) -> bool:
+    """Whether something of the scenario is done to links, so that an engine has to be in between."""
+    cuts = any(isinstance(phase, StormPhase) and phase.loss == "connection" for phase in scenario.phases)
+    return cuts or bool(scenario.faults)
+
+
+def broker_of(scenario: Scenario, address: Address) -> BrokerAddress:
+    """Where sessions go; one TLS context for all of them, None for connections in the clear.
+
+    Raises:
+        ConfigurationError: there is no broker, or its authority cannot be read.
+    """
+    if address.broker_host is None or address.broker_port is None:
+        raise ConfigurationError(["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet")
+    settings, tls = scenario.target.broker, None
+    if settings is not None and settings.tls:
+        try:
+            tls = trust_store(address.broker_ca_file)
+        except OSError as error:
+            source = f"target.broker.ca_file {address.broker_ca_file}"
+            raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
+    return BrokerAddress(address.broker_host, address.broker_port, tls)
 
 
 def read_tokens(path: Path) -> dict[str, Secret]:
@@ -182,27 +149,29 @@ def read_tokens(path: Path) -> dict[str, Secret]:
         raise ConfigurationError([f"the devices' tokens cannot be read: {error}"], str(path)) from None
 
 
-def load_devices(specs: DeviceSpecs) -> list[LoadDevice]:
-    """The devices as pure load has them."""
-    return [LoadDevice(member.device_id, signals) for member, signals in zip(specs.members, specs.signals, strict=True)]
+def _templates_of(
+    scenario: Scenario, address: Address, members: Sequence[Member], first_index: int
+) -> list[RequestTemplate]:
+    """One for each device of the worker: with its token, or with the key pair that is its own of the whole fleet's."""
+    origin = read_origin(address.base_url, address.ca_file)
+    if address.tokens is None:
+        heads = [RequestTemplate(origin, headers_of(pair)) for pair in read_keys(address.keys)]
+        devices = range(first_index, first_index + len(members))
+        return [heads[key_of(device, scenario.fleet.devices, len(heads))] for device in devices]
+    tokens = read_tokens(address.tokens)
+    credentials = [f"Bearer {tokens[member.device_id].reveal()}" for member in members]
+    return [RequestTemplate(origin, {"authorization": each}) for each in credentials]
 
 
-class CoreDevices:
-    """What devices with the agent's core do alike over every transport: power, sensors and links."""
+def _sources_of(scenario: Scenario) -> tuple[str, ...]:
+    """The addresses of this machine that connections come from; empty for the system's choice.
 
-    def __init__(self, driver: HttpDriver | MqttDriver, links: Links | MqttLinks) -> None:
-        self.switch_on = driver.switch_on
-        self.switch_off = driver.switch_off
-        self.sample = driver.sample
-        self.unsettled = driver.unsettled
-        self.has_settled = driver.has_settled
-        self.await_requests = driver.await_requests
-        self.had_contact = driver.had_contact
-        self.lose = links.lose
-        self.restore = links.state.restore
-        self.apply_link_faults = links.apply_link_faults
-        self.has_link_fault = links.has_link_fault
-
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """Refuse: devices have their own schedules, and the scenario's check lets no arrivals come here."""
-        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+    Raises:
+        ConfigurationError: this machine has none of those that are listed.
+    """
+    listed = scenario.target.source_addresses
+    if isinstance(listed, int):
+        return loopback_addresses(listed) if listed > 1 else ()
+    if not (own := own_addresses(listed)):
+        raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
+    return own

@@ -13,7 +13,7 @@ from typing import Final
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.fleet_ledger import FleetLedger
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.model import SharedSettings
+from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -28,15 +28,8 @@ from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.agenda import Agenda
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
-from simulator.fleet.workload.devices import (
-    Address,
-    Devices,
-    DeviceSpecs,
-    Power,
-    WorkerContext,
-)
+from simulator.fleet.workload.devices import Address, Devices, WorkerParts, make_devices
 from simulator.fleet.workload.faults import FaultSchedule
-from simulator.fleet.workload.make_devices import make_devices
 from simulator.fleet.workload.measurement import Measurement, StagedLedger
 from simulator.fleet.workload.models import build_models
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator, OrderContext
@@ -108,7 +101,7 @@ class FleetWorkload:
         self._filing: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._devices: Devices | None = None
-        self._power: Power | None = None
+        self._power: Devices | FaultSchedule | None = None
         self._off = set(job.devices)  # by the plan
         self._disconnected: set[int] = set()
         self._operator: Operator | None = None
@@ -153,10 +146,14 @@ class FleetWorkload:
             Member(device_id, job.product_id, self._models[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
-        signals = [self._models[number].signals for number in job.model_numbers]
-        specs = DeviceSpecs(job.devices.start, members, signals, fleet)
-        context = WorkerContext(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
-        self._devices = self._power = make_devices(job.scenario, job.address, specs, context)
+        parts = WorkerParts(members, fleet, self._clock, self._wheel, job.connections)
+        options: TransportOptions = {
+            "first_index": job.devices.start,
+            "observer": self._measurement,
+            "timeout_s": job.scenario.target.timeout_s,
+            "on_news": self._news.set,
+        }
+        self._devices = self._power = make_devices(job.scenario, job.address, parts, options)
         self._measurement.is_excused = self._devices.has_link_fault
         if faults is not None:
             self._faults = FaultSchedule(job.scenario, faults, self._devices, self._wheel, self._clock, job.devices)
@@ -179,7 +176,7 @@ class FleetWorkload:
         """What is the case now, such as ``online``; asked once a second."""
         if self._devices is None:
             return {}
-        found = {**self._devices.gauges(), "open_commands": float(len(self._commands) + self._held_orders)}
+        found = {**self._devices.figures(), "open_commands": float(len(self._commands) + self._held_orders)}
         if self._file_ledger is not None:
             counts = self._file_ledger.counts
             found |= {
@@ -222,7 +219,7 @@ class FleetWorkload:
         first = self._job.devices.start
         return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
 
-    async def _bring_back(self, devices: Devices, power: Power) -> None:
+    async def _bring_back(self, devices: Devices, power: Devices | FaultSchedule) -> None:
         """Give power and a link to devices without, so that what its disk holds is handed over, too: some in a turn."""
         dead = frozenset[int]() if self._faults is None else await self._faults.end()
         for number, device in enumerate(sorted(self._off | self._disconnected | dead), start=1):
@@ -246,7 +243,7 @@ class FleetWorkload:
         self._agenda.clear()
         if self._faults is not None:
             await self._faults.end()
-        aside = 0 if self._devices is None else round(self._devices.gauges().get("results_put_aside", 0.0))
+        aside = 0 if self._devices is None else round(self._devices.figures().get("results_put_aside", 0.0))
         if self._devices is not None:
             self._recorder.undelivered += await self._devices.close()
             if self._job.scenario.kind == "devices":  # pure load has no power to lose
@@ -367,7 +364,7 @@ class FleetWorkload:
             await asyncio.sleep(1.0)
             if self._commands.expire(time.monotonic() - EXPIRY_MARGIN_S):
                 self._news.set()
-            self._heap.look(0 if self._devices is None else round(self._devices.gauges().get("online", 0.0)))
+            self._heap.look(0 if self._devices is None else round(self._devices.figures().get("online", 0.0)))
             if self._file_ledger is not None:
                 self._file_ledger.flush()
 

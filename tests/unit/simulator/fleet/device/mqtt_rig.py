@@ -16,11 +16,11 @@ from simulator.fleet.device.driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
 from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
+from simulator.fleet.device.mqtt_links import MqttLinks
 from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.workload.mqtt_links import MqttLinks
 from tests.fleet_faults import read_fault
 from tests.virtual_clock import VirtualClock
 
@@ -123,7 +123,7 @@ class Rig:
         fleet = SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, faults=active)
         wheel = Wheel(self.clock)
         self.links = MqttLinks(self.engine, self.clock, wheel, seed=1)
-        self.links.apply_link_faults(active)
+        self.links.state.apply_link_faults(active)
         self.driver = MqttDriver(
             self.links,
             wheel,

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from simulator.fleet.device.links import Links
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.workload.links import Links
 from tests.fleet_faults import read_fault
 from tests.virtual_clock import VirtualClock
 
@@ -64,7 +64,7 @@ class World:
         self.clock = VirtualClock()
         self.engine = FakeEngine(self.clock)
         self.links = Links(self.engine, self.clock, Wheel(self.clock), seed=1)
-        self.links.apply_link_faults(ActiveFaults(0.0, 0.0, map(read_fault, faults)))
+        self.links.state.apply_link_faults(ActiveFaults(0.0, 0.0, map(read_fault, faults)))
 
     def send(self, device: int = 0, timeout_s: float = 5.0) -> Witness:
         witness = Witness(self.clock)

@@ -70,7 +70,7 @@ class CountingDevices:
 
     def await_requests(self, before_s: float) -> None: ...
 
-    def gauges(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float]:
         return {}
 
     async def close(self) -> int:

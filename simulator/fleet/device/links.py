@@ -1,23 +1,24 @@
 """The devices' links: an engine in front of the engine, where connections are lost, slow, or somebody else's.
 
 Losing the connection is not losing the power: the device lives on, its requests under way end without an answer, and
-new ones do not get through. What faults of the network do to single requests is decided by them
-(:mod:`simulator.fleet.faults.link`), kept in :mod:`simulator.fleet.workload.link_state`, and done here.
+new ones do not get through. Only runs that take links away, or do something to them, have this engine in between.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from simulator.fleet.engine.ports import Caller, Headers, HttpEngine
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults import FREE, Passage
+from simulator.fleet.faults import FREE, ActiveFaults, Passage
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.workload.link_state import DOWN, LinkState
+from simulator.fleet.signals import DeviceRandom
 
+DOWN: Final = "the link is down"
 _CLOSED: Final = "the engine was closed"
 _TIMED_OUT: Final = "no answer within {:g} s"
 _SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
@@ -27,6 +28,66 @@ _PORTAL: Final = (
     (b"content-type", b"text/html"),
     (b"content-length", b"0"),
 )
+
+
+class LinkState:
+    """The links of a worker's devices.
+
+    Args:
+        clock: the engine's.
+        seed: of the run.
+    """
+
+    def __init__(self, clock: Clock, seed: int) -> None:
+        self._clock = clock
+        self._seed = seed
+        self._down: Counter[int] = Counter()
+        self._faults: ActiveFaults | None = None
+        self._numbers: Counter[int] = Counter()
+
+    @property
+    def down(self) -> int:
+        """How many devices have no link."""
+        return len(self._down)
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is done to what gets through."""
+        return self._faults is None
+
+    def is_down(self, device: int) -> bool:
+        """Whether this device has no link."""
+        return device in self._down
+
+    def lose(self, device: int) -> bool:
+        """One more cause of being down; whether it is the first."""
+        self._down[device] += 1
+        return self._down[device] == 1
+
+    def restore(self, device: int) -> None:
+        """One cause of being down is over; the device can connect again when it was the last."""
+        self._down[device] -= 1
+        if self._down[device] <= 0:
+            del self._down[device]
+
+    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
+        """These do something to everything that is sent from now on; None ends it."""
+        self._faults = faults
+
+    def passage(self, device: int, size_bytes: int) -> Passage:
+        """How the device's next message of this size gets through."""
+        if self._faults is None:
+            return FREE
+        self._numbers[device] += 1
+        who = DeviceRandom.at(self._seed, device)
+        return self._faults.passage(who, self._numbers[device], self._clock.time(), size_bytes)
+
+    def has_link_fault(self, device: int) -> bool:
+        """Whether what this device does not get out is the link's doing, and not the generator's."""
+        if device in self._down:
+            return True
+        faults = self._faults
+        return faults is not None and faults.has_link_fault(DeviceRandom.at(self._seed, device), self._clock.time())
 
 
 class Links:
@@ -46,8 +107,6 @@ class Links:
         self._under_way: dict[int, set[_Relay]] = {}
         self.state = LinkState(clock, seed)
         """Which devices have a link, and what faults do to it."""
-        self.apply_link_faults = self.state.apply_link_faults
-        self.has_link_fault = self.state.has_link_fault
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free."""
@@ -78,6 +137,15 @@ class Links:
         for relay in list(self._under_way.pop(device, ())):
             relay.forget()
         self._engine.cut(device)
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._engine.connections
+
+    def has_link_fault(self, device: int) -> bool:
+        """Whether what this device does not get out is the link's doing, and not the generator's."""
+        return self.state.has_link_fault(device)
 
     async def close(self) -> None:
         """Close every connection; open requests end as ``TRANSPORT``.

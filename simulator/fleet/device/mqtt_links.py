@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final
 
 from agent.errors import LockedOut, Offline
+from simulator.fleet.device.links import DOWN, LinkState
 from simulator.fleet.engine.mqtt import Arrival, Established, Failure, MqttEngine, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults import ActiveFaults, Passage
+from simulator.fleet.faults import Passage
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.workload.link_state import DOWN, LinkState
 
 _CONNECT_BYTES: Final = 400
 """CONNECT with a will and SUBSCRIBE, about."""
@@ -54,10 +54,6 @@ class MqttLinks:
     def has_link_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, also until it has a session again."""
         return device in self._recovering or self.state.has_link_fault(device)
-
-    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
-        """Apply these faults to everything that is sent from now on; None ends it."""
-        self.state.apply_link_faults(faults)
 
     def lose(self, device: int) -> None:
         """Cut the connection in this instant: what is under way may have arrived, and no answer comes."""
