@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from agent.threads import OnCrash
     from agent.wire.device_client import DeviceClient
     from agent.wire.mqtt_messages import Notice
+
+
+_PUSH_WAIT_S: Final = 25.0
+"""How long to wait for a push before looking again; it makes no request."""
 
 
 def _nothing() -> None:
@@ -192,7 +196,7 @@ def _mqtt_links(
     """
     device = _mqtt_device(config, mqtt, credentials, parts)
     source: CommandSource = device.source
-    wait_s: Callable[[], float] = lambda: config.commands.long_poll_s  # noqa: E731 - with its type
+    wait_s: Callable[[], float] = lambda: _PUSH_WAIT_S  # noqa: E731 - with its type
     if client is not None:
         discovery = make_discovery(config, client, parts)
         source = _hybrid(device, list_source(config, client, discovery, parts), mqtt, parts)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from agent.config import AgentConfig
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.core.values import Priority
-from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.handlers.registry import HandlerRegistry
 from agent.plugins import PluginInfo, PluginStatus
 from agent.sensors.reader import SensorReader
-from agent.sensors.registry import SensorRegistry, SensorSection
+from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.status_file import StatusFile
@@ -25,25 +25,12 @@ def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerReg
         config: its sections ``commands.handlers`` and ``executables`` count.
         safe_mode: only those that mend.
     """
-    sections = {
-        name: HandlerSection(
-            enabled=handler.enabled,
-            timeout_s=handler.timeout_s,
-            settings=handler.settings,
-        )
-        for name, handler in config.commands.handlers.items()
-    }
-    return HandlerRegistry.load(sections, config.executables, safe_mode=safe_mode)
+    return HandlerRegistry.load(config.commands.handlers, config.executables, safe_mode=safe_mode)
 
 
 def load_sensors(config: AgentConfig) -> SensorRegistry:
     """Every configured sensor; failing ones are listed, never raised."""
-    return SensorRegistry.load(
-        {
-            sensor.name: SensorSection(sensor.type, sensor.enabled, sensor.timeout_s, sensor.prefix, sensor.settings)
-            for sensor in config.sensors
-        }
-    )
+    return SensorRegistry.load({sensor.name: sensor for sensor in config.sensors})
 
 
 def priorities(config: AgentConfig) -> dict[str, Priority]:

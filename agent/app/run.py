@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import re
@@ -84,6 +85,8 @@ def run_agent(state_dir: Path, environ: Mapping[str, str], read: Read) -> int:
         ConfigurationError: configuration, keys, state directory or address cannot be used; nothing was started.
         StorageError: the disk does not take the state directory.
     """
+    # A watchdog that ends an agent which hangs leaves in the log where each of its threads was.
+    faulthandler.enable()
     # The usual 8 MB per thread are only promised, not used, but a small board counts promises too.
     threading.stack_size(_MOST_THREAD_BYTES)
     with ExitStack() as held:

@@ -43,8 +43,7 @@ class LoadedHandler:
         contract: what a crash in the middle means.
         timeout_s: after this many seconds ``context.stopping`` is set, by the configuration or the handler's own.
         lane: handlers with the same lane run one after the other.
-        start_timeout_s, inactivity_timeout_s, max_attempts: as in :class:`~agent.handlers.base.Handler`, by the
-            configuration or the handler's own.
+        start_timeout_s, inactivity_timeout_s, max_attempts: as in :class:`~agent.handlers.base.Handler`.
     """
 
     name: str

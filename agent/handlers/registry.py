@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
 from typing import Any, Final, cast
 
+from agent.config.commands import HandlerConfig
 from agent.core.values import JsonObject
 from agent.handlers import built_in
 from agent.handlers.base import Handler
@@ -40,24 +40,6 @@ _NO_NAME: Final = "missing_command_name"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerSection:
-    """What the configuration says about one handler, under its name.
-
-    Attributes:
-        enabled: False switches it off.
-        timeout_s, start_timeout_s, inactivity_timeout_s, max_attempts: replace the handler's own.
-        settings: the handler's own settings, checked against its ``Settings``.
-    """
-
-    enabled: bool = True
-    timeout_s: float | None = None
-    start_timeout_s: float | None = None
-    inactivity_timeout_s: float | None = None
-    max_attempts: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
 class HandlerRegistry:
     """Every handler by name, the unusable ones with their reason."""
 
@@ -69,7 +51,7 @@ class HandlerRegistry:
     @classmethod
     def load(
         cls,
-        sections: Mapping[str, HandlerSection] | None = None,
+        sections: Mapping[str, HandlerConfig] | None = None,
         executables: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         entry_points: Iterable[EntryPoint] | None = None,
@@ -133,7 +115,7 @@ class HandlerRegistry:
 class _Loading:
     """One pass over the three origins; the first that takes a name keeps it."""
 
-    def __init__(self, sections: Mapping[str, HandlerSection], *, safe_mode: bool = False) -> None:
+    def __init__(self, sections: Mapping[str, HandlerConfig], *, safe_mode: bool = False) -> None:
         self._safe_mode = safe_mode
         self.handlers: dict[str, LoadedHandler] = {}
         self.listing: list[PluginInfo] = []
@@ -185,7 +167,7 @@ class _Loading:
         self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.CLASH, sentence))
 
     def _add(self, name: str, origin: str, create: Callable[[], Handler]) -> None:
-        section = self._sections.get(name, HandlerSection())
+        section = self._sections.get(name, HandlerConfig())
         if not section.enabled:
             reason = f"The configuration switched handler {name!r} off."
             self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
@@ -205,9 +187,9 @@ class _Loading:
             handler.contract,
             timeout_s,
             handler.lane or name,
-            start_timeout_s=section.start_timeout_s or handler.start_timeout_s,
-            inactivity_timeout_s=section.inactivity_timeout_s or handler.inactivity_timeout_s,
-            max_attempts=section.max_attempts or handler.max_attempts,
+            start_timeout_s=handler.start_timeout_s,
+            inactivity_timeout_s=handler.inactivity_timeout_s,
+            max_attempts=handler.max_attempts,
         )
         self.handlers[name] = loaded
         self.listing.append(
@@ -244,7 +226,7 @@ class _Loading:
     def _create(self, name: str, handler_class: type[Handler]) -> Handler:
         if handler_class.needs and name not in self._sections:
             raise PluginFault(PluginStatus.DISABLED, f"Handler {name!r} is off: it needs {handler_class.needs}.")
-        section = self._sections.get(name, HandlerSection())
+        section = self._sections.get(name, HandlerConfig())
         settings = parse_settings(handler_class.Settings, section.settings, f"handler {name!r}")
         try:
             return handler_class(settings)

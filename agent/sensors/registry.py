@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import Any, Final
+from typing import Final
 
+from agent.config.model import SensorConfig
 from agent.plugins import (
     PluginFault,
     PluginInfo,
@@ -45,26 +45,6 @@ _BUILT_INS: Final[Mapping[str, str]] = {
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SensorSection:
-    """What the configuration says about one sensor, under its name.
-
-    Attributes:
-        type: the sensor's type.
-        enabled: False switches it off.
-        timeout_s: replaces the type's own timeout, seconds.
-        prefix: True calls its readings ``NAME_READING`` always, False only where another sensor has the name already;
-                None means True when several sensors of a type are configured whose names do not come from its settings.
-        settings: the type's own settings, checked against its ``Settings``.
-    """
-
-    type: str
-    enabled: bool = True
-    timeout_s: float | None = None
-    prefix: bool | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
 class SensorRegistry:
     """Every configured sensor by name, the unusable ones with their reason."""
 
@@ -76,7 +56,7 @@ class SensorRegistry:
     @classmethod
     def load(
         cls,
-        sections: Mapping[str, SensorSection],
+        sections: Mapping[str, SensorConfig],
         *,
         entry_points: Iterable[EntryPoint] | None = None,
     ) -> SensorRegistry:
@@ -175,7 +155,7 @@ class _Types:
         return found
 
 
-def _create(name: str, section: SensorSection, types: _Types, *, crowded: bool) -> LoadedSensor:
+def _create(name: str, section: SensorConfig, types: _Types, *, crowded: bool) -> LoadedSensor:
     if not section.enabled:
         raise PluginFault(PluginStatus.DISABLED, f"The configuration switched sensor {name!r} off.")
     sensor_class = types.load(section.type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sqlite3
 import stat
@@ -114,6 +115,15 @@ def test_a_command_that_a_kill_interrupts_is_concluded_by_its_contract(bench):
     assert bench.wait_for(ids[1]).status == "succeeded"
     assert (bench.folder / "once.log").read_text() == "run\n"
     assert (bench.folder / "again.log").read_text() == "run\nrun\n"
+
+
+def test_an_agent_that_a_watchdog_ends_says_where_its_threads_were(bench):
+    agent = bench.start()
+    os.kill(agent.pid, signal.SIGABRT)  # as systemd does when WatchdogSec= is over
+    assert agent.wait() == -signal.SIGABRT
+    said = "\n".join(agent.lines)
+    assert "Fatal Python error: Aborted" in said
+    assert said.count("Thread 0x") >= 3
 
 
 def test_a_command_sent_while_the_agent_was_off_runs_once_it_is_back(bench):

@@ -17,14 +17,17 @@ PROGRAM = """
 import json, logging, sys, threading
 from pathlib import Path
 from agent import CommandContext
-from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.config.commands import HandlerConfig
+from agent.config.model import SensorConfig
+from agent.handlers.registry import HandlerRegistry
 from agent.sensors.reader import SensorReader
-from agent.sensors.registry import SensorRegistry, SensorSection
+from agent.sensors.registry import SensorRegistry
 
 pin = sys.argv[1]
-section = HandlerSection(settings={"value_file": pin})
+section = HandlerConfig(settings={"value_file": pin})
 handlers = HandlerRegistry.load({"open_door": section})
-sensors = SensorRegistry.load({"front": SensorSection("door", settings={"contact_file": pin, "inverted": True})})
+settings = {"contact_file": pin, "inverted": True}
+sensors = SensorRegistry.load({"front": SensorConfig(name="front", type="door", settings=settings)})
 progress = []
 
 def run(payload):

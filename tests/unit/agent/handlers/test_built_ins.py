@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from agent.config.commands import HandlerConfig
 from agent.core.values import Contract
 from agent.handlers import built_in
-from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.handlers.registry import HandlerRegistry
 from agent.plugins import PluginStatus
 
 LATCH = """
@@ -57,7 +58,7 @@ def info_of(registry: HandlerRegistry, name: str):
 
 def test_one_more_file_is_one_more_handler_with_settings_limits_and_a_line_in_the_listing(add_file):
     add_file("latch", LATCH.format(more="lane = 'doors'"))
-    registry = load({"latch": HandlerSection(timeout_s=9.0, settings={"pin": 3})})
+    registry = load({"latch": HandlerConfig(timeout_s=9.0, settings={"pin": 3})})
     latch = registry.get("latch")
     assert (latch.contract, latch.timeout_s, latch.lane) == (Contract.IDEMPOTENT, 9.0, "doors")
     assert latch.handler.handle(latch.validate({"turns": 2}), None) == {"turned": 2, "pin": 3}
@@ -77,7 +78,7 @@ def test_one_that_needs_settings_is_off_until_it_has_a_section(add_file):
     add_file("latch", LATCH.format(more="needs = 'a pin'"))
     info = info_of(load(), "latch")
     assert (info.status, info.reason) == (PluginStatus.DISABLED, "Handler 'latch' is off: it needs a pin.")
-    assert load({"latch": HandlerSection()}).get("latch") is not None
+    assert load({"latch": HandlerConfig()}).get("latch") is not None
 
 
 @pytest.mark.parametrize("text", ["raise OSError(5, 'Input/output error')", "import sys; sys.exit(3)", "", "x = ("])

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.config.commands import HandlerConfig
 from agent.core.values import Contract
 from agent.handlers.base import handler
 from agent.handlers.loaded import InvalidPayload
-from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.handlers.registry import HandlerRegistry
 from agent.plugins import PluginStatus
 
 BUILT_INS = [
@@ -134,16 +135,13 @@ def test_a_handler_class_and_a_handler_function_are_found_by_entry_point(entry_p
     }
 
 
-def test_the_configuration_goes_before_what_the_class_says_about_limits_and_attempts(entry_point):
+def test_limits_and_attempts_are_the_class_s(entry_point):
     text = DOOR.replace(
         "lane = ",
         "start_timeout_s, inactivity_timeout_s, max_attempts = 90.0, 20.0, 5\n    lane = ",
     )
     own = load(entry_point("open_door", "Door", text)).get("open_door")
     assert (own.start_timeout_s, own.inactivity_timeout_s, own.max_attempts) == (90, 20, 5)
-    section = HandlerSection(start_timeout_s=9, inactivity_timeout_s=2, max_attempts=1)
-    set_ = load(entry_point("open_door", "Door", text), sections={"open_door": section}).get("open_door")
-    assert (set_.start_timeout_s, set_.inactivity_timeout_s, set_.max_attempts) == (9, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +198,7 @@ def test_a_plug_in_that_fails_has_a_status_and_a_sentence_and_the_others_go_on(
 
 
 def test_settings_that_do_not_fit_name_the_member_and_the_near_one(entry_point):
-    sections = {"open_door": HandlerSection(settings={"pim": 1, "pin": "four"})}
+    sections = {"open_door": HandlerConfig(settings={"pim": 1, "pin": "four"})}
     info = info_of(load(entry_point("open_door", "Door"), sections=sections), "open_door")
     assert info.status is PluginStatus.INVALID_SETTINGS
     assert "'pim' is not known here (did you mean 'pin'?)" in info.reason
