@@ -367,8 +367,9 @@ class MqttFront:
         except InvalidMessage:
             return True  # its id fits into no topic: the device gets it over HTTP
         expiry_s = None if left_s is None or is_over else max(1, int(left_s))
-        self.counts["commands_published"] += 1
-        return await self._post(Message(topic, encode_json(record), expiry_s=expiry_s))
+        is_posted = await self._post(Message(topic, encode_json(record), expiry_s=expiry_s))
+        self.counts["commands_published"] += is_posted
+        return is_posted
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -368,6 +368,34 @@ async def test_one_device_that_floods_is_held_back_and_others_are_not(gateway, s
         assert [answer.status_code for answer in answers].count(429) == 2
 
 
+@played
+async def test_one_device_that_sends_very_many_readings_goes_in_turns_with_others(gateway, service):
+    """Its two thousand readings wait in four arrays; the one of another device goes with the first of them."""
+    many = [{"device_id": "d1", "sensor_data": {"t": number}} for number in range(500)]
+    async with gateway() as (bench, http), bench.client(bench.token["d2"]) as other:
+        service.delay_s = 0.2
+        flood = [asyncio.ensure_future(http.post("/sensor-data", json=many)) for _ in range(4)]
+        await asyncio.sleep(0)
+        mine = await other.post("/sensor-data", json={"device_id": "d2", "sensor_data": {"t": 1}})
+        assert mine.status_code == 201
+        assert {answer.json()["accepted"] for answer in await asyncio.gather(*flood)} == {500}
+    places = [number for number, each in enumerate(service.readings) if each["device_id"] == "d2"]
+    assert len(service.readings) == 2001
+    assert places[0] < 1001
+
+
+@played
+async def test_nothing_is_kept_of_a_device_that_has_no_token_any_more(gateway, service):
+    service.send("d1", "c1")
+    async with gateway() as (bench, http):
+        assert (await http.get("/devices/d1/commands", params=OPEN)).json()["data"]
+        bench.commands.forget_unserved()
+        assert bench.commands.busy_devices() == ["d1"]
+        bench.tokens.revoke("d1")
+        bench.commands.forget_unserved()
+        assert bench.commands.busy_devices() == []
+
+
 def test_a_rate_limit_is_an_even_flow_after_a_burst():
     now_s = [0.0]
     limit = RateLimit(60, 100, lambda: now_s[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from contextlib import asynccontextmanager
@@ -21,8 +22,8 @@ from tests.scripted_service import ScriptedService, running_gateway
 
 
 @asynccontextmanager
-async def front(folder, certificate, key, port=0):
-    config = HttpConfig(port=port, certificate=certificate, private_key=key)
+async def front(folder, certificate, key, port=0, host="127.0.0.1"):
+    config = HttpConfig(host=host, port=port, certificate=certificate, private_key=key)
     (folder / "state").mkdir(exist_ok=True)
     async with running_gateway(folder / "state", ScriptedService()) as bench, serving(bench.app, config) as server:
         yield server, bench.token["d1"]
@@ -55,6 +56,21 @@ def test_a_device_that_trusts_the_authority_gets_through_and_a_renewed_certifica
             with pytest.raises(ConfigurationError, match="are no certificate"):
                 server.reload()
             assert await get(server, token, files.authority) == 200, "the one from before stays"
+
+    asyncio.run(play())
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_on_every_address_it_is_reached_by_both_kinds(tmp_path):
+    files = make_certificates(tmp_path, ["127.0.0.1", "::1"], datetime.now(UTC))
+
+    async def play():
+        async with front(tmp_path, files.certificate, files.private_key, host="::") as (server, token):
+            port = server.base_url.rsplit(":", 1)[1]
+            assert server.base_url == f"https://[::]:{port}"
+            for host in ("127.0.0.1", "[::1]"):
+                server.base_url = f"https://{host}:{port}"
+                assert await get(server, token, files.authority) == 200
 
     asyncio.run(play())
 

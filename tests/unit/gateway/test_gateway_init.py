@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 import subprocess
 import sys
@@ -44,6 +45,16 @@ def test_with_a_name_it_serves_https_and_the_broker_speaks_tls(tmp_path):
     assert config.http.private_key.is_file()
     assert (config.mqtt.enabled, config.mqtt.tls, config.mqtt.port) == (True, True, 8883)
     assert config.mqtt.ca_file.is_file()
+
+
+@pytest.mark.parametrize("host", ["2001:db8::1", "192.0.2.1", "gw.example.com"])
+def test_whatever_the_address_is_devices_reach_it_by_either_kind(tmp_path, host):
+    run(tmp_path, "--base-url", "https://[2001:db8::2]:8000", "--host", host)
+    put_keys(tmp_path)
+    path = tmp_path / "etc" / "config.yaml"
+    assert load_gateway(path, {}).http.host == ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
+    checked = CliRunner().invoke(device_gateway, ["check", "--config", str(path)]).output
+    assert "https://[::]:8443" in checked or not socket.has_dualstack_ipv6()
 
 
 def test_the_keys_are_for_their_owner_alone_and_never_replaced(tmp_path):
