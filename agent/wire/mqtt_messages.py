@@ -2,14 +2,13 @@
 
 **Who has a reading?** A QoS 1 PUBACK comes from the broker: it says nothing about the gateway, and a broker may lose
 what it took. So a device that wants to know gives each reading and each result a ``key``, and the gateway names that
-key in a :class:`Receipt` on the device's ``receipts`` topic once the message is committed to its own store (or refused
-for good). The device repeats the message with the same key until then. For the gateway this means:
+key in a :class:`Receipt` on the device's ``receipts`` topic once the service has the message (or refused it for good).
+The device repeats the message, as it was, until then. For the gateway this means:
 
-* store first, receipt second, PUBACK to the broker last;
-* one device's key is stored once: a repeat stores nothing and is receipted again; keys are remembered for 24 h at
-  least;
+* the service first, receipt second, PUBACK to the broker last;
+* a repeat is receipted again, and stored once where the service takes idempotency keys;
 * a message without a key is stored as often as it comes, and gets no receipt: the device trusts the broker;
-* what cannot be taken *now* (a full disk) gets no receipt; the device comes again by itself. ``refused`` is for good.
+* what the service cannot take *now* gets no receipt: the device comes again by itself. ``refused`` is for good.
 
 A refusal without a key means that a whole message was not understood; it is for a person who reads the topic.
 """
@@ -82,7 +81,7 @@ class Receipt(Received):
     """The gateway's word on messages with a key.
 
     Attributes:
-        stored: keys of what is committed to the gateway's store.
+        stored: keys of what the service has.
         refused: what will never be stored.
     """
 
