@@ -52,7 +52,7 @@ from agent.wire.times import to_rfc3339
 from gateway.codes import Enroller, EnrollmentRefused
 from gateway.commands import Commands
 from gateway.config import HttpConfig
-from gateway.readings import Reading, Uplink
+from gateway.readings import Reading, Rejection, Uplink
 from gateway.service import Service, Unavailable
 from gateway.tokens import Tokens
 
@@ -141,8 +141,10 @@ def _fault_of(error: Exception) -> Fault:
             return _later(409, error.error, error.message, error.retry_after_s or 1.0)
         case ServiceError():
             return _later(503, "service_unavailable", f"The service failed on this: {error}", None)
-        case sqlite3.Error():
-            return _later(503, "storage_unavailable", f"The gateway's file of tokens cannot be read: {error}", None)
+        case EnrollmentRefused():
+            return Fault(error.status, error.word, f"{error}.")
+        case sqlite3.Error() | ConfigurationError() | OSError():
+            return _later(503, "storage_unavailable", f"The gateway's files cannot be used: {error}", None)
     _log.error("http=failed a fault of the program: report this as a bug", exc_info=error)
     return Fault(500, "internal_error", "The gateway failed on this request; its log says why.")
 
@@ -339,8 +341,7 @@ class HttpApp:
         _query(request, set())
         result = _model(CommandResult, await self._json(request))
         rejection = await self.uplink.send_result(device_id, command_id, result)
-        if rejection is not None:
-            raise Fault(rejection.status, rejection.error, rejection.message)
+        _refuse(rejection)
         if result.status != "in_progress":
             self.commands.concluded(device_id, command_id)
         return JSONResponse({"id": command_id, "device_id": device_id, **result.to_wire()})
@@ -359,8 +360,7 @@ class HttpApp:
         self._check_own(request, message.device_id)
         reading = Reading(message.device_id, message.sensor_data, message.recorded_at, key)
         await self.uplink.send([reading])
-        if reading.rejection is not None:
-            raise Fault(reading.rejection.status, reading.rejection.error, reading.rejection.message)
+        _refuse(reading.rejection)
         at = to_rfc3339(self.service.now())
         return JSONResponse({**message.to_wire(), "recorded_at": message.recorded_at or at, "received_at": at}, 201)
 
@@ -384,9 +384,9 @@ class HttpApp:
         await self.uplink.send(list(readings.values()))
         for index, reading in readings.items():
             why = reading.rejection
-            if why is not None and why.error == extensions.KEY_REUSED:  # it speaks of the array
-                raise Fault(why.status, why.error, why.message)
-            if why is not None:
+            if why is not None and why.error == extensions.KEY_REUSED:
+                _refuse(why)  # it speaks of the whole array
+            elif why is not None:
                 errors[index] = (why.error, why.message)
         said = [{"index": at, "error": error, "message": text} for at, (error, text) in sorted(errors.items())]
         return JSONResponse({"accepted": len(values) - len(errors), "errors": said})
@@ -395,9 +395,7 @@ class HttpApp:
 
     async def _discover(self, request: Request) -> Response:
         del request
-        if self.service.offered is None:
-            raise _later(503, "service_unavailable", "The gateway does not know yet what the service offers.", 2.0)
-        return JSONResponse({"extensions": sorted(_OWN | (_OF_THE_SERVICE & self.service.offered))})
+        return JSONResponse({"extensions": sorted([*_OWN, *filter(self.service.offers, _OF_THE_SERVICE)])})
 
     async def _enroll(self, request: Request) -> Response:
         asked = _model(EnrollmentRequest, await self._json(request, ENROLL_BYTES, ENROLL_S))
@@ -410,27 +408,15 @@ class HttpApp:
             raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
         try:
             given = await self.enroller.enroll(asked)
-        except (EnrollmentRefused, ServiceError, ConfigurationError, sqlite3.Error, OSError) as error:
-            raise self._not_enrolled(error, address) from None
+        except (EnrollmentRefused, AgentError, sqlite3.Error, OSError) as error:
+            fault = _fault_of(error)
+            if fault.status_code in {429, 503}:
+                fault.detail += " The code is as good as before."
+            raise fault from None
         finally:
             self._tries.end(key)
         _log.info("enroll=done device=%s identifier=%r from %s", given.device_id, asked.device_identifier, address)
         return JSONResponse({**given.model_dump(exclude={"token"}), "token": given.token.reveal()}, 201)
-
-    def _not_enrolled(self, error: Exception, address: str) -> Fault:
-        if isinstance(error, EnrollmentRefused):
-            self.counts["enroll_refused"] += 1
-            self._failure_log.report(f"{error.word} {address}", f"enroll=refused from {address}: {error}")
-            return Fault(error.status, error.word, f"{error}.")
-        _log.warning("enroll=failed from %s: %s", address, error)
-        fault = _fault_of(error) if isinstance(error, ServiceError) else None
-        if fault is None:
-            text = "The gateway could not store this; its log says why. The code is as good as before."
-            return _later(503, "storage_unavailable", text, None)
-        fault.detail = f"The service did not register the device ({error}); the code is as good as before."
-        if "Retry-After" in (fault.headers or {}):
-            return fault
-        return _later(503, "service_unavailable", fault.detail, None)
 
     # --- bodies and faults --------------------------------------------------------------------------------------------
 
@@ -520,6 +506,11 @@ def _model(model: type[Model], value: Any) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         raise _invalid(*list_faults(error)) from None
+
+
+def _refuse(rejection: Rejection | None) -> None:
+    if rejection is not None:
+        raise Fault(rejection.status, rejection.error, rejection.message)
 
 
 async def _gone(request: Request, changed: asyncio.Event) -> None:
