@@ -204,7 +204,15 @@ class MqttFront:
     async def _take_readings(self, arrival: Arrival, device_id: str) -> None:
         batch = read_readings(arrival.payload)
         readings = [Reading(device_id, each.sensor_data, each.recorded_at, each.key) for each in batch.readings]
-        if not await self._until_taken(arrival, device_id, lambda: self.uplink.send(readings)):
+
+        async def send() -> None:
+            try:
+                await self.uplink.send(readings)
+            except ServiceError:
+                self._hold_readings(device_id)
+                raise
+
+        if not await self._until_taken(arrival, send):
             return
         stored, refused = [], list(batch.refused)
         for each in readings:
@@ -231,7 +239,7 @@ class MqttFront:
 
         # A command's progress and its end never travel at the same time.
         async with self._result_turns.setdefault(device_id, asyncio.Lock()):
-            is_taken = await self._until_taken(arrival, device_id, send)
+            is_taken = await self._until_taken(arrival, send)
         if is_taken:
             if not refused and result.status != "in_progress":
                 self.commands.concluded(device_id, command_id)
@@ -254,7 +262,7 @@ class MqttFront:
 
     # --- what becomes of a message ------------------------------------------------------------------------------------
 
-    async def _until_taken(self, arrival: Arrival, device_id: str, send: Callable[[], Awaitable[None]]) -> bool:
+    async def _until_taken(self, arrival: Arrival, send: Callable[[], Awaitable[None]]) -> bool:
         """Try until the service has taken or refused it; False when the connection it came over has ended."""
         wait_s = _RETRY_S
         while arrival.session is self._session:
@@ -264,7 +272,6 @@ class MqttFront:
                 self.counts["held_back"] += 1
                 retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer | Unavailable) else None
                 self._complain("held_back", f"messages wait for the service: {error}", type(error).__name__)
-                self._hold_readings(device_id)
                 await asyncio.sleep(min(retry_after_s or wait_s, _RETRY_MAX_S))
                 wait_s = min(2 * wait_s, _RETRY_MAX_S)
             else:
