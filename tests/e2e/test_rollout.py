@@ -25,6 +25,7 @@ from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, wait_until
 from tests.e2e.plain_server import Choices, plain_server
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -303,7 +304,7 @@ def test_what_cannot_be_is_said_in_one_line_and_nothing_is_sent(service, fleet, 
     assert "was begun already" in bench.said(*good, "--name", "once", code=2)
     (tmp_path / "secret_key").write_text("msk_wrong")
     assert "401" in bench.said(*good, "--name", "locked", code=2)
-    text = (tmp_path / "config.yaml").read_text().replace(service.base_url, "http://127.0.0.1:1")
+    text = (tmp_path / "config.yaml").read_text().replace(service.base_url, f"http://127.0.0.1:{free_port()}")
     (tmp_path / "config.yaml").write_text(text)
     assert "begun at" in bench.said("--resume", "--name", "once", code=2)
     assert "cannot connect" in bench.said(*good, "--name", "away", code=5)

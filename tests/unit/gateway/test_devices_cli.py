@@ -17,6 +17,7 @@ from gateway.certificates import make_certificates
 from gateway.cli.program import device_gateway
 from gateway.config import gateway_file
 from gateway.tokens import Tokens
+from tests.ports import free_port
 from tests.service_running import running
 
 
@@ -123,7 +124,7 @@ def test_a_file_with_a_fault_is_told_whole_and_nothing_is_done(site, content, wo
 
 
 def test_a_service_that_is_away_is_told_and_nothing_is_issued(site):
-    site.config.write_text(gateway_file({**site.values, "service": {"base_url": "http://127.0.0.1:1"}}))
+    site.config.write_text(gateway_file({**site.values, "service": {"base_url": f"http://127.0.0.1:{free_port()}"}}))
     assert "the service:" in site.run("add", "--device-id", "d1", code=5).stderr
     assert site.json("list") == []
 
