@@ -15,13 +15,15 @@ from simulator.fleet.device.copies import MeasuredOnly, send_copies
 from simulator.fleet.device.driver import DeviceDriver, DeviceSlot, Member
 from simulator.fleet.device.http_codec import Request
 from simulator.fleet.device.model import SharedSettings, TransportOptions
-from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_codec import OPERATIONS, MqttCodec, MqttOperation, renamed
 from simulator.fleet.device.mqtt_device import RECEIPT_TIMEOUT_S, VirtualMqttDevice, no_receipt, why_unsent
+from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.engine.mqtt import Arrival, Established, MqttEngine, class_of_reason
 from simulator.fleet.engine.wheel import NEVER, Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
+STABLE_S: Final = 10.0
+"""A connection that stood this long shows that all is well: the next failure is the first of its row."""
 SPREAD_S: Final = 2.0
 """After the power came a device connects within this, each at its own place: the real agent's default."""
 
@@ -76,14 +78,27 @@ class MqttDriver(DeviceDriver["_MqttSlot"]):
 class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
     """One device over MQTT, with at most one message under way; its engine's session listener."""
 
-    __slots__ = ("_attempts", "_busy", "_codec", "_receipt_due_s", "_sent_s")
+    __slots__ = (
+        "_attempt_s",
+        "_busy",
+        "_codec",
+        "_connect_due_s",
+        "_is_up",
+        "_receipt_due_s",
+        "_retry_policy",
+        "_sent_s",
+        "_stood_s",
+    )
 
     driver: MqttDriver
 
     def __init__(self, driver: MqttDriver, index: int, member: Member) -> None:
         super().__init__(driver, index, member)
         self._codec = MqttCodec(member.device_id, member.product_id, driver.fleet.offers)
-        self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
+        self._retry_policy = RetryPolicy(member.model.backoff, self._chance)
+        self._connect_due_s = NEVER  # infinity while there is a connection, or one is being made
+        self._attempt_s = self._stood_s = 0.0
+        self._is_up = False  # the subscriptions stand
         self._busy: Request | None = None  # what was published and is not settled
         self._sent_s = 0.0
         self._receipt_due_s = NEVER
@@ -91,19 +106,21 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
     # --- power --------------------------------------------------------------------------------------------------------
 
     def begin_life(self, now: Moment) -> VirtualMqttDevice:
-        self._attempts.begin(now.monotonic_s + phase_s(self._codec.device_id, "first contact", SPREAD_S))
+        self._retry_policy = RetryPolicy(self._model.backoff, self._chance)
+        self._connect_due_s = now.monotonic_s + phase_s(self._codec.device_id, "first contact", SPREAD_S)
         return self.live(VirtualMqttDevice, self._codec, now)
 
     def life_ended(self) -> None:
         self._went_down()
-        self._attempts.stop()
+        self._connect_due_s = NEVER
 
     def end(self, phases_end_s: float) -> None:
         """The run is over: count what is under way."""
         if self.device is None:
             return
         now = self.now()
-        self._attempts.give_up(phases_end_s, now.monotonic_s)
+        if not self._is_up and self._connect_due_s == NEVER and self._attempt_s < phases_end_s:
+            self._count_attempt(OutcomeClass.TIMEOUT, self._attempt_s, now.monotonic_s)
         request = self._busy
         if request is not None:
             operation = OPERATIONS[request.operation] if self._receipt_due_s == NEVER else MqttOperation.RECEIPT
@@ -117,7 +134,8 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         if device is None:
             return
         driver.standing += 1
-        self._attempts.stood(standing.began_s, now_s)
+        self._is_up, self._stood_s = True, now_s
+        self._count_attempt(OutcomeClass.OK, standing.began_s, now_s)
         status = self._codec.status(online=True)
         # It is said again at the next connection, so nobody waits for its end.
         greeting = MeasuredOnly(driver.observer, MqttOperation.STATUS, self.index, None, Attempt.FIRST)
@@ -152,8 +170,13 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
             operation = MqttOperation.RECEIPT if is_acknowledged else OPERATIONS[self._busy.operation]
             self.measure(operation, OutcomeClass.TRANSPORT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, error, now)
+        if not self._is_up:
+            self._count_attempt(outcome, began_s, now_s)
+        elif now_s - self._stood_s >= STABLE_S:
+            self._retry_policy.succeeded()
+        driver.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
         self._went_down()
-        self._attempts.ended(error, outcome, began_s, now_s)
+        self._connect_due_s = now_s + self._retry_policy.failed(error)
         self.turn(device, now)
         driver.notify()
 
@@ -209,17 +232,16 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
     def turn(self, device: VirtualMqttDevice, now: Moment) -> None:
         """Do what is due, and wake up for what is not."""
         device.advance(now)
-        attempts = self._attempts
-        if now.monotonic_s >= attempts.due_s:
-            attempts.take()
+        if now.monotonic_s >= self._connect_due_s:
+            self._attempt_s, self._connect_due_s = self._connect_due_s, NEVER
             driver = self.driver
             driver.engine.open(self.index, self._codec.opening(driver.tokens(self.index)), self)
-        if attempts.is_up and self._busy is None:
+        if self._is_up and self._busy is None:
             request = device.out(now)
             if request is not None:
                 self._publish(request)
-        out_s = device.out_due_s if attempts.is_up and self._busy is None else device.own_due_s
-        due_s = min(out_s, attempts.due_s, self._receipt_due_s)
+        out_s = device.out_due_s if self._is_up and self._busy is None else device.own_due_s
+        due_s = min(out_s, self._connect_due_s, self._receipt_due_s)
         if due_s != self.due_s:
             if due_s == NEVER:
                 self.driver.wheel.put_off(self)
@@ -228,8 +250,9 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         self.driver.note(self.index, settled=device.settled)
 
     def _went_down(self) -> None:
-        if self._attempts.is_up:
+        if self._is_up:
             self.driver.standing -= 1
+        self._is_up = False
         self._busy = None
         self._receipt_due_s = NEVER
 
@@ -254,6 +277,19 @@ class _MqttSlot(DeviceSlot[VirtualMqttDevice]):
         device.receipted(request, now)
         self._settle_fault(device, MqttOperation.RECEIPT)
         self.driver.notify()
+
+    def _count_attempt(self, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+        due_s = self._attempt_s
+        self.driver.observer.exchanged(
+            MqttOperation.CONNECT,
+            outcome,
+            self.index,
+            intended_s=due_s,
+            ready_s=due_s,
+            sent_s=began_s,
+            now_s=now_s,
+            attempt=Attempt.FIRST,
+        )
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
