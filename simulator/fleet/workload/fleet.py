@@ -17,7 +17,7 @@ from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.wheel import FIRES_PER_TURN, LoopClock, Wheel
+from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.health import GcFreeze
@@ -29,10 +29,10 @@ from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.agenda import Agenda
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.devices import Address, Devices, WorkerParts, make_devices
-from simulator.fleet.workload.faults import FaultSchedule
 from simulator.fleet.workload.measurement import Measurement, StagedLedger
 from simulator.fleet.workload.models import build_models
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator, OrderContext
+from simulator.fleet.workload.switchboard import Switchboard
 from simulator.watched import into_loop, start_task
 
 _AHEAD_S: Final = 2.0
@@ -101,14 +101,11 @@ class FleetWorkload:
         self._filing: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._devices: Devices | None = None
-        self._power: Devices | FaultSchedule | None = None
-        self._off = set(job.devices)  # by the plan
-        self._disconnected: set[int] = set()
         self._operator: Operator | None = None
         self._operator_engine = Http1Engine(
             HttpOptions(read_origin(job.operator_url, job.operator_ca_file), pool=8), self._wheel
         )
-        self._faults: FaultSchedule | None = None
+        self._switches: Switchboard | None = None
         self._drained_from_s: float | None = None
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
         job_waits = job.scenario.kind == "devices" and not job.scenario.target.traits.is_pushed
@@ -128,7 +125,7 @@ class FleetWorkload:
         self._began_s = self._staged.began_s = at_s
         self._agenda = Agenda(self._wheel, at_s, self.happen)
         self._origin_s = time.time() + at_s - time.monotonic()
-        faults = ActiveFaults(at_s, self._origin_s) if job.scenario.faults else None
+        faults = ActiveFaults(at_s, self._origin_s)
         fleet = SharedSettings(
             job.device_offers,
             job.scenario.seed,
@@ -137,7 +134,7 @@ class FleetWorkload:
             first_number=job.ledger.first_number if job.ledger is not None else 0,
             ledger=self._ledger,
             began_s=at_s,
-            faults=None if job.scenario.kind == "requests" else faults,
+            faults=faults if job.scenario.kind == "devices" and job.scenario.faults else None,
             dialect=job.scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
             ages=ReadingAges(self._recorder),
@@ -153,12 +150,10 @@ class FleetWorkload:
             "timeout_s": job.scenario.target.timeout_s,
             "on_news": self._news.set,
         }
-        self._devices = self._power = make_devices(job.scenario, job.address, parts, options)
+        self._devices = make_devices(job.scenario, job.address, parts, options)
         self._measurement.is_excused = self._devices.has_link_fault
-        if faults is not None:
-            self._faults = FaultSchedule(job.scenario, faults, self._devices, self._wheel, self._clock, job.devices)
-            self._power = self._faults
-            self._faults.begin(self._feed.moved)
+        self._switches = Switchboard(job.scenario, faults, self._devices, self._wheel, self._clock, job.devices)
+        self._switches.begin(self._feed.moved)
         self._operator = self._make_operator(at_s)
         self._filing = start_task(self._file_events(), "plan")
         self._flushing = start_task(self._flush(), "ledger-flush")
@@ -167,8 +162,8 @@ class FleetWorkload:
         """What comes behind a barrier has its time now, where the phase before this one waited at it."""
         if not self._feed.enter(index, at_s - self._began_s):
             return
-        if self._faults is not None:
-            self._faults.begin(self._feed.moved)
+        if self._switches is not None:
+            self._switches.begin(self._feed.moved)
         if self._drained_from_s is None:
             self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
 
@@ -191,8 +186,8 @@ class FleetWorkload:
     async def drain(self, from_s: float, until_s: float) -> Leftover:
         """No new readings and commands; what fell due and what waits is handed over."""
         self._drained_from_s = from_s
-        devices, power, operator = self._devices, self._power, self._operator
-        if devices is None or power is None or operator is None:
+        devices, switches, operator = self._devices, self._switches, self._operator
+        if devices is None or switches is None or operator is None:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
@@ -200,7 +195,7 @@ class FleetWorkload:
         self._agenda.keep(_OPEN, from_s - self._began_s)
         devices.await_requests(from_s)
         devices.sample(on=False)
-        await self._bring_back(devices, power)
+        await switches.end()
         has_devices = self._job.scenario.kind == "devices"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
@@ -219,18 +214,6 @@ class FleetWorkload:
         first = self._job.devices.start
         return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
 
-    async def _bring_back(self, devices: Devices, power: Devices | FaultSchedule) -> None:
-        """Give power and a link to devices without, so that what its disk holds is handed over, too: some in a turn."""
-        dead = frozenset[int]() if self._faults is None else await self._faults.end()
-        for number, device in enumerate(sorted(self._off | self._disconnected | dead), start=1):
-            if device in self._disconnected:
-                devices.restore(device)
-            power.switch_on(device)
-            if number % FIRES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        self._off.clear()
-        self._disconnected.clear()
-
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; the last word. See :class:`~simulator.fleet.workload.base.Workload`."""
         self._is_over = True
@@ -241,8 +224,8 @@ class FleetWorkload:
         self._recorder.intended += never_sent
         self._recorder.undelivered += never_sent
         self._agenda.clear()
-        if self._faults is not None:
-            await self._faults.end()
+        if self._switches is not None:
+            self._switches.stop()
         aside = 0 if self._devices is None else round(self._devices.figures().get("results_put_aside", 0.0))
         if self._devices is not None:
             self._recorder.undelivered += await self._devices.close()
@@ -261,7 +244,7 @@ class FleetWorkload:
         if self._held:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
         # Each worker knows this of the whole fleet: the first one reports it.
-        faults = () if self._job.worker or self._faults is None else self._faults.truths()
+        faults = () if self._job.worker or self._switches is None else self._switches.truths()
         return WorkloadSummary(
             faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
@@ -310,23 +293,19 @@ class FleetWorkload:
 
     def happen(self, event: Event) -> None:
         """An event's time has come."""
-        devices, power, operator = self._devices, self._power, self._operator
-        if devices is None or power is None or operator is None or self._is_over:
+        devices, switches, operator = self._devices, self._switches, self._operator
+        if devices is None or switches is None or operator is None or self._is_over:
             return
         due_s = self._began_s + event.time_s
         match event.kind:
             case EventKind.SWITCH_ON:
-                self._off.discard(event.device)
-                power.switch_on(event.device)
+                switches.give_back("power", event.device)
             case EventKind.SWITCH_OFF:
-                self._off.add(event.device)
-                power.switch_off(event.device)
+                switches.take("power", event.device)
             case EventKind.RECONNECT:
-                self._disconnected.discard(event.device)
-                devices.restore(event.device)
+                switches.give_back("link", event.device)
             case EventKind.DISCONNECT:
-                self._disconnected.add(event.device)
-                devices.lose(event.device)
+                switches.take("link", event.device)
             case EventKind.COMMAND:
                 self._order(event, due_s, devices, operator)
             case EventKind.ARRIVAL:

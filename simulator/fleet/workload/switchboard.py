@@ -1,4 +1,4 @@
-"""Faults of a run: each begins once its time is certain; power and links are taken and given back when it says."""
+"""Power and links of a worker's devices: each has them as long as nothing takes them, neither the plan nor a fault."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, Clock, Wheel
 from simulator.fleet.faults import ActiveFaults, Fault
@@ -15,14 +16,18 @@ from simulator.fleet.signals import DeviceRandom
 from simulator.fleet.workload.agenda import CallHeap
 from simulator.fleet.workload.devices import Devices
 
+Thing = Literal["power", "link"]
 
-class FaultSchedule:
-    """The faults of a scenario, and the switch of its devices: one has power while the plan and all faults leave it.
+
+class Switchboard:
+    """Counts for each device what takes its power or its link, and begins the faults of a scenario.
+
+    Before the run the plan has the power of all.
 
     Args:
         scenario: with the faults.
         active: told of each fault as soon as its time is certain.
-        devices: whose power and links faults take.
+        devices: whose power and links are taken.
         wheel, clock: of the worker.
         range_of: the worker's devices.
     """
@@ -44,8 +49,22 @@ class FaultSchedule:
         self._range = range_of
         self._calls = CallHeap(wheel)
         self._begun: dict[int, Fault] = {}  # by place in the scenario
-        self._on: set[int] = set()
-        self._without: dict[str, Counter[int]] = {"power": Counter(), "link": Counter()}
+        self._without: dict[Thing, Counter[int]] = {"power": Counter(range_of), "link": Counter()}
+
+    def take(self, thing: Thing, device: int) -> None:
+        """One more cause to be without it."""
+        without = self._without[thing]
+        without[device] += 1
+        if without[device] == 1:
+            (self._devices.switch_off if thing == "power" else self._devices.lose)(device)
+
+    def give_back(self, thing: Thing, device: int) -> None:
+        """One cause is over; the device has it again when it was the last."""
+        without = self._without[thing]
+        without[device] -= 1
+        if not without[device]:
+            del without[device]
+            (self._devices.switch_on if thing == "power" else self._devices.restore)(device)
 
     def begin(self, moved: Callable[[float], float | None]) -> None:
         """Begin the faults whose time has become certain; those behind a barrier wait until it opens.
@@ -63,67 +82,51 @@ class FaultSchedule:
         self._active.set(self._played())
         if any(fault in self._active.links for fault in new):
             self._devices.apply_link_faults(self._active)
+        now_s = self._clock.time() - self._active.began_s
         for begun in new:
             if begun.takes:
-                now_s = self._clock.time() - self._active.began_s
-                self._wheel.for_each(self._range, partial(self._next, begun, now_s))
+                self._wheel.for_each(self._range, partial(self._plan_next, begun, now_s))
 
     def truths(self) -> tuple[Span, ...]:
         """What each fault did to which devices of the whole fleet; devices are named by their number."""
         seed, devices = self._scenario.seed, range(self._scenario.fleet.devices)
         return tuple(fault.truth(DeviceRandom.at(seed, index) for index in devices) for fault in self._played())
 
-    async def end(self) -> frozenset[int]:
-        """End what faults do to power and links; may be called again.
-
-        Returns:
-            The devices that have no power, whatever the plan says: they have to be switched on.
-        """
+    def stop(self) -> None:
+        """Faults strike no more."""
         self._calls.clear()
-        dead, cut = (list(self._without[what]) for what in ("power", "link"))
-        self._without = {"power": Counter(), "link": Counter()}
-        for number, device in enumerate(cut, start=1):
-            self._devices.restore(device)
-            if number % FIRES_PER_TURN == 0:
-                await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        """Give power and link to every device without, so that what it holds can be handed over; some in a turn."""
+        self.stop()
         self._devices.apply_link_faults(None)
-        return frozenset(dead)
-
-    def switch_on(self, device: int) -> None:
-        """Give it power by the plan."""
-        self._on.add(device)
-        if device not in self._without["power"]:
-            self._devices.switch_on(device)
-
-    def switch_off(self, device: int) -> None:
-        """Take its power in this instant."""
-        self._on.discard(device)
-        self._devices.switch_off(device)
+        things: tuple[tuple[Thing, Callable[[int], None]], ...] = (
+            ("link", self._devices.restore),
+            ("power", self._devices.switch_on),
+        )
+        for thing, give in things:
+            without, self._without[thing] = self._without[thing], Counter()
+            for number, device in enumerate(sorted(without), start=1):
+                give(device)
+                if number % FIRES_PER_TURN == 0:
+                    await asyncio.sleep(0)
 
     def _played(self) -> list[Fault]:
         return [self._begun[number] for number in sorted(self._begun)]
 
-    def _next(self, fault: Fault, after_s: float, device: int) -> None:
+    def _plan_next(self, fault: Fault, after_s: float, device: int) -> None:
         """File the first time of this device without power or link that ends after a time."""
         found = fault.away(DeviceRandom.at(self._scenario.seed, device), after_s)
         if found is not None:
             begin_s, end_s = found
-            self._calls.at(self._active.began_s + begin_s, partial(self._take, fault, end_s, device))
+            self._calls.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
 
-    def _take(self, fault: Fault, end_s: float, device: int) -> None:
-        without = self._without[fault.takes]
-        without[device] += 1
-        if without[device] == 1:
-            (self._devices.lose if fault.takes == "link" else self._devices.switch_off)(device)
-        self._calls.at(self._active.began_s + end_s, partial(self._give_back, fault, end_s, device))
+    def _strike(self, fault: Fault, end_s: float, device: int) -> None:
+        if fault.takes:
+            self.take(fault.takes, device)
+        self._calls.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
 
-    def _give_back(self, fault: Fault, end_s: float, device: int) -> None:
-        without = self._without[fault.takes]
-        without[device] -= 1
-        if not without[device]:
-            del without[device]
-            if fault.takes == "link":
-                self._devices.restore(device)
-            elif device in self._on:
-                self._devices.switch_on(device)
-        self._next(fault, end_s, device)
+    def _end_strike(self, fault: Fault, end_s: float, device: int) -> None:
+        if fault.takes:
+            self.give_back(fault.takes, device)
+        self._plan_next(fault, end_s, device)
