@@ -242,6 +242,8 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
+        unjudged_counts: which counts nobody can say, such as ``commands.lost``; of an audit that is not complete
+            without any that is true of all.
         took_s: how long reading back and judging took; 0 where nobody measured it.
     """
 
@@ -254,6 +256,11 @@ class AuditRecord:
     failures: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     took_s: float = 0.0
+    unjudged_counts: tuple[str, ...] = ()
+
+    def judges(self, stream: str, count: str) -> bool:
+        """Whether a count of ``readings``, ``commands`` or ``registrations`` is all that there is of it."""
+        return self.complete or (bool(self.unjudged_counts) and f"{stream}.{count}" not in self.unjudged_counts)
 
 
 @dataclass(frozen=True, slots=True)

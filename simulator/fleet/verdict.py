@@ -40,15 +40,16 @@ def judge_run(found: RunFindings) -> Verdict:
 
     Lost data outweighs everything: nobody needs a longer run to know that. A target that went away, then a run that
     somebody ended, outweigh figures that are incomplete; a generator at its limit outweighs a threshold, since nobody
-    knows whose fault it was that it failed. A run that ended early keeps the word of its cause; what was measured
-    until then is judged all the same, and the second sentence says so.
+    knows whose fault it was that it failed. What failed has failed, whatever else could not be read back. A run that
+    ended early keeps the word of its cause; what was measured until then is judged all the same, and the second
+    sentence says so.
     """
     why = found.reasons
     reasons = (
         (VerdictStatus.LOST, _losses(found.audit)),
         (VerdictStatus.UNREACHABLE, [why.unreachable] if why.unreachable else []),
         (VerdictStatus.INTERRUPTED, [why.interrupted] if why.interrupted else []),
-        (VerdictStatus.INCONCLUSIVE, [*why.broken, *why.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
+        (VerdictStatus.INCONCLUSIVE, [*why.broken, *why.saturated, *map(_gap, found.gaps)]),
         (
             VerdictStatus.FAILED,
             [
@@ -57,8 +58,7 @@ def judge_run(found: RunFindings) -> Verdict:
                 *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
             ],
         ),
-        # What failed has failed, whatever else nobody can judge.
-        (VerdictStatus.INCONCLUSIVE, _unjudged(found)),
+        (VerdictStatus.INCONCLUSIVE, [*_unaudited(found), *_unjudged(found)]),
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else VerdictStatus.PASSED

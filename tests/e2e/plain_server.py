@@ -46,6 +46,8 @@ class Choices:
         command_list: what the list of commands has: ``everything`` for ever, or each command ``once``.
         time_format: when a command was made: ``none``, ``rfc3339``, ``epoch``, ``epoch_ms`` or ``http``.
         results: status of the table of results.
+        results_kept: what the table has of a result: ``all`` of it, ``none``, ``altered``, or ``unlisted``: nobody may
+            read the table.
         error_shape: body of an error: ``json``, ``text`` or ``html``.
         text: writing requests are answered with the text OK.
         wrapped: writing requests are answered with the record inside ``{"success": true, ...}``.
@@ -65,6 +67,7 @@ class Choices:
     command_list: str = "everything"
     time_format: str = "none"
     results: int = 201
+    results_kept: str = "all"
     error_shape: str = "json"
     text: bool = False
     wrapped: bool = False
@@ -149,10 +152,12 @@ class Plain:
             case "GET", ["sensor-data"]:
                 return self._listed("readings", [self._row(row) for row in self.readings], "/sensor-data", offset)
             case "POST", ["database", "runtime-data"]:
-                if self.choices.results == 201:
+                if self.choices.results == 201 and self.choices.results_kept != "none":
+                    if self.choices.results_kept == "altered":
+                        body["data_payload"] |= {"result": {"pong": "another"}}
                     self.results.append(body)
                 return self.choices.results, {"error": "no such table"} if self.choices.results > 299 else {}, {}
-            case "GET", ["database", "runtime-data"]:
+            case "GET", ["database", "runtime-data"] if self.choices.results_kept != "unlisted":
                 return self._listed("records", self.results, "/database/runtime-data", offset)
         return 404, {"error": "not found"}, {}
 

@@ -31,7 +31,7 @@ def _incomplete(result: ReadBackResult, devices: int) -> Iterator[str]:
             f"not everything could be read back: {read:,} of {devices:,} devices, then {result.failure}; "
             "repeat it with 'fleet-simulator audit'"
         )
-    yield from result.unjudged
+    yield from (each.sentence for each in result.unjudged)
 
 
 def _readings(sums: Sums) -> Iterator[str]:

@@ -45,8 +45,10 @@ _QUICKEST: Final = 0.05
 STORED_SCHEMA: Final = """
 DROP TABLE IF EXISTS stored;
 DROP TABLE IF EXISTS listed;
+DROP TABLE IF EXISTS results;
 CREATE TABLE stored (device INTEGER, sequence INTEGER, digest INTEGER, recorded_ms INTEGER, received_ms INTEGER);
 CREATE TABLE listed (device INTEGER, command_id TEXT, made_ms INTEGER, state TEXT, payload INTEGER, result INTEGER);
+CREATE TABLE results (command_id TEXT, state TEXT, result INTEGER);
 """
 _READINGS: Final = """
 DROP TABLE IF EXISTS readings;
@@ -142,11 +144,17 @@ SELECT device, command_id, min(CASE kind WHEN 'ordered' THEN at_ms END) AS order
     coalesce(max(CASE kind WHEN 'listed' THEN at_ms END), 0) AS made_ms,
     min(CASE WHEN kind IN ('ordered', 'received', 'listed') THEN digest END) AS least_payload,
     max(CASE WHEN kind IN ('ordered', 'received', 'listed') THEN digest END) AS most_payload,
-    max(CASE kind WHEN 'finished' THEN digest END) AS result, max(listed_result) AS listed_result, 0 AS is_foreign
+    max(CASE kind WHEN 'finished' THEN digest END) AS result, max(listed_result) AS listed_result,
+    NULL AS kept_state, 0 AS is_foreign
 FROM (
     SELECT *, NULL AS listed_result FROM command_events WHERE kind <> 'order_unanswered'
     UNION ALL SELECT 'listed', device, command_id, made_ms, state, 0, payload, result FROM listed)
 GROUP BY device, command_id;
+"""
+_KEPT_RESULTS: Final = """
+UPDATE commands SET kept_state = r.state, listed_result = coalesce(r.result, listed_result)
+FROM (SELECT command_id, min(state) AS state, min(result) AS result FROM results GROUP BY command_id) AS r
+WHERE commands.command_id = r.command_id
 """
 _FOREIGN: Final = """
 UPDATE commands SET is_foreign = CASE WHEN made_ms = 0
@@ -159,13 +167,15 @@ _COMMAND_FINDINGS: Final = {
         SELECT device, command_id FROM commands JOIN devices USING (device)
         WHERE commands_read AND (ordered_ms IS NOT NULL OR NOT :ordered_here) AND (
             NOT listed OR (:results_listed AND reported AND instr(:result_states, ',' || state || ',') = 0)
-            OR (instr(outcomes, 'succeeded') AND NOT effects))""",
+            OR (instr(outcomes, 'succeeded') AND NOT effects))
+        UNION SELECT device, command_id FROM commands WHERE :results_read AND reported AND kept_state IS NULL""",
     "doubled": """
         SELECT device, command_id FROM commands
         WHERE listed > 1 OR effects > CASE contract WHEN 'once' THEN 1 ELSE max(1, attempts) END""",
     "altered": """
         SELECT device, command_id FROM commands JOIN devices USING (device)
-        WHERE least_payload <> most_payload OR (reported AND result <> listed_result) OR (
+        WHERE least_payload <> most_payload OR (reported AND result IS NOT listed_result AND :results_read)
+            OR (reported AND result <> listed_result) OR NOT instr(outcomes, kept_state) OR (
             commands_read AND :all_whole AND (ordered_ms IS NOT NULL OR received_ms IS NOT NULL)
             AND instr(:result_states, ',' || state || ',') AND NOT instr(outcomes, state))""",
     # As many as got no answer, or another id than they have in the list, may be those; which ones, nobody knows.
@@ -197,11 +207,7 @@ SELECT (SELECT count(*) FROM command_events WHERE kind = 'order_unanswered') AS 
     coalesce(sum(ordered_ms IS NOT NULL AND received_ms IS NULL), 0) AS undelivered,
     coalesce(sum(is_foreign), 0) AS foreign_ones,
     coalesce(sum(:results_listed AND reported AND stateless > 0), 0) AS stateless,
-    coalesce(sum(NOT is_foreign AND ordered_ms IS NOT NULL AND received_ms IS NOT NULL AND least_payload IS NULL), 0)
-        AS payloads_unread,
-    coalesce(sum(reported AND NOT is_foreign), 0) AS reported,
-    coalesce(sum(reported AND NOT is_foreign AND NOT listed_result IS NOT NULL AND result IS NOT NULL), 0)
-        AS results_unread
+    coalesce(sum(reported AND NOT :results_listed AND NOT :results_read), 0) AS results_unread
 FROM commands
 """
 
@@ -219,6 +225,7 @@ class JudgingRules:
         dated_when_made: see :class:`~simulator.fleet.audit.run_database.AuditRules`.
         late_after_ms: from made to accepted, and from ordered to finished.
         results_listed: the service's lists of commands have results; a plain service takes them elsewhere.
+        results_read: these were read, from a table of runtime data.
         lists_read: these lists were to be read; otherwise what came to its device is judged by the ledgers, and of the
             rest nobody can say.
         ended_ms: the last thing that this run did; what the service made later is another run's.
@@ -230,6 +237,7 @@ class JudgingRules:
     dated_when_made: bool
     late_after_ms: int
     results_listed: bool
+    results_read: bool
     lists_read: bool
     ended_ms: int
 
@@ -274,6 +282,7 @@ def judge_commands(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
     marks: dict[str, Any] = {
         "late_after_ms": rules.late_after_ms,
         "results_listed": rules.results_listed,
+        "results_read": rules.results_read,
         "lists_read": rules.lists_read,
         "ended_ms": rules.ended_ms,
         # How far the service's clock is off is seen in what was ordered: it was made just before its answer came.
@@ -287,6 +296,7 @@ def judge_commands(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
         "all_whole": _value(database, "SELECT NOT EXISTS (SELECT 1 FROM devices WHERE NOT is_whole)"),
         "result_states": f",{','.join(map(str, RESULT_STATES))},",
     }
+    database.execute(_KEPT_RESULTS)
     database.execute(_FOREIGN, marks)
     database.execute("DROP TABLE IF EXISTS temp.allowances")
     database.execute(_ALLOWANCES, marks)

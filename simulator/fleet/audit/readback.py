@@ -1,9 +1,10 @@
 """What the service gives back, read through its plain interface and written to the run's database as it comes.
 
-Only ``GET /sensor-data`` and ``GET /devices/{deviceId}/commands`` are used, and nothing is kept in memory beside a page
-for each request in flight. The specification leaves query parameters open (rule E3), so they are sent where the service
-announces them; any other is read once as a whole, and where it refuses that, device by device. A list of commands is
-read only where that is known to take none away: a server may hand each command out once, to whoever asks.
+Only ``GET /sensor-data`` and ``GET /devices/{deviceId}/commands`` are used, and ``GET /database/runtime-data`` where
+that has the results of commands; nothing is kept in memory beside a page for each request in flight. The specification
+leaves query parameters open (rule E3), so they are sent where the service announces them; any other is read once as a
+whole, and where it refuses that, device by device. A list of commands is read only where that is known to take none
+away: a server may hand each command out once, to whoever asks.
 """
 
 from __future__ import annotations
@@ -88,6 +89,19 @@ class TimeRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Why something cannot be judged.
+
+    Attributes:
+        sentence: for a person.
+        counts: which counts of the audit are not known by it: ``readings.lost``.
+    """
+
+    sentence: str
+    counts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadBackTask:
     """What is to be read back.
 
@@ -99,6 +113,7 @@ class ReadBackTask:
         offers: the service's extensions.
         reading: how its commands are read.
         time_name: the reading that carries the time; None when there is none.
+        results_table: the table of runtime data that has the results of commands; None when they are in no such.
         began_ms: the run's begin, epoch milliseconds.
     """
 
@@ -109,6 +124,7 @@ class ReadBackTask:
     offers: frozenset[str]
     reading: AnswerReading
     time_name: str | None
+    results_table: str | None
     window: TimeRange
     began_ms: int
 
@@ -122,7 +138,8 @@ class ReadBackResult:
         gone: devices that the service does not know any more.
         foreign: readings of other runs with the same devices, which were left out.
         failure: why it was given up; None when everything was read.
-        unjudged: what cannot be judged by what came back, one sentence each.
+        results_read: the table of results was read to its end.
+        unjudged: what cannot be judged by what came back.
         perhaps_cut: how many readings came in one page without a word of a next one, where that is a usual size of
             pages: there may be more that nobody can ask for. 0 otherwise.
     """
@@ -132,7 +149,8 @@ class ReadBackResult:
     gone: tuple[AuditedDevice, ...]
     foreign: int
     failure: str | None
-    unjudged: tuple[str, ...] = ()
+    results_read: bool = False
+    unjudged: tuple[Unjudged, ...] = ()
     perhaps_cut: int = 0
 
 
@@ -161,6 +179,8 @@ class _ReadBack:
         self._database = database
         self._stored: list[tuple[Any, ...]] = []
         self._listed: list[tuple[Any, ...]] = []
+        self._results: list[tuple[Any, ...]] = []
+        self._results_read = False
         self._on_progress = on_progress
         self._asks_by_parameters = LIST_PARAMETERS in task.offers
         self._keeps_times = RECORDED_AT in task.offers and task.time_name is None
@@ -191,6 +211,7 @@ class _ReadBack:
             tuple(self._gone.values()),
             self._foreign,
             self._failure,
+            self._results_read,
             tuple(self._unjudged()),
             self._perhaps_cut,
         )
@@ -200,26 +221,31 @@ class _ReadBack:
         with self._database:
             self._database.executemany("INSERT INTO stored VALUES (?, ?, ?, ?, ?)", self._stored)
             self._database.executemany("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?)", self._listed)
-        self._stored.clear()
-        self._listed.clear()
+            self._database.executemany("INSERT INTO results VALUES (?, ?, ?)", self._results)
+        for rows in (self._stored, self._listed, self._results):
+            rows.clear()
 
-    def _unjudged(self) -> Iterator[str]:
+    def _unjudged(self) -> Iterator[Unjudged]:
         if self._homeless:
-            yield (
+            yield Unjudged(
                 f"{self._homeless:,} stored readings name no device, so that it is not known whose they are: loss "
-                "cannot be judged"
+                "cannot be judged",
+                ("readings.lost", "readings.doubled", "readings.altered"),
             )
         if self._malformed:
-            yield f"{self._malformed:,} rows in lists of commands cannot be read as commands"
+            sentence = f"{self._malformed:,} rows in lists of commands cannot be read as commands"
+            yield Unjudged(sentence, ("commands.lost", "commands.doubled", "commands.altered", "commands.unknown"))
         if self._timeless:
-            yield (
+            yield Unjudged(
                 f"{self._timeless:,} readings came back without a recorded_at that can be read, from a service that "
-                "announces it: whether their times were kept cannot be judged"
+                "announces it: whether their times were kept cannot be judged",
+                ("readings.altered",),
             )
         if self._shapeless:
-            yield (
+            yield Unjudged(
                 f"{self._shapeless:,} rows of GET /sensor-data hold no readings in a shape that is known: loss cannot "
-                "be judged"
+                "be judged",
+                ("readings.lost", "readings.doubled", "readings.altered", "readings.unknown"),
             )
 
     async def _read_all(self) -> None:
@@ -229,6 +255,29 @@ class _ReadBack:
         elif devices and not await self._find_query(devices[0]):
             await self._readings_of_all()
         await _for_each(devices, self._device)
+        if self._task.results_table is not None:
+            await self._read_results(self._task.results_table)
+
+    async def _read_results(self, table: str) -> None:
+        """The results of commands where they are runtime data; without them where the service has no such list."""
+        query: Query = {"table_name": table, "limit": PAGE_MAX} if self._asks_by_parameters else {}
+        try:
+            async for items in self._pages(paths.RUNTIME_DATA, query):
+                for item in items:
+                    self._take_result(item, table)
+        except (NotFound, Refused, InvalidMessage):
+            return
+        self._results_read = True
+
+    def _take_result(self, item: Any, table: str) -> None:
+        if not isinstance(item, dict) or item.get("table_name", item.get("tableName", table)) != table:
+            return
+        payload = item.get("data_payload", item.get("dataPayload"))
+        payload = _as_object(payload) or {}
+        command_id, result = payload.get("command_id"), _as_object(payload.get("result"))
+        if isinstance(command_id, str):
+            digest = None if result is None else digest_document(result)
+            self._results.append((plain_id(command_id), str(payload.get("status")), digest))
 
     async def _read_unfiltered(self) -> None:
         """Everything, without a parameter; device by device where the service refuses that."""

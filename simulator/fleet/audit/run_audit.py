@@ -25,7 +25,15 @@ from simulator.fleet.audit.judging import (
     off_times,
     worst_findings,
 )
-from simulator.fleet.audit.readback import OnProgress, Pages, ReadBackResult, ReadBackTask, TimeRange, read_back
+from simulator.fleet.audit.readback import (
+    OnProgress,
+    Pages,
+    ReadBackResult,
+    ReadBackTask,
+    TimeRange,
+    Unjudged,
+    read_back,
+)
 from simulator.fleet.audit.run_database import (
     AuditedDevice,
     AuditRules,
@@ -37,6 +45,11 @@ from simulator.fleet.audit.run_database import (
 )
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
 
+_EVERY_COUNT = tuple(
+    f"{stream}.{kind}"
+    for stream in ("readings", "commands")
+    for kind in ("lost", "doubled", "reordered", "altered", "late", "unknown", "misdated")
+)
 _WINDOW_BEFORE_MS = 60_000
 _WINDOW_AFTER_MS = 3_600_000
 
@@ -111,6 +124,7 @@ def _task(database: sqlite3.Connection, rules: AuditRules, devices: Sequence[Aud
         offers=frozenset(rules.offers),
         reading=DialectConfig(command_id=rules.command_id, time_zone=rules.time_zone).dialect().reading,
         time_name=rules.time_name,
+        results_table=rules.results_table if with_commands else None,
         window=_window(database, rules),
         began_ms=rules.began_ms,
     )
@@ -155,6 +169,7 @@ def _judge(
         dated_when_made=rules.dated_when_made,
         late_after_ms=round(rules.late_after_s * 1000),
         results_listed=COMMAND_RESULTS in rules.offers,
+        results_read=result.results_read,
         lists_read=_lists_may_be_read(rules),
         ended_ms=_ended_ms(database, rules, settings),
     )
@@ -162,12 +177,13 @@ def _judge(
     (devices, had_commands) = database.execute(
         "SELECT (SELECT count(*) FROM devices), EXISTS (SELECT 1 FROM command_events)"
     ).fetchone()
-    unjudged = [*faults, *result.unjudged]
+    unjudged = [*(Unjudged(fault, _EVERY_COUNT) for fault in faults), *result.unjudged]
     if readings["lost"] and result.perhaps_cut:
-        unjudged.append(
+        sentence = (
             f"{readings['lost']:,} readings did not come back, and GET /sensor-data gave {result.perhaps_cut} in one "
             "page without a word of a next one: that may be all that it gives, so loss cannot be judged"
         )
+        unjudged.append(Unjudged(sentence, ("readings.lost",)))
         database.execute("DELETE FROM findings WHERE stream = 'readings' AND kind = 'lost'")
         readings = {**readings, "lost": 0}
     unjudged += _unjudged(database, rules, readings, commands)
@@ -180,7 +196,10 @@ def _judge(
         sentences=(*audit_sentences(readings, commands if had_commands else None, rules, result, devices), *times),
         findings=tuple(_listed(database, settings.findings_max)),
         failures=(*_failures(readings, rules), *times),
-        unjudged=(*([] if result.failure is None else [result.failure]), *unjudged),
+        unjudged=(*([] if result.failure is None else [result.failure]), *(each.sentence for each in unjudged)),
+        unjudged_counts=tuple(
+            sorted({*(() if result.failure is None else _EVERY_COUNT), *(name for u in unjudged for name in u.counts)})
+        ),
     )
 
 
@@ -194,23 +213,32 @@ def _ended_ms(database: sqlite3.Connection, rules: AuditRules, settings: AuditSe
     return last_ms if settings.ended_s is None else max(last_ms, round(settings.ended_s * 1000) - rules.began_ms)
 
 
-def _unjudged(database: sqlite3.Connection, rules: AuditRules, readings: Sums, commands: Sums) -> Iterator[str]:
+def _unjudged(database: sqlite3.Connection, rules: AuditRules, readings: Sums, commands: Sums) -> Iterator[Unjudged]:
     (dateless,) = database.execute("SELECT EXISTS (SELECT 1 FROM sendings WHERE recorded_ms IS NULL)").fetchone()
     if rules.sequence_name is None and dateless:
-        yield (
+        yield Unjudged(
             "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they "
-            "cannot be identified"
+            "cannot be identified",
+            tuple(name for name in _EVERY_COUNT if name.startswith("readings.")),
         )
     if commands["stateless"]:
-        yield (
+        yield Unjudged(
             f"{commands['stateless']:,} commands are listed in a state that is not known, or in none, although their "
-            "result was taken: whether it was kept cannot be judged"
+            "result was taken: whether it was kept cannot be judged",
+            ("commands.lost", "commands.altered"),
+        )
+    if commands["results_unread"]:
+        yield Unjudged(
+            f"{commands['results_unread']:,} results of commands were taken by a service that gives none of them back: "
+            "whether they were kept cannot be judged",
+            ("commands.lost", "commands.altered"),
         )
     if commands["unjudged"]:
-        yield (
+        yield Unjudged(
             f"{commands['unjudged']:,} commands never came to their devices, and their lists were not read: this "
             "service announces no command-status and may hand each command out once; where it lists everything, say so "
-            "in target.dialect.command_lists"
+            "in target.dialect.command_lists",
+            ("commands.lost",),
         )
 
 

@@ -51,11 +51,16 @@ _FOUND: Final = frozenset({"lost", "doubled", "reordered", "altered", "late", "u
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """A value, or why there is none, and the end of its window."""
+    """A value, or why there is none, and the end of its window.
+
+    Attributes:
+        unknown: nobody can know the value; otherwise one that is missing is a fault of what was run.
+    """
 
     value: float | None
     at_s: float | None = None
     reason: str = ""
+    unknown: bool = False
 
 
 def judge_thresholds(
@@ -212,13 +217,15 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     if audit is None:
         return _Observed(None, reason="nothing was audited")
     streams = {"readings": audit.readings, "commands": audit.commands, "registrations": audit.registrations}
-    named = [stream for name, stream in streams.items() if name in threshold.subject.names and stream is not None]
+    measure = threshold.subject.measure
+    named = {name: each for name, each in streams.items() if name in threshold.subject.names and each is not None}
     if not named:
         return _Observed(None, reason=f"no {' or '.join(sorted(threshold.subject.names))} were read back")
-    value = float(sum(getattr(stream, threshold.subject.measure) for stream in named))
+    value = float(sum(getattr(stream, measure) for stream in named.values()))
     is_safe = not _COMPARE[threshold.operator](value, threshold.limit)
-    if not audit.complete and not (is_safe and threshold.subject.measure in _FOUND):
-        return _Observed(None, reason="the audit is not complete: not everything could be read back")
+    is_judged = all(audit.judges(name, measure) for name in named)
+    if not is_judged and not (is_safe and measure in _FOUND):
+        return _Observed(None, reason="the audit is not complete: not everything could be read back", unknown=True)
     return _Observed(value)
 
 
@@ -234,7 +241,7 @@ def _result(threshold: Threshold, observed: _Observed, record: RunRecord, totals
         observed.at_s,
         doubt or observed.reason,
         # Nobody can blame a run for what it had no time to measure.
-        judged=not doubt and (observed.value is not None or not record.partial),
+        judged=not doubt and not observed.unknown and (observed.value is not None or not record.partial),
     )
 
 

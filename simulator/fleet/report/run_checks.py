@@ -80,8 +80,7 @@ def _audit(audit: AuditRecord | None) -> list[Check]:
     if audit is None:
         return []
     seconds = audit.took_s or None
-    # What was not read back may hold any of it.
-    unfound = (Mark.GOOD, "") if audit.complete else (Mark.SKIPPED, "not judged: the audit is not complete")
+    unknown = Mark.SKIPPED, "not judged: not everything that it takes could be read back"
     checks = [
         Check(
             _AUDIT,
@@ -94,6 +93,7 @@ def _audit(audit: AuditRecord | None) -> list[Check]:
         for name, stream in streams_of(audit)
         for word in WRONGS
         for count in (getattr(stream, word),)
+        for unfound in ((Mark.GOOD, "") if audit.judges(name, word) else unknown,)
     ]
     reason = "" if audit.complete else "; ".join(audit.unjudged or audit.sentences) or "not everything was read back"
     mark = Mark.GOOD if audit.complete else Mark.BAD

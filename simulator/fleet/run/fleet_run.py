@@ -239,8 +239,7 @@ def _audit(context: RunContext, prepared: Prepared, outcome: RunOutcome, view: R
         return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in outcome.summaries.values())
     has_all = outcome.has_all_ledgers and len(outcome.summaries) == len(prepared.jobs)
-    whole = audit.complete and not missed and has_all
-    return replace(audit, complete=whole)
+    return audit if not missed and has_all else replace(audit, complete=False, unjudged_counts=())
 
 
 def _without_audit(context: RunContext, outcome: RunOutcome) -> AuditRecord | None:

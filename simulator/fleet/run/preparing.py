@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
+from agent.wire.dialect import Dialect, ResultPlace
 from agent.wire.extensions import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.ledger import LedgerTarget
@@ -158,13 +159,19 @@ def _keep_rules(context: RunContext, prepared: Prepared, provisioned: Provisione
         command_lists=dialect.command_lists,
         command_id=section.command_id,
         time_zone=section.time_zone,
-        results_table=dialect.results_table if COMMAND_RESULTS not in prepared.offers else None,
+        results_table=dialect.results_table if _results_are_rows(dialect, prepared.offers) else None,
         dated_when_made=scenario.kind == "devices" and not skews_clocks(kinds),
         late_after_s=scenario.audit.late_after_s,
         refusals_planned=causes_rejections(kinds),
     )
     devices = enumerate(provisioned.devices)
     make_run_database(context.folder, rules, (AuditedDevice(n, each.device_id, each.name) for n, each in devices))
+
+
+def _results_are_rows(dialect: Dialect, offers: frozenset[str]) -> bool:
+    if dialect.results is None:
+        return COMMAND_RESULTS not in offers
+    return dialect.results is ResultPlace.TABLE
 
 
 def _check_backfill(offers: frozenset[str]) -> None:

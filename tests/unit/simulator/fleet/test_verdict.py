@@ -34,6 +34,8 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
          "worker 1 did not report from 3 s to 9 s: killed"),
         (RunFindings(replace(AUDIT, complete=False)), VerdictStatus.INCONCLUSIVE, 3,
          "the audit is not complete: not everything could be read back"),
+        (RunFindings(replace(AUDIT, complete=False), [MISSED]), VerdictStatus.FAILED, 1,
+         "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
         (RunFindings(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), VerdictStatus.INTERRUPTED, 130,
          "ended by hand before its time"),
         (RunFindings(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), VerdictStatus.UNREACHABLE, 5,

@@ -181,6 +181,10 @@ def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
     unknown = result_of("audit.lost == 0", [QUICK], audit=clean)
     assert (unknown.held, unknown.observed) == (False, None)
     assert "not complete" in unknown.reason
+    assert not unknown.judged
+    partly = replace(clean, unjudged_counts=("readings.altered",))
+    assert result_of("audit.lost == 0", [QUICK], audit=partly).held
+    assert not result_of("audit.altered == 0", [QUICK], audit=partly).judged
 
 
 def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():

@@ -264,7 +264,7 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
         check.name: (str(check.mark), check.reason) for check in checks_of(replace(RECORD, audit=unjudged)).checks
     }
     assert checks["readings lost"][0] == "bad"
-    assert checks["readings doubled"] == ("skipped", "not judged: the audit is not complete")
+    assert checks["readings doubled"] == ("skipped", "not judged: not everything that it takes could be read back")
     assert checks["complete"] == ("bad", "the service answered 503")
 
 

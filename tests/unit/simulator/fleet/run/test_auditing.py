@@ -36,7 +36,9 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
     reasons = reasons or Reasons()
     held = audit is not None and audit.complete and not (audit.readings and audit.readings.lost)
     lost = 0.0 if held else None
-    threshold = ThresholdResult("audit.lost == 0", held=held, observed=lost, reason="" if held else "no audit")
+    threshold = ThresholdResult(
+        "audit.lost == 0", held=held, observed=lost, reason="" if held else "no audit", judged=lost is not None
+    )
     measured = replace(
         PLAIN,
         operations=without_stages(TOTALS.operations),
