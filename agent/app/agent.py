@@ -142,7 +142,7 @@ class Agent:
         self._lanes: list[ServiceThread] = []
         self._build_uplinks()
         self._build_sensors()
-        store.on_readings = partial(self._readings.post, ReadingStream.NEWS)
+        store.on_readings = self._readings.post
         self._build_commands()
 
     @property
@@ -298,7 +298,7 @@ class Agent:
         readings = ReadingStream(
             parts,
             self._outbox,
-            apart_s=config.outbox.group_window_s,
+            apart_s=config.outbox.send_every_s,
             takes_arrays=self._links.takes_arrays,
             repeats_batches=self._links.repeats_batches,
         )

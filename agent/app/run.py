@@ -263,7 +263,7 @@ class AgentProcess:
             config.state_dir / FILE_NAME,
             clock=self._clock,
             bounds=outbox_bounds(config.outbox),
-            group_window_s=config.outbox.group_window_s,
+            group_window_s=config.outbox.send_every_s,
             trusts_wall=False,
             on_incident=self._log_incident,
             on_state=self._log_store,

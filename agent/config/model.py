@@ -221,10 +221,11 @@ class OutboxConfig(Section):
         why="Yesterday's temperature may be worth nothing, or a proof.",
         default=7 * 86400.0,
     )
-    group_window_s: Annotated[float, Field(ge=0, le=60)] = key(
-        "Readings of this long share one write to the flash.",
+    send_every_s: Annotated[float, Field(ge=0, le=3600)] = key(
+        "Readings of this long share one write to the flash and one request; those of sensors with priority high go at "
+        "once.",
         unit="s",
-        why="A power cut loses at most this much of readings. Longer spares the SD card.",
+        why="A power cut loses at most this much of readings. Longer spares the SD card and the mobile contract.",
         default=1.0,
     )
 

@@ -101,8 +101,6 @@ class ReadingStream(SendLoop):
             where it knows each reading by its own key.
     """
 
-    NEWS: Final = "news"
-
     def __init__(
         self,
         parts: SendParts,
@@ -140,11 +138,11 @@ class ReadingStream(SendLoop):
             _log.warning("readings=unsure what was sent last cannot be remembered: %s", error)
 
     def receive(self, message: object) -> None:
-        """Take a message: a new reading, which may wait for others, or the connection is back."""
-        if message == self.CONNECTED:
-            super().receive(message)
-        else:
+        """Take a message: whether new readings are urgent, or else may wait for others; or the connection is back."""
+        if message is False:
             self._due_s = min(self._due_s, self._began_s + self._apart_s)
+        else:
+            super().receive(message)
 
     def send_last(self) -> None:
         """What takes too long for the stop stays in the store."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+GATHER_S: Final = 1.0
+"""So long a reading waits for those of other sensors of the same instant."""
+
 
 @dataclass(frozen=True, slots=True)
 class SensorRead:
@@ -52,11 +55,22 @@ class _Sensor:
     timeout_at_s: float = math.inf
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """What was read at one instant, until it is stored at ``due_s``: values, and what counts as reported then."""
+
+    due_s: float
+    at: Moment
+    values: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, Reported] = field(default_factory=dict)
+
+
 class SensingService(Actor):
     """Reads sensors on time.
 
     A read ends as a message, or with its timeout, so a slow sensor delays no other. While a read of a sensor is under
-    way its further instants are skipped.
+    way its further instants are skipped. Sensors with the same interval are read at the same instant, and what they
+    read within :data:`GATHER_S` is one reading: one row in the store, one object on the wire.
 
     Args:
         device_id: spreads the instants of a fleet over the interval.
@@ -90,6 +104,7 @@ class SensingService(Actor):
         self._priorities = priorities or {}
         self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
+        self._gathered: dict[Priority, _Gathered] = {}
 
     def begin(self) -> None:
         """The first reading comes at once when an interval is long: a new device shows a sign of life."""
@@ -98,13 +113,17 @@ class SensingService(Actor):
             sensor.due_s = min(sensor.due_s, now_s + sensor.schedule.phase_s % 1.0)
 
     def due_at(self) -> float | None:
-        """The next instant or timeout of any sensor."""
-        return min((min(sensor.due_s, sensor.timeout_at_s) for sensor in self._sensors.values()), default=None)
+        """The next instant or timeout of any sensor, or when what was gathered is stored."""
+        dues = [min(sensor.due_s, sensor.timeout_at_s) for sensor in self._sensors.values()]
+        return min([*dues, *(each.due_s for each in self._gathered.values())], default=None)
 
     def step(self) -> None:
-        """Begin the reads that are due, and give up those that have lasted too long."""
+        """Begin the reads that are due, give up those that have lasted too long, and store what was gathered."""
         now = self._clock.now()
         now_s = now.monotonic_s
+        for priority, gathered in list(self._gathered.items()):
+            if gathered.due_s <= now_s:
+                self._store(priority)
         for name, sensor in self._sensors.items():
             if sensor.read is not None and sensor.timeout_at_s <= now_s:
                 sensor.timeout_at_s = math.inf
@@ -158,16 +177,30 @@ class SensingService(Actor):
         chosen, reported = sensor.rule.select(result.values, sensor.reported, at.monotonic_s)
         if not chosen:
             return
+        priority = self._priorities.get(name, Priority.NORMAL)
+        if name in self._gathered.get(priority, _Gathered(0.0, at)).reported:
+            self._store(priority)  # it was read again before the others were
+        gathered = self._gathered.setdefault(priority, _Gathered(at.monotonic_s + GATHER_S, at))
+        gathered.values.update(chosen)
+        gathered.reported[name] = reported
+        if not any(each.read is not None and each.timeout_at_s < math.inf for each in self._sensors.values()):
+            self._store(priority)
+
+    def _store(self, priority: Priority) -> None:
+        """Put what was gathered into the outbox; only then it counts as reported."""
+        gathered = self._gathered.pop(priority)
         try:
-            self._outbox.put(Reading(chosen, at, self._priorities.get(name, Priority.NORMAL)))
+            self._outbox.put(Reading(gathered.values, gathered.at, priority))
         except StorageError as error:
             self._health.put("outbox", "failing", str(error))
             self._failure_log.report("outbox", f"outbox=failing: a reading could not be stored: {error}")
             return
         self._health.put("outbox", "ok")
         self._failure_log.recovered("outbox", "outbox=ok: readings are stored again")
-        sensor.reported = reported
+        for name, reported in gathered.reported.items():
+            if name in self._sensors:
+                self._sensors[name].reported = reported
 
     def _scheduled(self, name: str, rule: ReportRule) -> _Sensor:
-        schedule = Schedule.of(self._device_id, name, self._intervals.get(name))
+        schedule = Schedule.of(self._device_id, "sensors", self._intervals.get(name))
         return _Sensor(rule, schedule, schedule.next_after(self._clock.now().monotonic_s))

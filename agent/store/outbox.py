@@ -38,7 +38,8 @@ _HELD: Final = "SELECT key, length(body), mono, wall, boot_id FROM reading JOIN 
 _OLDEST: Final = f"{_HELD} WHERE priority > {Priority.GAP:d} ORDER BY key"
 """Without the records of gaps: they tell what was dropped, and are never too old for that."""
 _NEWEST: Final = f"{_HELD} ORDER BY key DESC"
-_QUEUE: Final = f"{_HELD} WHERE priority = ? ORDER BY key"
+# The priority stands in the statement, since the planner takes a partial index only for values that it can see.
+_QUEUES: Final = {rank: f"{_HELD} WHERE priority = {rank:d} ORDER BY key" for rank in Priority}
 _SUMS: Final = f"count(*), count(CASE WHEN priority = {Priority.GAP:d} THEN 1 END), coalesce(sum(length(body)), 0)"
 _THESE: Final = "WHERE key IN (SELECT value FROM json_each(?))"
 # A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
@@ -46,7 +47,7 @@ _GO_AT_ONCE: Final = 2_000
 _ROUNDS_MAX: Final = 50
 # The age of the oldest is looked at this often at least: clocks may be set, and the time of a boot be learned.
 _LOOK_EVERY_S: Final = 60.0
-_SETTLED: Final = "outbox.settled_at"
+_SETTLED: Final = "settled_at"
 # So few of what waits are compared with what the service has.
 _COMPARED_MAX: Final = 100
 
@@ -105,9 +106,9 @@ class Outbox(Table):
             "SELECT mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin ORDER BY key DESC LIMIT 1"
         )
         moments = [Moment(*row) for row in newest]
-        settled = self._store.journal.setting(_SETTLED)
+        settled = self._db.execute("SELECT value FROM counter WHERE name = ?", (_SETTLED,)).fetchone()
         if settled is not None:
-            moments.append(Moment(*json.loads(settled)))
+            moments.append(Moment(*json.loads(settled[0])))
         rows = self._db.execute("SELECT body FROM reading LIMIT ?", (_COMPARED_MAX + 1,)).fetchall()
         waiting = tuple(decode_values(body) for (body,) in rows) if len(rows) <= _COMPARED_MAX else None
         used_at = max(map(self._store.boots.dated, moments), key=lambda each: each.wall_s, default=None)
@@ -116,7 +117,8 @@ class Outbox(Table):
     # --- taking in ----------------------------------------------------------------------------------------------------
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:
-        """Accept one reading. With ``wait`` it returns after the commit, else that follows within the grouping window.
+        """Accept one reading. With ``wait`` it returns after the commit, else that follows within the grouping window,
+        or at once where the reading's priority is high.
 
         Raises:
             ValueError: a value is not a finite number.
@@ -173,7 +175,7 @@ class Outbox(Table):
                 break
             lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
             kept = kept_together(self._in_flight, self._totals()[0])
-            queues = ((each for each in self._held(_QUEUE, rank) if each.key not in kept) for rank in lowest_first)
+            queues = ((each for each in self._held(_QUEUES[rank]) if each.key not in kept) for rank in lowest_first)
             gone = evict(queues, shortage, limit)
             if not gone:
                 break
@@ -258,7 +260,7 @@ class Outbox(Table):
     def next_batch(self, limit: int) -> list[StoredReading]:
         """What to send next: live first, then backlog by priority, oldest first in each."""
         now = self._store.boots.dated(self._store.clock.now())
-        queues = (self._held(_QUEUE, rank) for rank in Priority)
+        queues = (self._held(_QUEUES[rank]) for rank in Priority)
         return self._hand_out(choose_next(queues, self._held(_NEWEST), now, limit))
 
     @read
@@ -303,7 +305,8 @@ class Outbox(Table):
         delivered = self._delete(outcome.delivered)
         if delivered:
             self._count("delivered", delivered)
-            self._store.journal.put_setting(_SETTLED, to_json(astuple(self._store.clock.now())))
+            now = to_json(astuple(self._store.clock.now()))
+            self._db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (_SETTLED, now))
         self._record_gaps()
 
     @read
@@ -347,8 +350,8 @@ class Outbox(Table):
             before = self._waiting
             self._waiting = (before[0] + rows, before[1] + gaps, before[2] + size_bytes)
 
-    def _held(self, sql: str, *arguments: int) -> Iterator[StoredItem]:
-        cursor = self._db.execute(sql, arguments)
+    def _held(self, sql: str) -> Iterator[StoredItem]:
+        cursor = self._db.execute(sql)
         try:
             for key, size_bytes, mono, wall, boot_id in cursor:
                 yield StoredItem(key, size_bytes, self._store.boots.dated(Moment(mono, wall, boot_id)))

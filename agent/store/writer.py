@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from agent.core.gaps import Gap
 from agent.core.outbox import ROW_BYTES, Bounds, DropReason
-from agent.core.values import Moment
+from agent.core.values import Moment, Priority
 from agent.errors import AgentError, StorageError
 from agent.runtime.retry_policy import RetryPolicy
 from agent.store.boots import BootTimes
@@ -88,7 +88,8 @@ class Store:
 
     Attributes:
         journal, outbox, boots: its tables; each may be used from every thread.
-        on_readings: called after each commit that holds new readings, in the store's thread. May be set later.
+        on_readings: called after each commit that holds new readings, in the store's thread, with whether one of them
+            is urgent. May be set later.
         found: the outbox as an earlier process left it.
         fault: why the last commit failed; None when it went well.
     """
@@ -110,7 +111,7 @@ class Store:
         bounds = bounds or Bounds()
         self.path = path
         self.clock = clock
-        self.on_readings: Callable[[], object] = lambda: None
+        self.on_readings: Callable[[bool], object] = lambda _is_urgent: None
         self.found = FoundOutbox(None, None)
         self.fault: str | None = None
         self.journal = Journal(self)
@@ -268,11 +269,12 @@ class Store:
                 raise self._closed_error()
             self._buffer.append(draft)
             self._drop_too_many()
-            if self._due_s is None:
-                self._due_s = self.clock.now().monotonic_s + self._group_window_s
-                self._changed.notify_all()
-            elif len(self._buffer) == self._flush_at and self.fault is None:
+            is_due = draft.priority is Priority.HIGH or len(self._buffer) == self._flush_at
+            if is_due and self.fault is None:
                 self._due_s = 0.0
+                self._changed.notify_all()
+            elif self._due_s is None:
+                self._due_s = self.clock.now().monotonic_s + self._group_window_s
                 self._changed.notify_all()
 
     def status(self, within_s: float = 2.0) -> StoreStatus | None:
@@ -391,7 +393,7 @@ class Store:
             else:
                 request.done.set_exception(fault)
         if self._last_key != last_key:
-            self.on_readings()
+            self.on_readings(any(draft.priority is Priority.HIGH for draft in load))
         return None
 
     def _do_part(self, request: _Request) -> tuple[Any, BaseException | None]:

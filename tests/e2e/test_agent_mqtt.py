@@ -43,7 +43,7 @@ class Bench:
             f"       receipt_timeout_s: {receipt_timeout_s}}}\n"
             f"device: {{device_id: d1}}\nauth: {{mode: bearer, token_file: '{path}'}}\n"
             f"state_dir: '{self.folder / 'state'}'\ncommands: {{poll: {{spread_s: 0}}}}\n"
-            f"outbox: {{group_window_s: 0}}\n{more}"
+            f"outbox: {{send_every_s: 0}}\n{more}"
         )
 
     def start(self, until: str = "agent=ready") -> AgentProcess:

@@ -226,7 +226,7 @@ def _write_config(path: Path, state: Path, base_url: str, effects: Path) -> None
         "commands": {"poll": {"fast_s": 0.05, "idle_s": 0.2, "spread_s": 0}, "first_contact": "all"},
         "executables": {"program": {"argv": program, "contract": "once"}},
         "sensors": [{"name": name, "type": "sequence", "interval_s": 0.1} for name in ("a", "b")],
-        "outbox": {"group_window_s": 0.05},
+        "outbox": {"send_every_s": 0.05},
         # Being killed is what this agent is for.
         "safe_mode": {"starts": 0},
     }

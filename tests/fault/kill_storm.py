@@ -372,7 +372,7 @@ class Storm:
             "commands": {"poll": {"fast_s": 0.1, "idle_s": 0.5, "spread_s": 0}},
             "executables": {"program": {"argv": program, "contract": "once"}},
             "sensors": [{"name": name, "type": "sequence", "interval_s": 0.2} for name in SENSORS],
-            "outbox": {"group_window_s": 0.05},
+            "outbox": {"send_every_s": 0.05},
             # Being killed is what this agent is for.
             "safe_mode": {"starts": 0},
         }

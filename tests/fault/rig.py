@@ -176,7 +176,7 @@ class Rig:
             "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
             "executables": {"append": {"argv": effect, "contract": "once"}},
             "sensors": [{"name": "witness", "type": "program", "interval_s": 0.1, "settings": {"argv": witness}}],
-            "outbox": {"group_window_s": 0.05},
+            "outbox": {"send_every_s": 0.05},
             # Being killed is what this agent is for.
             "safe_mode": {"starts": 0},
         }

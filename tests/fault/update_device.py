@@ -188,7 +188,7 @@ class Device:
                 },
                 *self.sensors,
             ],
-            "outbox": {"group_window_s": 0.05},
+            "outbox": {"send_every_s": 0.05},
         }
 
     def _command(self, kind: str) -> list[str]:

@@ -122,7 +122,7 @@ def test_a_reading_waits_for_company_and_goes_with_the_next_commit(start, path):
 def test_a_reading_that_waits_too_long_goes_alone_and_a_stop_commits_what_waits(start, path):
     store = start(group_window_s=0.0)
     told = threading.Event()
-    store.on_readings = told.set
+    store.on_readings = lambda _is_urgent: told.set()
     store.outbox.put(make_reading())
     assert told.wait(60)
     assert rows_on_disk(path) == 1
@@ -130,6 +130,40 @@ def test_a_reading_that_waits_too_long_goes_alone_and_a_stop_commits_what_waits(
     store.outbox.put(make_reading())
     assert store.stop(60)
     assert rows_on_disk(path) == 2
+
+
+def test_an_urgent_reading_does_not_wait_and_takes_the_others_along(start, path, clock):
+    store = start()
+    told: list[bool] = []
+    committed = threading.Event()
+    store.on_readings = lambda is_urgent: told.append(is_urgent) or committed.set()
+    store.outbox.put(make_reading())
+    store.outbox.put(Reading({"n": 1}, clock.now(), Priority.HIGH))
+    assert committed.wait(60)
+    assert (rows_on_disk(path), told) == (2, [True])
+
+
+def test_a_day_of_five_sensors_at_ten_seconds_wears_the_flash_by_less_than_25_mb(start, clock):
+    """As readings, kept for half a minute, sent and deleted; what the process hands to the kernel."""
+    store = start()
+
+    def written_bytes() -> int:
+        (line,) = [line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("wchar")]
+        return int(line.split()[1])
+
+    def half_a_minute() -> None:
+        for _ in range(3):
+            values = {f"sensor_{number}_celsius": 20.0 + number / 7 for number in range(5)}
+            store.outbox.put(Reading(values, clock.now()))
+            clock.advance(10.0)
+        store.call(lambda: None, writes=True)  # the window is over
+        deliver(store, 500)
+
+    half_a_minute()
+    before, rounds = written_bytes(), 500
+    for _ in range(rounds):
+        half_a_minute()
+    assert (written_bytes() - before) / rounds * 2880 < 25e6
 
 
 def test_a_fast_producer_waits_for_a_healthy_disk_and_nothing_is_dropped(start):

@@ -21,7 +21,9 @@ class Bench:
         *,
         repeats_batches: bool = True,
         takes_arrays: bool = True,
+        apart_s: float = 1.0,
     ) -> None:
+        self.apart_s = apart_s
         self.takes_arrays = takes_arrays
         self.repeats_batches = repeats_batches
         self.clock = clock or FakeClock()
@@ -39,6 +41,7 @@ class Bench:
             parts,
             self.store,
             batch_size=self.batch_size,
+            apart_s=self.apart_s,
             repeats_batches=self.repeats_batches,
             takes_arrays=lambda: self.takes_arrays,
         )
@@ -47,7 +50,7 @@ class Bench:
     def put(self, *numbers: float) -> None:
         for number in numbers:
             self.store.put(make_reading({"n": number}, at=self.clock.now()))
-        self.driven.post(ReadingStream.NEWS)
+        self.driven.post(False)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 2)):
@@ -90,6 +93,22 @@ def test_an_array_whose_answer_was_lost_goes_again_in_the_same_order_though_a_pa
     bench.run(30)
     assert [stored.reading.values["n"] for stored in bench.uplink.sent[0]] == [1, 2, 3]
     assert bench.uplink.sent[1] == bench.uplink.sent[0] or [s.key for s in bench.uplink.sent[1]] == [1, 2, 3]
+
+
+def test_new_readings_wait_for_others_and_urgent_ones_do_not():
+    bench = Bench(apart_s=30.0)
+    bench.put(1.0)
+    bench.driven.process_all()
+    bench.put(2.0)
+    bench.run(5)
+    assert len(bench.uplink.sent) == 1
+    bench.store.put(make_reading({"n": 3.0}, at=bench.clock.now()))
+    bench.driven.post(True)
+    bench.driven.process_all()
+    assert [len(batch) for batch in bench.uplink.sent] == [1, 2]
+    bench.put(4.0)
+    bench.run(31)
+    assert [len(batch) for batch in bench.uplink.sent] == [1, 2, 1]
 
 
 def test_a_poison_reading_is_set_aside_and_the_others_go(caplog):
