@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from agent.core.values import Command
 from agent.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from agent.wire.commands import CommandRecord
-
-_NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
 
 
 def read_records(records: Iterable[CommandRecord], device_id: str) -> tuple[tuple[Command, ...], tuple[str, ...]]:

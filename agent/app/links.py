@@ -242,7 +242,6 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         first_push=FirstPush(
             is_due=lambda: parts.journal.is_empty() or lacks_time(parts.journal.setting(FIRST_CONTACT)),
             is_dated=lambda: parts.wall_of(parts.clock.now()) is not None,
-            gather=config.commands.first_contact == "latest",
         ),
         on_up=up,
         on_down=watch.down,

@@ -96,10 +96,9 @@ class CommandsConfig(Section):
         "callers already send.",
         default="command",
     )
-    first_contact: Literal["skip-history", "latest", "all"] = key(
+    first_contact: Literal["skip-history", "all"] = key(
         "What to do with commands that were sent before this device's first contact, over HTTP or MQTT, and that the "
-        "service does not itself call open: skip-history runs none, latest runs the newest of each handler (over MQTT "
-        "of those pushed within 10 s), all runs everything.",
+        "service does not itself call open: skip-history runs none, all runs everything.",
         why="A new device must not open a door for last week's command.",
         default="skip-history",
     )

@@ -84,7 +84,6 @@ class FirstContact(StrEnum):
     """What to do with the history that a plain server lists at first contact."""
 
     SKIP_HISTORY = "skip-history"
-    LATEST = "latest"
     ALL = "all"
 
 
@@ -254,13 +253,11 @@ class Decision:
 
     Attributes:
         entry: what the journal shall hold, or holds; None for ``CLOSED``, which needs no entry.
-        lane: where it runs; None unless it is admitted or to be verified.
     """
 
     command_id: str
     verdict: TriageVerdict
     entry: JournalEntry | None = None
-    lane: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +333,6 @@ def triage(
     stored = (settings or {}).get(FIRST_CONTACT)
     contact = judge_contact(stored, received, service_now_s, is_first=is_first)
     pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, limit, contact)
-    newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()
     decisions: list[Decision] = []
     for command in listed:
@@ -346,7 +342,7 @@ def triage(
         elif entry is not None or command.id in seen:
             decisions.append(Decision(command.id, TriageVerdict.DUPLICATE, entry))
         else:
-            decisions.append(pass_.decide(command, is_newest=command.id in newest))
+            decisions.append(pass_.decide(command))
         seen.add(command.id)
     to_store = {} if verified is None else dict(verified.settings)
     if contact.text is not None and contact.text != stored:
@@ -372,14 +368,14 @@ class _Pass:
     limit: AdmissionLimit
     contact: Contact
 
-    def decide(self, command: Command, *, is_newest: bool) -> Decision:
+    def decide(self, command: Command) -> Decision:
         """The decision on a command that the journal does not know."""
         status = (command.status or "").lower()
         if status in FINAL_STATUSES:
             return Decision(command.id, TriageVerdict.CLOSED)
         handler = self.rules.handler_of(command.payload)
         is_history = status not in OPEN_STATUSES and (self.first_contact or self.contact.is_after(command))
-        if is_history and not self._is_wanted(is_newest=is_newest):
+        if is_history and self.rules.first_contact is FirstContact.SKIP_HISTORY:
             return self._put_away(command, handler, CommandEvent.SKIP, TriageVerdict.SKIP, None)
         outcome = self._refusal(command, handler)
         doubt = None if outcome is not None else self._doubt(handler, status)
@@ -389,23 +385,10 @@ class _Pass:
             if outcome is None:
                 entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
                 if doubt is None:
-                    return Decision(command.id, TriageVerdict.ADMIT, entry, rule.lane)
+                    return Decision(command.id, TriageVerdict.ADMIT, entry)
                 # As if this life had begun it: should it end before the handler was asked, the next one asks again.
-                return Decision(command.id, TriageVerdict.VERIFY, start_entry(entry, self.received), rule.lane)
+                return Decision(command.id, TriageVerdict.VERIFY, start_entry(entry, self.received))
         return self._put_away(command, handler, CommandEvent.FINISH, TriageVerdict.REFUSE, outcome or doubt)
-
-    def newest_of_each_handler(self, commands: Iterable[Command]) -> frozenset[str]:
-        """The ids of the last command in the list for each handler, among those that are not over."""
-        newest: dict[str, str] = {}
-        for command in commands:
-            if (command.status or "").lower() not in FINAL_STATUSES:
-                newest[self.rules.handler_of(command.payload)] = command.id
-        return frozenset(newest.values())
-
-    def _is_wanted(self, *, is_newest: bool) -> bool:
-        policy = self.rules.first_contact
-        # The latest of each handler is chosen among what came at first contact; what comes later and is older is none.
-        return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest and self.first_contact)
 
     def _put_away(
         self, command: Command, handler: str, event: CommandEvent, verdict: TriageVerdict, outcome: Outcome | None

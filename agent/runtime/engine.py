@@ -177,10 +177,12 @@ class CommandEngine:
         """
         command_id, fault = entry.command.id, ""
         with self._lock:
-            if command_id in self._items:
+            if command_id in self._items or command_id in self._held:
                 return True
             rule = self.parts.rules.handlers.get(entry.handler)
             item = Item(entry, rule.lane if rule is not None else _UNKNOWN_LANE, verify=verify)
+            if verify:
+                item.canceled_by = self._cancels.get(command_id)  # before the crash: it will not run
             is_in = False
             try:
                 if self._count(item.lane) < LANE_CAPACITY:
@@ -241,8 +243,6 @@ class CommandEngine:
             what = "its handler is asked how it ended" if recovery.verify else "it runs again"
             _log.info("command=%s handler=%s state=interrupted: %s", command_id, entry.handler, what)
             self.dispatch(entry, verify=recovery.verify)
-            if why is not None and (item := self._items.get(command_id)) is not None:
-                item.canceled_by = why  # of one that is to be verified: it will not run
         for command_id in taken_back:
             self._drop_cancel(command_id)  # it had its outcome before the crash
         self.refill()

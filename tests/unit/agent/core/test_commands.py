@@ -43,7 +43,6 @@ def error_of(result: Triage) -> str:
     assert decision.entry is not None
     assert decision.entry.outcome is not None
     assert decision.entry.state == CommandState.FINISHED
-    assert decision.lane is None
     return decision.entry.outcome.error or ""
 
 
@@ -96,11 +95,11 @@ def test_the_statuses_are_those_of_the_wire():
 # --- triage: new and known ----------------------------------------------------------------------------------------
 
 
-def test_a_new_command_is_admitted_to_the_lane_of_its_handler():
+def test_a_new_command_is_admitted():
     rules = CommandRules({"open_door": HandlerRule(Contract.ONCE, "doors")})
     command = make_command("a", {"command": "open_door"})
     (decision,) = decide(command, rules=rules).decisions
-    assert (decision.verdict, decision.lane) == (TriageVerdict.ADMIT, "doors")
+    assert decision.verdict is TriageVerdict.ADMIT
     assert decision.entry == JournalEntry(command, CommandState.RECEIVED, "open_door", NOW)
 
 
@@ -149,18 +148,6 @@ def test_what_the_service_calls_open_is_work_also_at_first_contact(status):
 def test_the_policy_all_runs_the_history():
     rules = make_rules(first_contact="all")
     assert verdicts(decide(make_command("a"), rules=rules, first_contact=True)) == {"a": "admit"}
-
-
-def test_the_policy_latest_runs_the_newest_of_each_handler():
-    rules = make_rules("ping", "beep", first_contact="latest")
-    commands = [
-        make_command("p1"),
-        make_command("b1", {"command": "beep"}),
-        make_command("p2"),
-        make_command("p3", status="failed"),
-    ]
-    result = decide(*commands, rules=rules, first_contact=True)
-    assert verdicts(result) == {"p1": "skip", "b1": "admit", "p2": "admit", "p3": "closed"}
 
 
 def test_an_empty_first_list_still_has_to_be_written_down():

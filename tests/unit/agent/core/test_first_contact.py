@@ -136,13 +136,6 @@ def test_all_runs_history_that_is_pushed_later():
     assert device.ran == ["old"]
 
 
-def test_latest_is_chosen_among_what_came_at_first_contact_alone():
-    device = Device("latest")
-    device.get(old("older", 12), old("newest", 11))
-    device.get(old("came-late", 10))
-    assert device.ran == ["newest"]
-
-
 def test_the_moment_is_found_once_the_time_is_known():
     device = Device(knows_time=False)
     device.get()

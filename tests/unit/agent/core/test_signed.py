@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from agent.core.signed import setting_of
-from agent.core.triage import FirstContact, TriageVerdict, triage
+from agent.core.triage import triage
 from agent.errors import StorageError
 from agent.wire.signed_keys import SigningKey
 from tests.factories import make_moment
@@ -117,17 +117,6 @@ def test_history_that_is_skipped_at_first_contact_does_not_run_later(device, tmp
         assert new.take_one(payload) == "signature_replayed"
     finally:
         new.close()
-
-
-def test_latest_of_each_handler_looks_into_the_envelopes(device):
-    rules = dataclasses.replace(device.rules, first_contact=FirstContact.LATEST)
-    listed = [
-        command_of(sign(KEY, n, command=name), f"c{n}") for n, name in enumerate(["ping", "ping", "open_door"], 1)
-    ]
-    result = triage(
-        listed, {}, rules, received=make_moment(), service_now_s=START_WALL_S, first_contact=True, settings={}
-    )
-    assert [decision.command_id for decision in result.of(TriageVerdict.ADMIT)] == ["c2", "c3"]
 
 
 def test_a_command_that_is_over_is_not_looked_at(device):

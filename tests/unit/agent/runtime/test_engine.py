@@ -310,6 +310,8 @@ def test_a_command_of_an_earlier_boot_waits_until_it_is_known_whether_it_has_exp
     bench.admit(entry)
     bench.process_all()
     assert bench.state("c1") is CommandState.RECEIVED
+    bench.engine.dispatch(entry)  # the service lists it again meanwhile
+    assert not bench.engine.is_busy()
     bench.service_now = 1980.0
     bench.engine.time_is_known()
     bench.process_all()
