@@ -16,7 +16,7 @@ from agent.adapters.discovery import Discovery
 from agent.errors import ErrorAnswer, InvalidMessage, RateLimited, Unauthorized, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.device_client import DeviceClient, given
-from agent.wire.pages import read_page
+from agent.wire.lists import read_page
 from agent.wire.sensor_data import SensorDataRecord
 
 if TYPE_CHECKING:

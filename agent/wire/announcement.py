@@ -31,8 +31,8 @@ class Announcement:
 def ask_for_announcement(connection: Connection) -> Announcement:
     """Ask for the discovery document.
 
-    A plain server announces nothing: it answers any 4xx but 401, 408, 425 and 429, 501, a 2xx without such a list, or a
-    web page from a service that is proved to be one.
+    A plain server announces nothing: it answers any 4xx but 401, 408, 425 and 429, 501, or a 2xx without such a list;
+    also a web page, where nobody else can have sent it (:attr:`~agent.wire.connection.Connection.is_certain`).
 
     Raises:
         ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
@@ -42,7 +42,7 @@ def ask_for_announcement(connection: Connection) -> Announcement:
         return read_announcement(None, answer.headers.get("server", ""))
     value = None if answer.is_page else answer.json_or_none()
     is_readable = value is not None or not answer.content.strip()
-    if not is_readable and not connection.prove():
+    if not is_readable and not connection.is_certain:
         raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
     return read_announcement(value, answer.headers.get("server", ""))
 

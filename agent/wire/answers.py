@@ -13,12 +13,10 @@ import httpx
 from pydantic_core import from_json
 
 from agent.errors import UnexpectedAnswer
-from agent.wire.identity import is_page
 
 NOT_MODIFIED: Final = 304
 _RETRY_MAX_S: Final = 86_400.0
 _TEXT_MAX: Final = 300
-_BEGIN_BYTES: Final = 1_000
 _BROKEN_OFF: Final = "the compressed answer broke off: try again, or look at the proxy in between"
 
 
@@ -87,53 +85,30 @@ class Answer:
                 ) from None
 
 
+def is_page(content_type: str, body: bytes) -> bool:
+    """Whether an answer is a web page; frameworks add ``text/html`` also to an empty body, which is none."""
+    text = body[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
+    return bool(text) and ("html" in content_type.lower() or text.startswith(b"<"))
+
+
 def read_body(response: httpx.Response, max_bytes: int, check_deadline: Callable[[], None]) -> bytes:
-    """The decoded body, never holding more than ``max_bytes`` of it, however small it was on the way.
+    """The decoded body, read on until it is larger than ``max_bytes``.
 
     Raises:
-        UnexpectedAnswer: larger than that, an encoding that was not asked for, or broken off.
+        UnexpectedAnswer: larger than that.
     """
-    if response.is_stream_consumed:  # a transport in memory hands over what it has read and decoded itself
-        return _within(response.content, max_bytes, response.status_code)
     declared = response.headers.get("content-length", "")
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in {"identity", "", "gzip", "x-gzip"}:
-        raise UnexpectedAnswer(
-            f"the answer is encoded as {encoding[:40]!r}, which was not asked for: look at the proxy in between",
-            response.status_code,
-        )
-    inflate = _Inflater() if "gzip" in encoding else None
-    if inflate is None and declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
+    if declared.isascii() and declared.isdigit() and int(declared[:15]) > max_bytes:
         raise _too_large(max_bytes, response.status_code)
     parts: list[bytes] = []
     size = 0
-    for chunk in response.iter_raw():
+    for part in response.iter_bytes():
         check_deadline()
-        part = chunk if inflate is None else inflate.feed(chunk, max_bytes - size, response.status_code)
         size += len(part)
         if size > max_bytes:
             raise _too_large(max_bytes, response.status_code)
         parts.append(part)
-    if inflate is not None and not inflate.is_complete:
-        raise UnexpectedAnswer(_BROKEN_OFF, response.status_code)
     return b"".join(parts)
-
-
-def read_begin(response: httpx.Response) -> bytes:
-    """The first decoded bytes of a body, about 1,000 at most of a compressed one; none of an empty body.
-
-    Raises:
-        UnexpectedAnswer: it says that it is gzip and is not.
-    """
-    if response.is_stream_consumed:
-        return next(response.iter_bytes(), b"")
-    is_gzip = "gzip" in response.headers.get("content-encoding", "").lower()
-    inflater = _Inflater()
-    for chunk in response.iter_raw():
-        begun = inflater.feed(chunk, _BEGIN_BYTES, response.status_code) if is_gzip else chunk
-        if begun:
-            return begun
-    return b""
 
 
 def inflate(content: bytes, max_bytes: int, status: int) -> bytes:
@@ -142,43 +117,16 @@ def inflate(content: bytes, max_bytes: int, status: int) -> bytes:
     Raises:
         UnexpectedAnswer: it is no gzip, broke off, or is larger than that.
     """
-    inflater = _Inflater()
-    plain = inflater.feed(content, max_bytes, status)
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        plain = stream.decompress(content, max_bytes + 1)
+    except zlib.error:
+        raise UnexpectedAnswer("the answer says it is gzip and is not: look at the proxy in between", status) from None
     if len(plain) > max_bytes:
         raise _too_large(max_bytes, status)
-    if not inflater.is_complete:
+    if not stream.eof:
         raise UnexpectedAnswer(_BROKEN_OFF, status)
     return plain
-
-
-class _Inflater:
-    """Gzip (RFC 1952) with a bound on what one step may give; httpx decodes without one."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=31)
-        self._fed = False
-
-    @property
-    def is_complete(self) -> bool:
-        return self._stream.eof or not self._fed
-
-    def feed(self, chunk: bytes, room: int, status: int) -> bytes:
-        """The plain bytes of ``chunk``: at most ``room`` + 1, which is how the caller sees that it was too much."""
-        parts: list[bytes] = []
-        while chunk and room >= 0:
-            if self._stream.eof:  # the next member of the same file
-                self._stream = zlib.decompressobj(wbits=31)
-            try:
-                part = self._stream.decompress(chunk, room + 1)
-            except zlib.error:
-                raise UnexpectedAnswer(
-                    "the answer says it is gzip and is not: look at the proxy in between", status
-                ) from None
-            self._fed = True
-            parts.append(part)
-            room -= len(part)
-            chunk = self._stream.unconsumed_tail or self._stream.unused_data
-        return b"".join(parts)
 
 
 def one_line(text: str) -> str:
@@ -216,12 +164,6 @@ def http_date(value: str | None) -> float | None:
         return parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-
-
-def _within(body: bytes, max_bytes: int, status: int) -> bytes:
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes, status)
-    return body
 
 
 def _too_large(max_bytes: int, status: int) -> UnexpectedAnswer:

@@ -22,19 +22,20 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire.answers import Answer, one_line, read_begin, read_body
+from agent.wire.answers import Answer, one_line, read_body
 from agent.wire.auth import Credential, origin_of
-from agent.wire.faults import FAULTS, TRUSTED_IN_HTML, explain, raise_for_status
-from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_proof
+from agent.wire.faults import FAULTS, explain, raise_for_status
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, PageWalk, Params
-from agent.wire.network import TimeBudget, open_transport
+from agent.wire.network import open_transport
 from agent.wire.secret import redact
 from agent.wire.trust import service_trust
 
 _CONNECT_MAX_S: Final = 5.0
 _PORT_MAX: Final = 65_535
-_PLAIN: Final = {"Accept-Encoding": "identity"}
+_BODY_MAX_S: Final = 60.0
+"""A body that goes on coming may take so long, or as long as a request may, whichever is more."""
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _LIMITS: Final = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
 
 
@@ -54,16 +55,18 @@ class Connection:
     Args:
         base_url: ``http://`` or ``https://``, host, and a path prefix if the service has one.
         auth: the credential; it is bound to the base URL's origin.
-        timeout_s: for a whole request, however it trickles, beside what the service may hold it; connecting has 5 s of
-            it at most. Only a body that comes at 2 KiB/s or more may take longer, up to 60 s.
+        timeout_s: how long the service may be silent, beside what it may hold an answer; connecting has 5 s of it at
+            most. A body may take 60 s as a whole.
         max_answer_bytes: the largest answer, after decoding.
         ca_file: PEM file with the authorities that alone are trusted; None trusts the system's.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.
-        monotonic: the clock for the bound on a whole request.
+        monotonic: the clock for the bound on a body.
 
     Attributes:
         max_answer_bytes: the largest answer, after decoding.
+        is_certain: nobody but the service can answer: over ``https://``, and on this machine. There a web page is the
+            service's own and its status counts; elsewhere it may be a captive portal's, and nothing is concluded.
         on_date: called with each good answer with the time at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
         headers: sent with each request; may be added to.
@@ -91,18 +94,17 @@ class Connection:
         self._timeout_s = timeout_s
         self.max_answer_bytes = max_answer_bytes
         self._transport = transport
-        self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
+        self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         self._monotonic = monotonic
         self.on_date: Callable[[float, float], object] | None = None
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
-        self._identity = Identity()
         self._lock = threading.Lock()
-        self._proving = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
         self._is_closed = False
-        # One for both clients. Over http:// it is never asked, and without authorities it would trust nobody.
         is_secure = self.base_url.scheme == "https"
+        self.is_certain = is_secure or self.base_url.host in _LOOPBACK
+        # One for both clients. Over http:// it is never asked, and without authorities it would trust nobody.
         self._trust = service_trust(ca_file) if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = self._open_client()
         self._held: httpx.Client | None = None
@@ -179,8 +181,7 @@ class Connection:
         )
         fault: TransportError | None = None
         try:
-            with TimeBudget(self._monotonic, self._timeout_s + silence_s):
-                response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
             try:
                 if not response.is_success:
                     source = one_line(f"GET {self.origin}{request.url.path}")
@@ -307,18 +308,15 @@ class Connection:
         interruptible: bool,
         accepts: Container[int],
     ) -> Answer:
-        budget = TimeBudget(self._monotonic, self._timeout_s, wait_s)
-        arrived_s = budget.began_s
+        began_s = arrived_s = self._monotonic()
         fault: TransportError | None = None
         try:
-            with budget:
-                response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
-                try:
-                    arrived_s = self._monotonic()
-                    budget.head_is_here(arrived_s)
-                    content = self._read(response, budget)
-                finally:
-                    response.close()
+            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+            try:
+                arrived_s = self._monotonic()
+                content = self._read(response, arrived_s + max(_BODY_MAX_S, self._timeout_s))
+            finally:
+                response.close()
         except FAULTS as exc:
             fault = explain(exc, self.origin, self._timeout_s + wait_s, self._redact)
         if fault is not None:  # raised out here so that no httpx error, which holds the request, hangs on it
@@ -327,72 +325,23 @@ class Connection:
             raise fault
         source = one_line(f"{request.method} {self.origin}{request.url.path}")
         answer = Answer(response.status_code, response.headers, content, source)
-        is_page = answer.is_page
         if response.status_code not in accepts:
-            if not is_page:
-                self._identity.note(request.method, request.url.path, answer.status)
-            if is_page or not (200 <= answer.status < 300 or answer.is_unchanged):
-                is_meant = is_page and self._is_meant(request, answer)
-                raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
-        is_from_service = answer.status < 400 and not is_page
+            is_meant = self.is_certain and not (request.method == "GET" and response.is_success)
+            raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
+        is_from_service = answer.status < 400 and not answer.is_page
         if is_from_service:
             self.on_headers(response.headers)
         if self.on_date is not None and is_from_service and answer.server_time is not None:
             late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
-            self.on_date(answer.server_time + late_s, arrived_s - budget.began_s)
+            self.on_date(answer.server_time + late_s, arrived_s - began_s)
         return answer
 
-    def _is_meant(self, request: httpx.Request, page: Answer) -> bool:
-        """Whether a web page is the service's own; see :class:`~agent.wire.identity.Identity`."""
-        status, path, content = page.status, request.url.path, page.content
-        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML
-        if not is_judged:
-            return False
-        verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
-        if verdict is not PageVerdict.DOUBTFUL:
-            return verdict is PageVerdict.MEANT
-        with self._proving:  # a proof that another thread is asking for now may be this page's
-            verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
-            if verdict is PageVerdict.DOUBTFUL and self.prove():
-                self._identity.proved(request.method, path, status, content, self._monotonic())
-                return True
-        return verdict is PageVerdict.MEANT
-
-    def prove(self) -> bool:
-        """Whether the service itself answers on this connection at this time: one ``GET /devices`` that brings JSON.
-
-        At most 8 within 10 s, and once a minute after one that failed; in between it is False.
-        """
-        with self._lock:
-            if self._is_closed or not self._identity.may_ask(self._monotonic()):
-                return False
-            self._identity.asked(self._monotonic(), good=False)
-        request = self._build(
-            self._client, "GET", PROOF_PATH, params=None, body=None, headers=_PLAIN, wait_s=0.0, traced=False
-        )
-        begun = b""
-        try:
-            with TimeBudget(self._monotonic, self._timeout_s):
-                response = self._client.send(request, auth=self._auth, stream=True, follow_redirects=False)
-                try:
-                    begun = read_begin(response)
-                finally:
-                    response.close()
-        except (*FAULTS, UnexpectedAnswer):
-            return False
-        good = is_proof(response.status_code, response.headers.get("content-type", ""), begun)
-        with self._lock:
-            self._identity.asked(self._monotonic(), good=good)
-        return good
-
-    def _read(self, response: httpx.Response, budget: TimeBudget) -> bytes:
+    def _read(self, response: httpx.Response, end_s: float) -> bytes:
+        """The body, read to its end so that the connection is kept, or an error of the service without it."""
         status = response.status_code
-        if 300 <= status < 400:
-            return b""
 
         def check_deadline() -> None:
-            budget.has_body(response.num_bytes_downloaded)
-            if budget.left_s < 0:
+            if self._monotonic() > end_s:
                 raise UnexpectedAnswer(
                     f"{self.origin} sends its answer too slowly and was cut off: the network is too slow for it",
                     status,
@@ -401,7 +350,7 @@ class Connection:
         try:
             return read_body(response, self.max_answer_bytes, check_deadline)
         except UnexpectedAnswer:
-            if status >= 400:
+            if status >= 300:
                 return b""
             raise
 

@@ -23,7 +23,7 @@ from agent.wire.connection import Connection
 from agent.wire.dialect import AnswerReading
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
-from agent.wire.lists import Page, PageWalk, cut_list
+from agent.wire.lists import Page, PageWalk
 from agent.wire.sensor_data import BatchAnswer, PostSensorData, SensorDataRecord
 from agent.wire.times import to_rfc3339
 
@@ -219,8 +219,7 @@ class DeviceClient(Calls):
     def discover(self) -> frozenset[str]:
         """``GET /.well-known/device-service``: the names of the extensions that this service has.
 
-        A plain server has none: it answers any 4xx but 401, 408, 425 and 429, 501, a 2xx without such a list, or a web
-        page from a service that is proved to be one.
+        None of a plain server: see :func:`agent.wire.announcement.ask_for_announcement`.
 
         Raises:
             ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
@@ -303,11 +302,8 @@ class DeviceClient(Calls):
                 "GET", walk.target, params=params, headers=headers, wait_s=wait_s, interruptible=True
             )
             headers, wait_s = {}, 0.0
-            content, left_out = cut_list(answer.content)
-            if left_out:
-                answer = replace(answer, content=content)
             page = walk.take(answer)
-            yield answer, replace(page, omitted=left_out) if left_out else page
+            yield answer, page.cut()
             walk.proceed(answer, page)
 
     def interrupt(self) -> None:

@@ -28,9 +28,8 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.wire.answers import NOT_MODIFIED, http_date, one_line, read_retry_after
+from agent.wire.answers import NOT_MODIFIED, http_date, is_page, one_line, read_retry_after
 from agent.wire.base import Received
-from agent.wire.identity import is_page
 from agent.wire.trust import OTHER_NAME, CertificateFault
 
 FAULTS: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError, UnicodeError)
@@ -110,8 +109,7 @@ def raise_for_status(
         body: the decoded body.
         source: who answered.
         redact: takes secrets out of a text.
-        page_is_meant: a web page is the service's own (:class:`~agent.wire.identity.Identity`), so that its status
-            means what it says.
+        page_is_meant: a web page is the service's own, so that its status means what it says.
 
     Raises:
         UnexpectedAnswer: a redirect, a foreign web page, a status that is none.

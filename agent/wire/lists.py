@@ -1,35 +1,226 @@
-"""Lists of any server, page by page: by cursor, by link in a header or the body, by page number, by offset.
+"""Lists of any server, page by page: an array, or an object that holds one; by cursor, link, page number or offset.
 
-Ours is ``{"data": [...], "next_cursor": text or null, "has_more": bool}`` with ``Link: rel="next"``; what the
-specification leaves open, other services may answer otherwise.
+Nothing is assumed of a server: a parameter is sent for the next page only when the answer has a member that belongs to
+it, such as ``next_cursor`` to ``cursor`` and ``offset`` to ``offset``. Ours answers ``{"data": [...], "next_cursor":
+text or null, "has_more": bool}`` with ``Link: rel="next"``.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from itertools import islice
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import httpx
 
 from agent.errors import UnexpectedAnswer
 from agent.wire.answers import Answer
 from agent.wire.auth import origin_of
-from agent.wire.pages import Counted, Page, read_page
-
-__all__ = ["PAGES_MAX", "Page", "PageWalk", "Params", "next_link", "read_page"]
 
 Params = Mapping[str, str | int]
 
-_EMPTY_PAGES_MAX: Final = 100
 PAGES_MAX: Final = 100_000
 """How many pages of one list are read, unless the caller says otherwise."""
+ITEMS_MAX: Final = 20_000
+"""So many commands of one list are looked at: half of them from its beginning, half from its end."""
+
+_EMPTY_PAGES_MAX: Final = 100
+_DEPTH_MAX: Final = 3
+_ENVELOPES: Final = ("data", "items", "results", "result", "records", "response", "content", "value", "_embedded")
+_NOT_ITEMS: Final = frozenset({"errors", "error", "warnings", "details", "messages", "links", "_links", "meta", "tags"})
+_RECORD_MARKS: Final = frozenset({"command_payload", "commandPayload", "sensor_data", "sensorData"})
+_PAGING: Final = ("meta", "pagination", "paging", "page", "page_info", "pageInfo", "links", "_links")
+"""Members that hold objects which speak about paging."""
+_CURSORS: Final[Mapping[str, str]] = {
+    "next_cursor": "cursor",
+    "nextCursor": "cursor",
+    "next_page_token": "page_token",
+    "nextPageToken": "pageToken",
+    "next_offset": "offset",
+    "next_page": "page",
+    "next": "cursor",
+}
+"""Member -> the parameter that takes its value."""
+_LINKS: Final = ("next", "next_url", "nextUrl", "next_link", "nextLink", "next_page_url", "next_page")
+_MORE: Final = ("has_more", "hasMore", "has_next", "hasNext", "hasNextPage")
+_NUMBERS: Final[Mapping[str, str]] = {"page": "page", "current_page": "page", "currentPage": "page"}
+_TOTAL_PAGES: Final = ("total_pages", "totalPages", "last_page", "page_count", "pages")
+_SIZES: Final = ("per_page", "perPage", "page_size", "pageSize", "limit", "size")
+_OFFSETS: Final = ("offset", "skip", "start")
+_TOTALS: Final = ("total", "total_count", "totalCount", "count")
 _LINK: Final = re.compile(r'<([^>]*)>((?:[^,"]|"[^"]*")*)')
 _REL: Final = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,]+))', re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Where a page lies in a list that is counted, by pages or by items.
+
+    Attributes:
+        param: the parameter that asks for another one.
+        at: this page's number, or the place of its first item, as the answer says.
+        end: how many pages, or items, there are; None when the answer does not say.
+    """
+
+    param: str
+    at: int
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list.
+
+    Attributes:
+        next_cursor: how to ask for the next page; None when the answer names no cursor.
+        has_more: whether there is one; None when the answer does not say.
+        cursor_param: the parameter that takes the cursor.
+        next_url: where the body says the next page is; as it came.
+        number: this page by its number.
+        offset: this page by the place of its first item.
+        total: how many items the whole list has; None when the answer does not say.
+        omitted: how many items the answer had beside these, when it had too many.
+    """
+
+    items: list[Any]
+    next_cursor: str | None = None
+    has_more: bool | None = None
+    cursor_param: str = "cursor"
+    next_url: str | None = None
+    number: Counted | None = None
+    offset: Counted | None = None
+    total: int | None = None
+    omitted: int = 0
+
+    def cut(self, most: int = ITEMS_MAX) -> Page:
+        """The page with at most so many items, from both of its ends."""
+        left_out = len(self.items) - most
+        if left_out <= 0:
+            return self
+        items = [*self.items[: most // 2], *self.items[-(most - most // 2) :]]
+        return replace(self, items=items, omitted=left_out)
+
+
+# --- one answer -------------------------------------------------------------------------------------------------------
+
+
+def read_page(value: object, source: str = "the service", word: str = "") -> Page:
+    """The list in a JSON value: an array; an object that has it under a usual name, or under any as its only array,
+    also further inside; or a single record where one belongs.
+
+    Args:
+        value: the JSON value.
+        source: who answered.
+        word: the name that the list most likely has, such as ``commands``.
+
+    Raises:
+        UnexpectedAnswer: there is no list, or more than one and none of the known names.
+    """
+    if isinstance(value, list):
+        return Page(value)
+    if not isinstance(value, dict):
+        kind = "nothing" if value is None else type(value).__name__
+        raise UnexpectedAnswer(f"{source} answered {kind} where a list belongs: check base_url")
+    around: list[dict[str, Any]] = []
+    items = _find_items(value, word, around)
+    if items is None:
+        count = sum(isinstance(inner, list) for inner in value.values())
+        raise UnexpectedAnswer(
+            f"{source} answered an object with {count} arrays where one list belongs: check base_url"
+        )
+    return _with_paging(items, list(_speaking_of_paging(around)))
+
+
+def _find_items(value: dict[str, Any], word: str, around: list[dict[str, Any]]) -> list[Any] | None:
+    """The items in an object; ``around`` gets the objects that lie around them."""
+    if any(not isinstance(value[name], list) for name in _RECORD_MARKS & value.keys()):
+        return [value]  # a record of its own; an array of that name would be the list
+    if len(around) > _DEPTH_MAX:
+        return None
+    around.append(value)
+    known = [value[name] for name in (word, *_ENVELOPES) if name in value]
+    others = [inner for name, inner in value.items() if name not in _NOT_ITEMS and name not in _PAGING]
+    for inner in known:
+        if isinstance(inner, list):
+            return inner
+    for inner in known:
+        found = _find_items(inner, word, around) if isinstance(inner, dict) else None
+        if found is not None:
+            return found
+    lists = [inner for inner in others if isinstance(inner, list)]
+    if lists:
+        return lists[0] if len(lists) == 1 else None
+    objects = [inner for inner in others if isinstance(inner, dict)]
+    found = _find_items(objects[0], word, around) if len(objects) == 1 else None
+    return [] if found is None and None in known else found  # {"data": null}
+
+
+def _speaking_of_paging(around: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for outer in around:
+        yield outer
+        yield from (outer[name] for name in _PAGING if isinstance(outer.get(name), dict))
+
+
+def _with_paging(items: list[Any], scopes: list[dict[str, Any]]) -> Page:
+    more = next((scope[name] for name in _MORE for scope in scopes if isinstance(scope.get(name), bool)), None)
+    total, size, pages = (_whole(scopes, names) for names in (_TOTALS, _SIZES, _TOTAL_PAGES))
+    if pages is None and total is not None and size:
+        pages = -(-total // size)
+    number = _counted(scopes, _NUMBERS, pages)
+    offset = _counted(scopes, {name: name for name in _OFFSETS}, total)
+    param, cursor = "cursor", None
+    for name, param_name in _CURSORS.items():
+        found = next((text for scope in scopes if (text := _cursor(scope.get(name))) is not None), None)
+        if found is not None:
+            param, cursor = number.param if name == "next" and number else param_name, found
+            break
+    return Page(items, cursor, more, param, _find_link(scopes), number, offset, total)
+
+
+def _counted(scopes: list[dict[str, Any]], names: Mapping[str, str], end: int | None) -> Counted | None:
+    for name, param in names.items():
+        at = _whole(scopes, (name,))
+        if at is not None:
+            return Counted(param, at, end)
+    return None
+
+
+def _cursor(value: object) -> str | None:
+    if isinstance(value, str) and value and not _is_url(value):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _find_link(scopes: list[dict[str, Any]]) -> str | None:
+    for name in _LINKS:
+        for scope in scopes:
+            value = scope.get(name)
+            if isinstance(value, dict):
+                value = value.get("href", value.get("url"))
+            if isinstance(value, str) and _is_url(value):
+                return value
+    return None
+
+
+def _is_url(text: str) -> bool:
+    return "?" in text or text.startswith(("/", "http://", "https://"))
+
+
+def _whole(scopes: list[dict[str, Any]], names: tuple[str, ...]) -> int | None:
+    """A count: 0 or more, also as digits."""
+    for name in names:
+        for scope in scopes:
+            value = scope.get(name)
+            if isinstance(value, str):
+                value = _digits(value)
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                return value
+    return None
+
+
+def _digits(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> httpx.URL | None:
@@ -38,7 +229,11 @@ def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> htt
     Raises:
         UnexpectedAnswer: it points to another origin, or nowhere.
     """
-    target = next((where for where, words in _links(answer) if "next" in words), in_body)
+    target = in_body
+    for where, attributes in _LINK.findall(answer.headers.get("link", "")):
+        if any("next" in (quoted or bare).lower().split() for quoted, bare in _REL.findall(attributes)):
+            target = where
+            break
     if target is None:
         return None
     try:
@@ -53,13 +248,7 @@ def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> htt
     return link
 
 
-def _count(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
-
-
-def _links(answer: Answer) -> Iterator[tuple[str, set[str]]]:
-    for target, attributes in _LINK.findall(answer.headers.get("link", "")):
-        yield target, {word for quoted, bare in _REL.findall(attributes) for word in (quoted or bare).lower().split()}
+# --- from page to page ------------------------------------------------------------------------------------------------
 
 
 class PageWalk:
@@ -86,8 +275,7 @@ class PageWalk:
         self._pages_left = pages_max
         self._seen: set[str] = set()
         self._empty_pages = 0
-        self._first_number: int | None = None
-        self._expected: tuple[int | None, int | None] = (None, None)
+        self._expected: Counted | None = None
         self.target = path
         self.params: Params = dict(params)
         self.done = False
@@ -102,18 +290,12 @@ class PageWalk:
             self.done = True
             return Page([])
         page = read_page(answer.json(), answer.source, self._word)
-        in_headers = answer.headers.get("x-page", "")
-        if page.number is None and in_headers:  # a server that counts its pages in headers alone
-            end = _count(answer.headers.get("x-total-pages", ""))
-            at = _count(in_headers)
-            page = page if at is None else replace(page, number=Counted("page", at, end))
-        for counted, expected in zip((page.number, page.offset), self._expected, strict=True):
-            if counted is not None and expected is not None and counted.at != expected:
+        expected = self._expected
+        for counted in (page.number, page.offset):
+            if counted and expected and counted.param == expected.param and counted.at != expected.at:
                 raise UnexpectedAnswer(
-                    f"{answer.source} answers page {counted.at} of this list where {expected} was asked for: stopped"
+                    f"{answer.source} answers page {counted.at} of this list where {expected.at} was asked for: stopped"
                 )
-        if self._first_number is None and page.number is not None:
-            self._first_number = page.number.at
         return page
 
     def proceed(self, answer: Answer, page: Page) -> None:
@@ -141,118 +323,22 @@ class PageWalk:
 
     def _aim(self, answer: Answer, page: Page) -> str | None:
         """Set ``target`` and ``params`` to the next page; returns a mark that only it has, or None at the end."""
-        self._expected = (None, None)
+        self._expected = None
         if page.next_cursor is not None:
             return self._turn(page.cursor_param, page.next_cursor)
         link = next_link(answer, self._url, page.next_url)
         if link is not None:
             self.target, self.params = str(link), {}
             return self.target
-        number, offset = page.number, page.offset
-        if number is not None and self._goes_on(page, number, number.at + (self._first_number == 0)):
-            self._expected = (number.at + 1, None)
-            return self._turn(number.param, number.at + 1)
-        if offset is not None and self._goes_on(page, offset, offset.at + len(page.items)):
-            self._expected = (None, offset.at + len(page.items))
-            return self._turn(offset.param, offset.at + len(page.items))
+        for counted, step in ((page.number, 1), (page.offset, len(page.items))):
+            if counted is None or not page.items:
+                continue
+            last_read = counted.at if counted is page.number else counted.at + step
+            if page.has_more or (counted.end is not None and last_read < counted.end):
+                self._expected = Counted(counted.param, counted.at + step)
+                return self._turn(counted.param, counted.at + step)
         return None
 
     def _turn(self, param: str, value: str | int) -> str:
         self.target, self.params = self._path, {**self._query, param: value}
         return f"{param}={value}"
-
-    @staticmethod
-    def _goes_on(page: Page, counted: Counted, read_so_far: int) -> bool:
-        return bool(page.items) and (page.has_more is True or (counted.end is not None and read_so_far < counted.end))
-
-
-ITEMS_MAX: Final = 20_000
-"""So many commands of one list are looked at: half of them from its beginning, half from its end."""
-
-_SPACE: Final = " \t\n\r"
-_LEAST_BYTES: Final = 2
-_COMMAS: Final = 25
-
-
-def cut_list(raw: bytes, most: int = ITEMS_MAX) -> tuple[bytes, int]:
-    """The same JSON text with at most so many items in its arrays of objects, and how many items were left out.
-
-    What is no JSON comes back as it is: parsing it raises the error. Only arrays that are the text itself or are found
-    through members of objects are cut, not arrays inside arrays.
-    """
-    if len(raw) < most * _LEAST_BYTES:
-        return raw, 0
-    # Of the items of an array, each but one has a comma before it; most lists have many other commas, too.
-    if raw.count(b"{") + raw.count(b"[") <= most and raw.count(b",") < _COMMAS * most:
-        return raw, 0
-    # One character for each byte, and the structure of JSON is ASCII: positions are the same.
-    text = raw.decode("latin-1")
-    cuts: list[tuple[int, int, int]] = []
-    try:
-        _find_cuts(text, most, cuts)
-    except (ValueError, IndexError, RecursionError):
-        return raw, 0
-    for begin, end, _ in reversed(cuts):
-        raw = raw[:begin] + b"," + raw[end:]
-    return raw, sum(count for _, _, count in cuts)
-
-
-def _find_cuts(text: str, most: int, cuts: list[tuple[int, int, int]]) -> None:
-    """Collect (begin, end, items) of what to leave out: from the end of one item to the beginning of another."""
-    decoder = json.JSONDecoder(strict=False)
-    at = _skip(text, 0)
-    objects = 0  # that are open here
-    while True:
-        if text[at] == "[":
-            at = _walk_array(decoder, text, at + 1, most, cuts)
-        elif text[at] == "{":
-            objects += 1
-            at = _skip(text, at + 1)
-            if text[at] != "}":
-                at = _after_name(decoder, text, at)
-                continue
-        else:
-            at = decoder.raw_decode(text, at)[1]
-        # A value has ended, or an empty object is about to.
-        while objects and text[at := _skip(text, at)] == "}":
-            objects -= 1
-            at += 1
-        if not objects:
-            return
-        if text[at] != ",":
-            raise ValueError
-        at = _after_name(decoder, text, _skip(text, at + 1))
-
-
-def _after_name(decoder: json.JSONDecoder, text: str, at: int) -> int:
-    """Where the value of the member begins whose name begins here."""
-    at = _skip(text, decoder.raw_decode(text, at)[1])
-    if text[at] != ":":
-        raise ValueError
-    return _skip(text, at + 1)
-
-
-def _walk_array(decoder: json.JSONDecoder, text: str, at: int, most: int, cuts: list[tuple[int, int, int]]) -> int:
-    """Where the array whose first item begins about here has ended."""
-    count, head_end = 0, 0
-    begins: deque[int] = deque(maxlen=most - most // 2)
-    at = _skip(text, at)
-    while text[at] != "]":
-        begins.append(at)
-        at = _skip(text, decoder.raw_decode(text, at)[1])
-        count += 1
-        if count == most // 2:
-            head_end = at
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-        elif text[at] != "]":
-            raise ValueError
-    if count > most:
-        cuts.append((head_end, next(islice(begins, 1)), count - most))
-    return at + 1
-
-
-def _skip(text: str, at: int) -> int:
-    while text[at] in _SPACE:
-        at += 1
-    return at

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 from agent.errors import InvalidMessage
@@ -20,6 +21,12 @@ _MAX_MS: Final = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC) - _EPO
 _RFC_3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,30}))?(?:([Zz])|([+-])(\d\d):?(\d\d))?",
     re.ASCII,
+)
+_NUMBER: Final = re.compile(r"-?\d{1,19}(?:\.\d{1,12})?", re.ASCII)
+_UTC_WORD: Final = re.compile(r" ?(?:UTC|GMT)$", re.IGNORECASE)
+_TEXT_MAX: Final = 80
+_FAULT: Final = (
+    "a time must be RFC 3339 text such as 2026-01-01T00:00:00Z, an HTTP date, or epoch seconds or milliseconds"
 )
 _DIGITS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 
@@ -60,23 +67,42 @@ def parse_time(value: str | int) -> float:
 
 
 def parse_received_time(value: object, zone: tzinfo = UTC) -> float:
-    """As :func:`parse_time`, for answers: every form that common frameworks write, see
-    :func:`agent.wire.received_times.parse_any_time`.
+    """Seconds since the epoch out of an answer: ISO 8601, also without zone, seconds or time of day; an HTTP date;
+    epoch seconds or milliseconds, told by their size, also as digits.
 
     Args:
         value: the JSON value.
         zone: of a time that names none.
 
     Raises:
-        InvalidMessage: not a time.
+        InvalidMessage: not a time, or outside the years 1 to 9999.
     """
     if isinstance(value, str):
-        match = _RFC_3339.fullmatch(value)
-        if match is not None and (match[8] or match[9]):
-            return _from_match(match)
-    from agent.wire.received_times import parse_any_time  # most services write RFC 3339
+        text = value.strip()
+        if len(text) > _TEXT_MAX or not text.isascii():
+            raise InvalidMessage(_FAULT)
+        if not _NUMBER.fullmatch(text):
+            return _from_text(text, zone)
+        value = float(text) if "." in text else int(text)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise InvalidMessage(_FAULT)
+    if not abs(value) <= _MAX_MS:  # also what is no number
+        raise InvalidMessage("a time must lie in the years 1 to 9999")
+    return float(value) if _MIN_MS / 1000 <= value < (_MAX_MS + 1) / 1000 else value / 1000
 
-    return parse_any_time(value, zone)
+
+def _from_text(text: str, zone: tzinfo) -> float:
+    match = _RFC_3339.fullmatch(text)
+    if match is not None and (match[8] or match[9]):
+        return _from_match(match)
+    try:
+        try:
+            at = datetime.fromisoformat(_UTC_WORD.sub("+00:00", text))
+        except ValueError:
+            at = parsedate_to_datetime(text)
+        return ((at if at.tzinfo else at.replace(tzinfo=zone)) - _EPOCH) / timedelta(seconds=1)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        raise InvalidMessage(_FAULT) from None
 
 
 def _from_match(match: re.Match[str]) -> float:

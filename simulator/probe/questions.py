@@ -16,7 +16,7 @@ from agent.wire.answers import Answer, one_line
 from agent.wire.auth import Credential
 from agent.wire.commands import ID_NAMES
 from agent.wire.connection import check_base_url
-from agent.wire.pages import Page, read_page
+from agent.wire.lists import Page, read_page
 from agent.wire.times import parse_received_time, to_rfc3339
 from agent.wire.trust import trust_store
 

@@ -71,7 +71,7 @@ def agents_client(status: int, kind: str | None, body: bytes) -> DeviceClient:
         return next(answers, httpx.Response(200, json=[]))
 
     transport = httpx.MockTransport(answer)
-    return DeviceClient("http://service", KeyPair("mk_a", Secret("msk_a")), transport=transport)
+    return DeviceClient("https://service", KeyPair("mk_a", Secret("msk_a")), transport=transport)
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
@@ -133,7 +133,7 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
     body = json.dumps(items).encode()
     dialect = Dialect(extensions=frozenset(offers), command_lists=lists)
     with agents_client(200, "application/json", body) as client:
-        book = ServerBook("http://service", dialect)
+        book = ServerBook("https://service", dialect)
         source = HttpSource(client, "d1", Discovery(client, FakeClock(), book))
         agents = [command.status for command in source.poll(0).commands]
     codec = HttpCodec("d1", "p1", frozenset(offers), dialect)

@@ -60,13 +60,6 @@ PAGERS: dict[str, Pager] = {
         "commands": items,
         "nextPageToken": f"t{at + size}" if at + size < total else "",
     },
-    "continuation in meta": lambda at, size, total, items: {
-        "value": items,
-        "meta": {"continuation_token": f"t{at + size}" if at + size < total else None},
-    },
-    "relay": lambda at, size, total, items: {
-        "data": {"commands": items, "pageInfo": {"hasNextPage": at + size < total, "endCursor": f"t{at + size}"}}
-    },
     "next absolute": lambda at, size, total, items: {
         "results": items,
         "count": total,
@@ -79,15 +72,6 @@ PAGERS: dict[str, Pager] = {
     "hal": lambda at, size, total, items: {
         "_embedded": {"commands": items},
         "_links": {"next": {"href": f"?at={at + size}"}} if at + size < total else {"self": {"href": "?at=0"}},
-    },
-    "odata": lambda at, size, total, items: {
-        "value": items,
-        **({"@odata.nextLink": f"commands?at={at + size}"} if at + size < total else {}),
-    },
-    "links as array": lambda at, size, total, items: {
-        "items": items,
-        "links": [{"rel": "self", "href": "?at=0"}]
-        + ([{"rel": "next", "href": f"?at={at + size}"}] if at + size < total else []),
     },
     "page of pages": lambda at, size, total, items: {
         "commands": items,
@@ -102,7 +86,6 @@ PAGERS: dict[str, Pager] = {
         "data": items,
         "meta": {"currentPage": at // size + 1, "hasNext": at + size < total},
     },
-    "page in headers": lambda at, size, total, items: {"commands": items},
     "offset": lambda at, size, total, items: {"commands": items, "offset": at, "limit": size, "total": total},
     "skip in meta": lambda at, size, total, items: {"list": items, "meta": {"skip": at, "totalCount": total}},
     "next_offset": lambda at, size, total, items: {
@@ -118,17 +101,14 @@ PAGERS: dict[str, Pager] = {
 
 
 def paged(style: str, size: int) -> Callable[[httpx.Request], httpx.Response]:
-    first_page = 0 if style == "spring" else 1
-
     def handle(request: httpx.Request) -> httpx.Response:
         query = dict(request.url.params)
         assert request.url.path == "/v1/devices/d/commands"
         assert len(query) <= 1
         name, value = next(iter(query.items()), ("at", "0"))
-        at = (int(value) - first_page) * size if name == "page" else int(value.removeprefix("t"))
+        at = (int(value) - 1) * size if name == "page" else int(value.removeprefix("t"))
         answered = PAGERS[style](at, size, len(COMMANDS), list(COMMANDS[at : at + size]))
-        pages = {"X-Page": str(at // size + 1), "X-Total-Pages": str(-(-len(COMMANDS) // size))}
-        return httpx.Response(200, json=answered, headers=pages if style == "page in headers" else {})
+        return httpx.Response(200, json=answered)
 
     return handle
 

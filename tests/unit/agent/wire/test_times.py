@@ -127,7 +127,6 @@ IN_UTC = [
     "%Y-%m-%dt%H:%M:%Sz",
     "%Y-%m-%d %H:%M:%S+00",
     "%Y-%m-%d %H:%M:%S+0000",
-    "%Y-%m-%d %H:%M:%S +0000",
     "%Y-%m-%d %H:%M:%S+00:00",
     "%Y-%m-%dT%H:%M:%S-00:00",
     "%Y-%m-%d %H:%M:%S UTC",
@@ -170,7 +169,7 @@ def test_a_date_alone_is_the_beginning_of_that_day(at, form):
     assert parse_received_time(at.strftime(form)) == at.replace(hour=0, minute=0, second=0).timestamp()
 
 
-@given(st.integers(315_532_800, 4_102_444_799), st.sampled_from([1, 1000, 10**6, 10**9]), st.booleans())
+@given(st.integers(315_532_800, 4_102_444_799), st.sampled_from([1, 1000]), st.booleans())
 def test_the_unit_of_a_number_follows_from_its_size(epoch_s, units, as_text):
     value = epoch_s * units
     assert parse_received_time(str(value) if as_text else value) == epoch_s
@@ -214,6 +213,7 @@ def test_odd_forms_of_a_time_are_read(value, epoch_s):
         "12:00",
         "Thu",
         "x" * 100_000,
+        1767225600 * 10**6,
         "9" * 100_000,
         10**400,
         "٢٠٢٦-01-01",
