@@ -19,8 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from agent.adapters.mqtt_connection import MqttConnection
-from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Tls
+from agent.adapters.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Tls
 from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, ServiceError
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.retry_policy import RetryPolicy

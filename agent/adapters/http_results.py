@@ -34,7 +34,6 @@ _NO_PATH: Final = frozenset({"", "not_found", "not found"})
 _NO_METHOD: Final = frozenset({405, 501})
 # One refusal or failure is an accident; after so many in a row the table counts as no place.
 _FAILURES: Final = 3
-_LOOK_AGAIN_S: Final = 3600.0
 
 
 class HttpResults:
@@ -43,7 +42,7 @@ class HttpResults:
     Args:
         client: its requests are not interrupted.
         device_id: whose results.
-        product_id: whose table takes them on a plain server; None looks it up in the list of devices.
+        product_id: whose table takes them on a plain server; None where it is not known.
         discovery: what the service offers.
         watch: receives the ids of commands whose results were taken.
     """
@@ -64,7 +63,6 @@ class HttpResults:
         self._keyed = KeyedSender(discovery)
         self._endpoint_works = False
         self._failures = 0
-        self._looked_at_s: float | None = None
 
     def report(self, report: Report) -> float | None:
         """Send the service how a command goes or ended. A table has no place for progress: it is left out there.
@@ -169,18 +167,11 @@ class HttpResults:
         self._discovery.book.note(no_place=reason)
 
     def _product(self) -> str:
-        if self._product_id is not None:
-            return self._product_id
-        now_s = self._discovery.clock.now().monotonic_s
-        if self._looked_at_s is None or now_s - self._looked_at_s >= _LOOK_AGAIN_S:
-            for device in self._client.devices():
-                if device.device_id == self._device_id and device.product_id:
-                    self._product_id = device.product_id
-                    return self._product_id
-            self._looked_at_s = now_s
-        reason = "this device's product is not in the list of devices: set device.product_id"
-        self._no_place(reason)
-        raise NoPlaceForResults(reason)
+        if self._product_id is None:
+            reason = "results go into a table of the product, which is not known: set device.product_id"
+            self._no_place(reason)
+            raise NoPlaceForResults(reason)
+        return self._product_id
 
 
 def valid(build: Callable[[], ModelT]) -> ModelT:

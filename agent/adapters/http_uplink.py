@@ -64,7 +64,7 @@ class HttpUplink(HttpResults):
     Args:
         client: its requests are not interrupted: what was begun is finished or times out.
         device_id: whose readings.
-        product_id: whose table takes results on a plain server; None looks it up in the list of devices.
+        product_id: whose table takes results on a plain server; None where it is not known.
         discovery: what the service offers, and what was found out about it.
         wall_of: when a moment was, epoch seconds; None when nobody can say: then the service takes the time of
             arrival, and the reading says so.

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from agent.adapters.mqtt_connection import MqttConnection, Waits
-from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Version
+from agent.adapters.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Version, Waits
 from agent.adapters.mqtt_source import FirstPush, MqttSource
 from agent.adapters.mqtt_uplink import MqttUplink
 from agent.core.values import Moment

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.mqtt_connection import MqttConnection
-from agent.adapters.mqtt_session import Arrival
+from agent.adapters.mqtt_connection import Arrival, MqttConnection
 from agent.adapters.records import oldest_first, read_records
 from agent.core.listed import OPEN_STATUSES
 from agent.core.values import Command, CommandPoll
@@ -19,9 +18,6 @@ from agent.wire.json_text import parse_object
 
 if TYPE_CHECKING:
     from agent.ports import Clock
-
-PENDING_MAX: Final = 1000
-"""So many commands wait for the journal at most; what comes beyond is not acknowledged, so the broker keeps it."""
 
 _MALFORMED_KEPT: Final = 20
 
@@ -62,7 +58,7 @@ class MqttSource:
 
     A command stays pending, and is given by each :meth:`poll`, until :meth:`acknowledge`; only then does the broker get
     its PUBACK. After a crash in between the broker delivers it again, and the gateway sends what is open at each
-    connection besides.
+    connection besides. A broker has only so many messages on their way at a time (version 5: 100), which bounds them.
 
     Args:
         connection: says when there is none, and takes the acknowledgements.
@@ -164,8 +160,6 @@ class MqttSource:
             return
         with self._changed:
             pending = self._pending.get(command.id)
-            if pending is None and len(self._pending) >= PENDING_MAX:
-                return
             # While one message with the command is unacknowledged, it comes again: no more need be kept.
             before = None if pending is None else pending.arrival
             self._pending[command.id] = _Pending(command if pending is None else pending.command, arrival)

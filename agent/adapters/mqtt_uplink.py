@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from agent.adapters.mqtt_connection import MqttConnection
+from agent.adapters.mqtt_connection import Message, MqttConnection
 from agent.adapters.mqtt_faults import NOBODY_LISTENS
-from agent.adapters.mqtt_session import Message
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import BatchKey, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, RateLimited, Refused, ServiceError, TransportError, Unanswered

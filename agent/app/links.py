@@ -27,8 +27,8 @@ from agent.wire.topics import user_name
 if TYPE_CHECKING:
     from agent.adapters.discovery import Discovery
     from agent.adapters.hybrid_source import HybridSource
+    from agent.adapters.mqtt_connection import Broker
     from agent.adapters.mqtt_device import MqttDevice
-    from agent.adapters.mqtt_session import Broker
     from agent.app.instance import OwnInstance
     from agent.config.mqtt import MqttConfig
     from agent.core.listed import ListWatch
@@ -279,7 +279,7 @@ def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
     Raises:
         ConfigurationError: the device id cannot be a user of a broker.
     """
-    from agent.adapters.mqtt_session import Broker, Tls
+    from agent.adapters.mqtt_connection import Broker, Tls
 
     try:
         client_id = user_name(config.device.device_id)

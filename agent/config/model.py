@@ -93,7 +93,7 @@ class DeviceConfig(Section):
     product_id: Identifier | None = key(
         "The product that this device belongs to.",
         why="Only needed with a service that offers no 'command-results': results then go into the product's table "
-        "command_results. Without this key the agent looks the product up in the list of devices.",
+        "command_results.",
         default=None,
         example="0190c7a4-5b1e-7cc1-9a55-0000000000aa",
     )

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from agent.adapters.mqtt_connection import Arrival, Broker
 from agent.adapters.mqtt_device import MqttDevice
-from agent.adapters.mqtt_session import Arrival, Broker
 from agent.errors import Offline
 from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics

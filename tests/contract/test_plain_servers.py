@@ -371,17 +371,13 @@ class TestResults:
         if place is ResultPlace.TABLE:
             assert body["table_name"] == "outcomes"
 
-    def test_a_product_that_is_listed_nowhere_is_no_place_and_not_looked_up_for_each_result(self, serve):  # noqa: F811
+    def test_without_a_product_there_is_no_place_and_no_list_of_devices_is_read(self, serve):  # noqa: F811
         server = Strict()
-        server.devices = Answer(body=[{"device_id": "d1"}])
         life = Life(serve, server, product_id=None)
-        for command_id in ("c1", "c2"):
-            with pytest.raises(NoPlaceForResults, match=r"set device\.product_id"):
-                life.uplink.report(Report(command_id, "succeeded"))
-        assert len(server.asked("/devices")) == 1
-        server.devices = Answer(body=[{"device_id": "d1", "product_id": "p1"}])
-        life.clock.advance(3600)
-        life.uplink.report(Report("c1", "succeeded"))
+        with pytest.raises(NoPlaceForResults, match=r"set device\.product_id"):
+            life.uplink.report(Report("c1", "succeeded"))
+        assert server.asked("/devices") == []
+        assert "set device.product_id" in life.book.findings.no_place
 
 
 class TestLists:

@@ -404,7 +404,7 @@ def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(p
 
 
 PLACES = {
-    "agent/adapters/mqtt_session.py": {agent_broker, gateway_broker},
+    "agent/adapters/mqtt_connection.py": {agent_broker, gateway_broker},
     "agent/app/first_contact.py": {agent_enrolling},
     "agent/app/release_download.py": {agent_release},
     "agent/doctor/network.py": {doctor_service, doctor_broker},

@@ -296,14 +296,6 @@ class TestReports:
             },
         }
 
-    def test_the_product_is_looked_up_once_when_it_is_not_configured(self, serve):  # noqa: F811
-        server, client = serve(Plan())
-        uplink = make_uplink(client, product_id=None)
-        uplink.report(Report("c1", "succeeded"))
-        uplink.report(Report("c2", "succeeded"))
-        assert len([path for _, path, _ in server.asked if path.startswith("/devices")]) == 1
-        assert posts(server)[0][2]["product_id"] == "p1"
-
     def test_progress_is_left_out_on_a_plain_server(self, serve):  # noqa: F811
         server, client = serve(Plan())
         make_uplink(client).report(Report("c1", "in_progress"))

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from paho.mqtt.reasoncodes import ReasonCode
 
-from agent.adapters.mqtt_connection import MqttConnection
+from agent.adapters.mqtt_connection import POSTED_MAX, Arrival, Broker, Message, MqttConnection, Role, Session, Tls
 from agent.adapters.mqtt_device import probe
-from agent.adapters.mqtt_session import POSTED_MAX, Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import LockedOut, Offline, ServiceError
 from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics
@@ -251,7 +250,7 @@ class TestComingBack:
 
     def test_who_takes_leave_waits_for_the_acknowledgement_of_the_last_word(self, connect, monkeypatch):
         """Or it would meet a closed socket, and a broker takes that for a death: the will comes as well."""
-        monkeypatch.setattr("agent.adapters.mqtt_session._LEAVE_S", SOON_S)
+        monkeypatch.setattr("agent.adapters.mqtt_connection._LEAVE_S", SOON_S)
         with contextlib.closing(SlowBroker()) as broker:
             line = connect(broker.port, version="3.1.1")
             broker.let_in()
@@ -310,18 +309,6 @@ class TestVersions:
             line = connect(port)
             assert line.wait_for_trouble("unauthorized") is line.troubles[0]
             assert len(refused_5) == 1
-
-    def test_a_broker_that_hangs_up_on_5_each_time_is_spoken_to_in_3_1_1(self, connect):
-        levels: list[int] = []
-
-        def answer(packet: bytes) -> bytes:
-            levels.append(packet[8])
-            return b"" if packet[8] == 5 else b"\x20\x02\x00\x05"
-
-        with scripted_broker(answer) as port:
-            line = connect(port)
-            line.wait_for_trouble("unauthorized")
-            assert levels == [5, 5, 5, 4]
 
     def test_a_fixed_version_is_kept_and_the_refusal_names_the_fix(self, connect):
         with scripted_broker(b"\x20\x02\x00\x01") as port:

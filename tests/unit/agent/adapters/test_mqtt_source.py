@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.adapters.mqtt_session import Arrival
+from agent.adapters.mqtt_connection import Arrival
 from agent.adapters.mqtt_source import GATHER_S, FirstPush, MqttSource
 from agent.errors import Offline
 from agent.wire import topics
