@@ -198,6 +198,8 @@ class HttpApp:
         tokens: says whose token it is.
         enroller: takes devices with a code.
         counts: what happened, by name.
+        rate: of requests, by device.
+        tries: to enroll, by code or address.
     """
 
     config: HttpConfig
@@ -209,8 +211,8 @@ class HttpApp:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._rate = RateLimit(self.config.requests_per_minute, AT_ONCE)
-        self._tries = RateLimit(ENROLL_TRIES, AT_ONCE)
+        self.rate = RateLimit(self.config.requests_per_minute, AT_ONCE)
+        self.tries = RateLimit(ENROLL_TRIES, AT_ONCE)
         self._instances = InstanceWatch()
         self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._held: dict[asyncio.Event, str] = {}
@@ -233,7 +235,7 @@ class HttpApp:
         try:
             if scope["path"] not in {"/.well-known/device-service", "/enroll"}:
                 device_id = self._authenticate(Headers(scope=scope))
-                wait_s = self._rate.begin(device_id)
+                wait_s = self.rate.begin(device_id)
                 if wait_s:
                     device_id = ""
                     text = "This device asks more often than the gateway lets it; wait as Retry-After says."
@@ -247,7 +249,7 @@ class HttpApp:
             await response(scope, receive, self._finished(scope, send))
         finally:
             if device_id:
-                self._rate.end(device_id)
+                self.rate.end(device_id)
 
     def release(self) -> None:
         """The front ends: held polls are answered now."""
@@ -403,7 +405,7 @@ class HttpApp:
         code = self.enroller.codes.find(asked.secret.reveal())
         # Who has a code is not held up by strangers behind the same proxy or router.
         key = f"from {address}" if code is None else code.code_id
-        wait_s = self._tries.begin(key)
+        wait_s = self.tries.begin(key)
         if wait_s:
             raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
         try:
@@ -414,7 +416,7 @@ class HttpApp:
                 fault.detail += " The code is as good as before."
             raise fault from None
         finally:
-            self._tries.end(key)
+            self.tries.end(key)
         _log.info("enroll=done device=%s identifier=%r from %s", given.device_id, asked.device_identifier, address)
         return JSONResponse({**given.model_dump(exclude={"token"}), "token": given.token.reveal()}, 201)
 

@@ -215,14 +215,14 @@ class Service:
             method, self._url(path), params=params, content=content, headers={**(headers or {}), **typed}
         )
         async with self._turns[kind]:
-            self._check_up()
+            is_trial = self._check_up()
             with self.quota.request(kind):
                 try:
                     answer = await self._exchange(request, accepts)
                 except ServiceError as error:
                     is_away = isinstance(error, TransportError | UnexpectedAnswer | Unauthorized | Forbidden)
                     if is_away or (isinstance(error, ServerFault) and error.status in _AWAY):
-                        raise self._failed(error) from None
+                        raise self._failed(error, is_trial=is_trial) from None
                     self._succeeded()
                     raise
         self._succeeded()
@@ -276,17 +276,17 @@ class Service:
         """The last request got no answer that counts."""
         return bool(self._trouble)
 
-    def _check_up(self) -> None:
-        if not self._trouble:
-            return
+    def _check_up(self) -> bool:
+        """Whether this request is the one that tries a service that was away."""
         left_s = self._not_before_s - time.monotonic()
-        if left_s > 0:
+        if self._trouble and left_s > 0:
             raise Unavailable(self._trouble, left_s)
-        self._not_before_s = time.monotonic() + self._config.timeout_s  # this request tries it, and no other one
+        self._not_before_s = time.monotonic() + self._config.timeout_s  # no other one tries it meanwhile
+        return bool(self._trouble)
 
-    def _failed(self, error: ServiceError) -> Unavailable:
+    def _failed(self, error: ServiceError, *, is_trial: bool) -> Unavailable:
         state, text, every_s = describe(error)
-        if not self._trouble or self._not_before_s - time.monotonic() <= self._config.timeout_s:
+        if is_trial or not self._trouble:  # of those that were under way together the first one counts
             self._not_before_s = time.monotonic() + self._retry.failed(error)
         wait_s = max(1.0, self._not_before_s - time.monotonic())
         self._trouble = text
