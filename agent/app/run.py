@@ -26,8 +26,7 @@ from agent.app.status_file import AgentView, StatusFile, status_path, write_stat
 from agent.app.upkeep import AgentUpkeep
 from agent.app.version import VERSION
 from agent.config import AgentConfig, LoadedConfig, read_credentials
-from agent.config.changes import Key, changed_keys, is_covered
-from agent.config.model import OutboxConfig
+from agent.config.changes import needs_restart
 from agent.core.outbox import Bounds
 from agent.core.values import JournalEntry
 from agent.errors import ConfigurationError, StorageError
@@ -60,17 +59,6 @@ Read = Callable[[], LoadedConfig]
 
 HANDLED: Final = {signal.SIGHUP, signal.SIGUSR1}
 """Signals that wait until the agent has handlers for them: without one they would end it."""
-
-LIVE: Final = (
-    "logging.level",
-    "logging.format",
-    "commands.poll.fast_s",
-    "commands.poll.idle_s",
-    "sensors.*.interval_s",
-    "sensors.*.report",
-    "safe_mode",
-)
-"""The keys that come into force in the running agent; for every other key it restarts."""
 
 
 def run_agent(state_dir: Path, environ: Mapping[str, str], read: Read) -> int:
@@ -262,7 +250,7 @@ class AgentProcess:
         return Store(
             config.state_dir / FILE_NAME,
             clock=self._clock,
-            bounds=outbox_bounds(config.outbox),
+            bounds=Bounds(config.outbox.max_rows, config.outbox.max_bytes, config.outbox.max_age_s),
             group_window_s=config.outbox.send_every_s,
             trusts_wall=False,
             on_incident=self._log_incident,
@@ -463,17 +451,3 @@ class AgentProcess:
 
     def _store_status(self) -> StoreStatus | None:
         return None if self._store is None else self._store.status()
-
-
-def outbox_bounds(outbox: OutboxConfig) -> Bounds:
-    """The outbox's bounds as the configuration has them."""
-    return Bounds(max_rows=outbox.max_rows, max_bytes=outbox.max_bytes, max_age_s=outbox.max_age_s)
-
-
-def needs_restart(old: AgentConfig, new: AgentConfig) -> tuple[list[Key], list[Key]]:
-    """The keys that changed, and those among them that only a restart brings into force."""
-    changed = changed_keys(old, new)
-    # Their order decides which sensor may call its readings by their short names.
-    if [sensor.name for sensor in old.sensors] != [sensor.name for sensor in new.sensors]:
-        changed = sorted({*changed, ("sensors",)})
-    return changed, [key for key in changed if not is_covered(key, LIVE)]

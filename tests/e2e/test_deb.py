@@ -292,7 +292,7 @@ def test_a_release_proves_itself_and_stays_and_a_bad_one_goes_back(machine, pack
     # By hand, and the power is cut in the middle of the trial.
     by_hand = "/srv/9.2.0.release"
     machine.copy_in(release_of(packages, tmp_path, "9.2.0", updates.key), by_hand)
-    machine.run("device-agent", "update", "--file", by_hand)
+    machine.run("env", "DEVICE_AGENT_UPDATE_PROBATION_S=3", "device-agent", "update", "--file", by_hand)
     machine.ask("systemctl", "--force", "--force", "reboot")
     machine.wait_for_reboot()
     state = "/var/lib/device-agent-releases/state.json"
