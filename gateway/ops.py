@@ -12,7 +12,7 @@ from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.config.credentials import Credentials
 from agent.doctor.findings import Named, fault, no_answer, ok, warning
-from agent.doctor.quick_check import check_state_dir
+from agent.doctor.machine import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.runtime.retry_policy import describe
 from agent.wire.address import authority
@@ -48,7 +48,7 @@ def check_gateway(load: Callable[[], GatewayConfig], environ: Mapping[str, str],
         return [("configuration", fault(each)) for each in error.faults]
     findings = [
         ("configuration", ok("it is whole and consistent, and the key files can be read")),
-        check_state_dir(config.state_dir, "gateway"),
+        ("state_dir", check_state_dir(config.state_dir, "gateway")),
         _check_tokens(config),
     ]
     if config.http.enabled:

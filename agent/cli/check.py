@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -25,9 +25,9 @@ from agent.cli.options import (
     load,
     print_json,
 )
-from agent.doctor.examination import all_checks, examine
-from agent.doctor.quick_check import check_all
-from agent.doctor.subject import Subject
+from agent.doctor import BEFORE_START, CHECKS
+from agent.doctor.device import Device
+from agent.doctor.findings import examine
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
@@ -35,9 +35,7 @@ from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import tell_loading
 
 if TYPE_CHECKING:
-    from agent.doctor.examination import Result
-    from agent.doctor.findings import Check, Finding, Named
-    from agent.doctor.installed import InstalledProgram
+    from agent.doctor.findings import Finding, Named, Result
 
 
 @click.command()
@@ -51,16 +49,18 @@ if TYPE_CHECKING:
     help="Also ask the service and the broker: can they be reached, are the keys good, do they know this device?",
 )
 def check(config_path: Path, *, as_json: bool, online: bool) -> None:
-    """Check everything at once: configuration, key files, plug-ins, each sensor read once, state directory.
+    """Check before a start: configuration, key files, state directory, plug-ins, each sensor read once here.
 
-    Exit code 0 when all is good, 2 when the configuration is wrong, 5 when service or broker cannot be reached, else 1.
+    These are some of the checks of device-agent doctor.
+
+    Exit code 0 when all is good, 2 when the configuration or a key file is wrong, 5 when service or broker cannot be
+    reached, else 1.
     """
-    logging.disable(logging.CRITICAL)  # the list says it better
-    tell_loading(partial(click.echo, err=True))
-    findings = check_all(lambda: load(config_path), os.environ, online=online)
+    device = Device(lambda: load(config_path), os.environ, loads_plugins=True)
     if is_root() and not as_json:
         click.echo(AS_ROOT)
-    end_with_findings(findings, as_json=as_json)
+    chosen = [each for each in CHECKS if each.id in BEFORE_START or (online and each.online)]
+    end_with_findings(_quietly(examine(device, chosen)), as_json=as_json)
 
 
 @click.command()
@@ -79,83 +79,50 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> None:
     """Look at everything the agent needs; say of each fault its cause and its fix.
 
-    It may run beside the agent: it reads a copy of the store and leaves broker and sensors to the agent that runs. The
-    checks are listed in docs/operations.md. Run it as root to see all of them.
+    It may run beside the agent: it asks the agent what its store holds and leaves broker and sensors to it. The checks
+    are listed in docs/operations.md. Run it as root to see all of them.
 
-    Exit code 0 when nothing failed (warnings count as good), 2 when the configuration is wrong, 5 when the service or
-    the broker cannot be reached, else 1.
+    Exit code 0 when nothing failed (warnings count as good), 2 when the configuration or a key file is wrong, 5 when
+    the service or the broker cannot be reached, else 1.
     """
-    subject = Subject(lambda: load(config_path), os.environ)
-    end_with_examination(subject, all_checks(), as_json=as_json, offline=offline, quiet=quiet)
+    device = Device(lambda: load(config_path), os.environ)
+    end_with_findings(_quietly(examine(device, CHECKS, offline=offline)), as_json=as_json, quiet=quiet)
 
 
-def end_with_examination(
-    subject: InstalledProgram,
-    checks: Sequence[Check[Any]],
-    *,
-    as_json: bool,
-    offline: bool,
-    quiet: bool,
-) -> NoReturn:
-    """Examine, show each check's line as it comes, and end with the exit code; see :func:`doctor`."""
-    logging.disable(logging.CRITICAL)  # the list says it better
+def _quietly(results: Iterator[Result]) -> Iterator[Named]:
+    """What checks find, while nothing is logged but the plug-in that is imported: the findings say it better."""
+    logging.disable(logging.CRITICAL)
     tell_loading(partial(click.echo, err=True))
-    results: list[Result] = []
-    for result in examine(subject, checks=checks, offline=offline):
-        results.append(result)
-        if not as_json and not (quiet and result.finding.verdict in {"ok", "skipped"}):
-            _print(result.check.id, result.finding)
-    if as_json:
-        print_json([_as_json(result) for result in results])
-    else:
-        counts = Counter(str(result.finding.verdict) for result in results)
-        click.echo(f"{len(results)} checks: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}")
-    sys.exit(_exit_code([(result.check.id, result.finding) for result in results]))
+    for result in results:
+        yield from ((result.check.id, finding) for finding in result.findings)
 
 
-def end_with_findings(findings: Sequence[Named], *, as_json: bool) -> NoReturn:
-    """Show what a check found and end with its exit code: 0, 2, 5 or 1, see :func:`check`."""
-    if as_json:
-        words = {"failed": "FAIL"}
-        rows = [
-            (name, "DOWN" if each.is_unreachable else words.get(each.verdict, each.verdict), each.seen)
-            for name, each in findings
-        ]
-        print_json([{"part": name, "verdict": str(word), "text": text} for name, word, text in rows])
-    else:
-        for name, finding in findings:
+def end_with_findings(findings: Iterable[Named], *, as_json: bool, quiet: bool = False) -> NoReturn:
+    """Show each finding as it comes, and end with the exit code of the worst; see :func:`check`."""
+    found: list[Named] = []
+    for name, finding in findings:
+        found.append((name, finding))
+        if not as_json and not (quiet and finding.verdict in {"ok", "skipped"}):
             _print(name, finding)
-    raise SystemExit(_exit_code(findings))
+    if as_json:
+        print_json([{"id": name, **asdict(finding)} for name, finding in found])
+    else:
+        counts = Counter(str(finding.verdict) for _, finding in found)
+        click.echo(f"{len(found)} findings: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}")
+    failed = [(name, finding) for name, finding in found if finding.verdict == "failed"]
+    if any(name in {"configuration", "key_files"} for name, _ in failed):
+        raise SystemExit(EXIT_CONFIGURATION)
+    if any(finding.is_unreachable for _, finding in failed):
+        raise SystemExit(EXIT_UNREACHABLE)
+    raise SystemExit(EXIT_CHECK_FAILED if failed else 0)
 
 
 def _print(name: str, finding: Finding) -> None:
     verdict = str(finding.verdict)
-    click.echo(f"{verdict.upper() if verdict == 'failed' else verdict:<8} {name:<22} {finding.seen}")
+    click.echo(f"{verdict.upper() if verdict == 'failed' else verdict:<8} {name:<22} {bounded(finding.seen)}")
     for what, text in (("cause", finding.cause), ("fix", finding.fix)):
         if text:
-            click.echo(f"{'':8} {what:>22} {text}")
-
-
-def _as_json(result: Result) -> dict[str, object]:
-    finding = result.finding
-    return {
-        "id": result.check.id,
-        "looked_at": result.check.looks_at,
-        "verdict": str(finding.verdict),
-        "seen": finding.seen,
-        "cause": finding.cause,
-        "fix": finding.fix,
-        "duration_s": round(result.duration_s, 3),
-    }
-
-
-def _exit_code(findings: Iterable[Named]) -> int:
-    failed = [(name, finding) for name, finding in findings if finding.verdict == "failed"]
-    if any(name == "configuration" for name, _ in failed):
-        return EXIT_CONFIGURATION
-    if any(finding.is_unreachable for _, finding in failed):
-        return EXIT_UNREACHABLE
-    return EXIT_CHECK_FAILED if failed else 0
+            click.echo(f"{'':8} {what:>22} {bounded(text)}")
 
 
 @click.command()

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from agent.errors import ConfigurationError
 
 Subject_contra = TypeVar("Subject_contra", contravariant=True)
 
 
 class CheckStatus(StrEnum):
-    """How a check went."""
+    """How a check went, from good to bad."""
 
     OK = "ok"
+    SKIPPED = "skipped"
     WARNING = "warning"
     FAILED = "failed"
-    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check.
+    """One result of a check.
 
     Attributes:
         seen: what was looked at and how it is; of a skipped check, why it was skipped.
         cause: of a fault, in one line.
-        fix: what to do about it, in one line.
+        fix: what to do about it, in one line; empty where ``cause`` is an error's whole sentence, which says so itself.
         is_unreachable: the fault is that the other side cannot be reached, which has an exit code of its own.
     """
 
@@ -42,48 +45,27 @@ Named = tuple[str, Finding]
 """A finding with the name of what was checked, such as ``sensors``; one name may have several findings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check(Generic[Subject_contra]):
-    """One check of a ``Subject_contra``.
-
-    Attributes:
-        id: stable; in the table of docs/operations.md.
-        looks_at: what, in a few words.
-        look: finds out. What it raises becomes a fault of its own.
-        after: checks without whose success this one says nothing.
-        online: it asks another machine.
-        timeout_s: beyond it the check is given up.
-    """
-
-    id: str
-    looks_at: str
-    look: Callable[[Subject_contra], Finding]
-    after: tuple[str, ...] = ()
-    online: bool = False
-    timeout_s: float = 10.0
-
-
 def ok(seen: str) -> Finding:
     """A finding without a fault."""
     return Finding(CheckStatus.OK, seen)
 
 
 def skipped(why: str) -> Finding:
-    """A finding of a check that had nothing to look at."""
+    """Nothing could be judged, and why."""
     return Finding(CheckStatus.SKIPPED, why)
 
 
-def warning(seen: str, cause: str, fix: str) -> Finding:
-    """A finding of what works now and will go wrong, or is not as it should be."""
+def warning(seen: str, cause: str, fix: str = "") -> Finding:
+    """What works now and will go wrong, or is not as it should be."""
     return Finding(CheckStatus.WARNING, seen, cause, fix)
 
 
-def failed(seen: str, cause: str, fix: str) -> Finding:
-    """A fault that keeps the agent from its job."""
+def failed(seen: str, cause: str, fix: str = "") -> Finding:
+    """A fault that keeps the program from its job."""
     return Finding(CheckStatus.FAILED, seen, cause, fix)
 
 
-def unreachable(seen: str, cause: str, fix: str) -> Finding:
+def unreachable(seen: str, cause: str, fix: str = "") -> Finding:
     """A fault: the other side cannot be reached."""
     return Finding(CheckStatus.FAILED, seen, cause, fix, is_unreachable=True)
 
@@ -98,20 +80,89 @@ def no_answer(sentence: str) -> Finding:
     return Finding(CheckStatus.FAILED, sentence, is_unreachable=True)
 
 
-def in_parts(finding: Finding, seen: str) -> Finding:
-    """A finding of :func:`fault` or :func:`no_answer` with cause and fix in members of their own."""
-    cause, fix = cause_and_fix(finding.seen)
-    return replace(finding, seen=seen, cause=cause, fix=fix)
+@dataclass(frozen=True, slots=True)
+class Check(Generic[Subject_contra]):
+    """One check of a ``Subject_contra``.
+
+    Attributes:
+        id: stable; in the table of docs/operations.md.
+        looks_at: what, in a few words.
+        run: yields what it finds; what it raises becomes a fault of its own.
+        after: checks without whose success this one says nothing.
+        online: it asks another machine.
+        timeout_s: beyond it the check is given up.
+    """
+
+    id: str
+    looks_at: str
+    run: Callable[[Subject_contra], Iterator[Finding]]
+    after: tuple[str, ...] = ()
+    online: bool = False
+    timeout_s: float = 10.0
 
 
-# What a fix begins with in the error texts of this project.
-_FIX: Final = re.compile(
-    r"[:;,] (?=(?:is|check|set|raise|mend|create|replace|run|put|write|name|remove|install|give|choose|sign|renew|poll|"
-    r"ask|look|let|free|remount|send|correct|chmod|chown|mkdir|stop|use|try|nothing to do|report)\b)"
-)
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one check found, at least one finding, and how long that took."""
+
+    check: Check[Any]
+    findings: tuple[Finding, ...]
+    duration_s: float
+
+    @property
+    def verdict(self) -> CheckStatus:
+        """The worst of its findings; skipped only where nothing else was found."""
+        order = list(CheckStatus)
+        verdicts = [finding.verdict for finding in self.findings]
+        judged = [each for each in verdicts if each is not CheckStatus.SKIPPED]
+        return max(judged or verdicts, key=order.index)
 
 
-def cause_and_fix(text: str) -> tuple[str, str]:
-    """An error's sentence in two: what happened, and from the first word that says what to do."""
-    match = _FIX.search(text)
-    return (text[: match.start()], text[match.end() :]) if match else (text, "see docs/operations.md")
+def examine(
+    subject: Subject_contra, checks: Iterable[Check[Subject_contra]], *, offline: bool = False
+) -> Iterator[Result]:
+    """Run checks one after the other, each within its time; one that fails hides no other.
+
+    Args:
+        subject: what is looked at.
+        checks: which, in this order.
+        offline: skip those that ask another machine.
+    """
+    verdicts: dict[str, CheckStatus] = {}
+    for check in checks:
+        begun_s = time.monotonic()
+        bad = next((each for each in check.after if verdicts.get(each) in {"failed", "skipped"}), None)
+        if offline and check.online:
+            findings = [skipped("--offline: nobody outside this machine is asked")]
+        elif bad is not None:
+            words = "failed" if verdicts[bad] is CheckStatus.FAILED else "was skipped"
+            findings = [skipped(f"{bad} {words}, so it says nothing")]
+        else:
+            findings = _run(check, subject)
+        result = Result(check, tuple(findings), time.monotonic() - begun_s)
+        verdicts[check.id] = result.verdict
+        yield result
+
+
+def _run(check: Check[Any], subject: object) -> list[Finding]:
+    """In a thread of its own: a name server or a disk that hangs must not hang all of it."""
+    found: list[Finding] = []
+
+    def work() -> None:
+        try:
+            found.extend(check.run(subject))
+        except ConfigurationError as error:
+            found.extend(failed(error.source, sentence) for sentence in error.faults)
+        except BaseException as error:  # noqa: BLE001 - one check's mistake, or a plug-in's exit, must not hide the others
+            why = " ".join(str(error).split()) or type(error).__name__
+            fix = "report this as a bug, with the configuration (it holds no secrets)"
+            found.append(failed(f"the check itself failed: {type(error).__name__}", why, fix))
+
+    thread = threading.Thread(target=work, name=f"doctor:{check.id}", daemon=True)
+    thread.start()
+    thread.join(check.timeout_s)
+    if thread.is_alive():
+        cause = f"it did not end within {check.timeout_s:g} s"
+        fix = "look whether the disk, the name server or a sensor hangs (dmesg, top)"
+        return [*found, failed("given up", cause, fix)]
+    return found or [skipped("there is nothing to look at")]

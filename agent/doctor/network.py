@@ -1,87 +1,77 @@
-"""The way to the other side: name, port, certificate. Each step is judged by itself, so the fault has one place."""
+"""The way to the other side: name, port, certificate, broker. Each is judged by itself, so a fault has one place."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from agent.app.links import make_broker, make_token
+from agent.config import AgentConfig, Credentials
+from agent.config.mqtt import MqttConfig
 from agent.config.section import is_this_machine
-from agent.doctor.clock import shown
-from agent.doctor.exchange import NETWORK_TIMEOUT_S
-from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, unreachable, warning
-from agent.doctor.installed import words_of
-from agent.doctor.subject import Endpoint, Subject
+from agent.doctor.device import Device, Endpoint
+from agent.doctor.findings import Check, Finding, failed, ok, skipped, unreachable, warning
+from agent.doctor.machine import SET_CLOCK, shown
+from agent.errors import ConfigurationError, LockedOut, Offline
 from agent.wire.connecting import connect
 from agent.wire.trust import OTHER_NAME, CertificateFault, trust_store
 
+TIMEOUT_S: Final = 5.0
+"""How long one request or connection of the checks may take."""
+
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h; the ssl module has no name for it
 _SOON_S: Final = 14 * 86_400.0
-# CONNECT of MQTT 3.1.1 (section 3.1) with a clean session, no client id and nothing else; 0x20 begins its answer.
-_CONNECT: Final = bytes([0x10, 12, 0, 4]) + b"MQTT" + bytes([4, 2, 0, 10, 0, 0])
 _HEAD_BYTES: Final = 8192
-_TIMEOUT_S: Final = 4 * NETWORK_TIMEOUT_S
-
-Look = Callable[[Subject, Endpoint], Finding]
 
 
-def _each(look: Look) -> Callable[[Subject], Finding]:
-    """The same look at each of the endpoints; the worst counts."""
-
-    def all_of_them(subject: Subject) -> Finding:
-        found = [look(subject, endpoint) for endpoint in subject.endpoints]
-        order = (CheckStatus.FAILED, CheckStatus.WARNING)
-        for verdict in order:
-            for finding in found:
-                if finding.verdict is verdict:
-                    return finding
-        good = [finding for finding in found if finding.verdict is CheckStatus.OK]
-        return ok("; ".join(finding.seen for finding in good)) if good else found[0]
-
-    return all_of_them
+def _each(judge: Callable[[Device, Endpoint], Finding]) -> Callable[[Device], Iterator[Finding]]:
+    return lambda device: (judge(device, endpoint) for endpoint in device.endpoints)
 
 
-def _dns(subject: Subject, endpoint: Endpoint) -> Finding:
-    del subject
+def _dns(_device: Device, endpoint: Endpoint) -> Finding:
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        cause = f"no address is known for it ({words_of(error) if isinstance(error, UnicodeError) else error.args[-1]})"
-        fix = f"check {endpoint.key}, the network and the name server (resolvectl status, or /etc/resolv.conf)"
-        return unreachable(f"{endpoint.what} {endpoint.host}", cause, fix)
+        fix = f"check {endpoint.address}, the network and the name server (resolvectl status, or /etc/resolv.conf)"
+        return unreachable(f"{endpoint.what} {endpoint.host}", f"no address is known for it ({error.args[-1]})", fix)
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     return ok(f"{endpoint.host} is {', '.join(addresses[:4])}")
 
 
-def _tcp(subject: Subject, endpoint: Endpoint) -> Finding:
-    del subject
+def _tcp(_device: Device, endpoint: Endpoint) -> Finding:
     try:
-        with connect(endpoint.host, endpoint.port, NETWORK_TIMEOUT_S):
+        with connect(endpoint.host, endpoint.port, TIMEOUT_S):
             return ok(f"{endpoint.what} {endpoint} takes connections")
     except ConnectionRefusedError:
         cause = "the machine is there, and nobody listens on that port"
-        fix = f"start the {endpoint.what}, or correct the port in {endpoint.key}"
+        fix = f"start the {endpoint.what}, or correct the port in {endpoint.address}"
     except TimeoutError:
-        cause = f"no answer within {NETWORK_TIMEOUT_S:g} s: the machine is off, or a firewall drops the packets"
-        fix = f"let the firewall pass outgoing TCP port {endpoint.port}, or correct {endpoint.key}"
+        cause = f"no answer within {TIMEOUT_S:g} s: the machine is off, or a firewall drops the packets"
+        fix = f"let the firewall pass outgoing TCP port {endpoint.port}, or correct {endpoint.address}"
     except OSError as error:
-        cause, fix = words_of(error), "check cable, radio and route (ip route), then try again"
+        cause, fix = error.strerror or str(error), "check cable, radio and route (ip route), then try again"
     return unreachable(f"{endpoint.what} {endpoint}", cause, fix)
 
 
-def _tls(subject: Subject, endpoint: Endpoint) -> Finding:
+def judge_tls(device: Device, endpoint: Endpoint) -> Finding:
+    """The certificate of one server, and whether it speaks TLS at all; no credential is sent."""
+    if not endpoint.is_tls and is_this_machine(endpoint.host):
+        return ok(f"the {endpoint.what} is on this machine: no TLS is needed")
     if not endpoint.is_tls:
-        return _judge_plain(endpoint)
+        fix = "use https:// or mqtt.tls: true; plain is for closed test networks"
+        seen = f"the {endpoint.what} {endpoint} is configured without TLS"
+        return warning(seen, "anybody on the way reads the keys and changes commands", fix)
     try:
-        certificate, _ = _shake_hands(subject, endpoint, trust_store(endpoint.ca_file))
+        certificate, _ = _shake_hands(device, endpoint, trust_store(endpoint.ca_file))
     except ssl.SSLCertVerificationError as error:
-        return _judge_certificate(subject, endpoint, error)
+        return _judge_certificate(device, endpoint, error)
     except OSError as error:  # ssl's errors are such
-        return _judge_plain_port(endpoint) if _speaks_plain(endpoint) else _judge_handshake(endpoint, error)
+        return _judge_handshake(endpoint, error)
     ends_s = ssl.cert_time_to_seconds(certificate["notAfter"])
-    left_s = ends_s - subject.wall()
+    left_s = ends_s - device.wall()
     seen = f"the certificate of {endpoint} is good until {shown(ends_s)}"
     if left_s < _SOON_S:
         cause = f"it ends in {max(0.0, left_s) / 86_400:.0f} days, and the device will not connect after that"
@@ -89,107 +79,70 @@ def _tls(subject: Subject, endpoint: Endpoint) -> Finding:
     return ok(seen)
 
 
-def _judge_plain(endpoint: Endpoint) -> Finding:
-    if is_this_machine(endpoint.host):
-        return ok(f"the {endpoint.what} is on this machine: no TLS is needed")
-    cause = "anybody on the way reads the keys and changes commands"
-    fix = "use https:// or mqtt.tls: true; plain is for closed test networks"
-    return warning(f"the {endpoint.what} {endpoint} is configured without TLS", cause, fix)
-
-
-def _judge_certificate(subject: Subject, endpoint: Endpoint, error: ssl.SSLCertVerificationError) -> Finding:
+def _judge_certificate(device: Device, endpoint: Endpoint, error: ssl.SSLCertVerificationError) -> Finding:
     seen = f"the certificate of {endpoint} is refused"
-    section = "service" if endpoint.is_web else "mqtt"
     if error.verify_code in {CertificateFault.EXPIRED, CertificateFault.NOT_YET_VALID}:
-        return _judge_time(subject, endpoint, seen, is_expired=error.verify_code == CertificateFault.EXPIRED)
+        return _judge_time(device, endpoint, seen, is_expired=error.verify_code == CertificateFault.EXPIRED)
     if error.verify_code in OTHER_NAME:
         cause = f"it is made out to another name ({error.verify_message})"
-        return failed(seen, cause, f"write the name that the certificate shows into {endpoint.key}")
+        return failed(seen, cause, f"write the name that the certificate shows into {endpoint.address}")
     cause = f"nobody whom this device trusts has signed it ({error.verify_message})"
-    return failed(
-        seen, cause, f"name the authority's PEM file in {section}.ca_file, or: apt-get install ca-certificates"
-    )
+    fix = f"name the authority's PEM file in {endpoint.section}.ca_file, or: apt-get install ca-certificates"
+    return failed(seen, cause, fix)
 
 
-def _judge_time(subject: Subject, endpoint: Endpoint, seen: str, *, is_expired: bool) -> Finding:
+def _judge_time(device: Device, endpoint: Endpoint, seen: str, *, is_expired: bool) -> Finding:
     """Is the certificate over, or this device's clock wrong? Asked again without regard to time, all else verified."""
+    renew = f"have whoever runs the {endpoint.what} renew it (if it is still good, set this device's clock)"
     try:
         context = trust_store(endpoint.ca_file)
         context.verify_flags = ssl.VerifyFlags(int(context.verify_flags) | _NO_CHECK_TIME)
-        certificate, server_s = _shake_hands(subject, endpoint, context)
-    except (OSError, ssl.SSLError, ValueError) as error:
-        cause = f"it is {'over' if is_expired else 'not valid yet'}, and has more faults ({words_of(error)})"
-        return failed(seen, cause, f"have whoever runs the {endpoint.what} renew it; check this device's clock")
+        certificate, server_s = _shake_hands(device, endpoint, context)
+    except OSError as error:
+        return failed(seen, f"it is {'over' if is_expired else 'not valid yet'}, and has more faults ({error})", renew)
     begins_s = ssl.cert_time_to_seconds(certificate["notBefore"])
     ends_s = ssl.cert_time_to_seconds(certificate["notAfter"])
     span = f"it is valid from {shown(begins_s)} to {shown(ends_s)}"
-    here = f"this device's clock shows {shown(subject.wall())}"
+    here = f"this device's clock shows {shown(device.wall())}"
     if server_s is not None and begins_s <= server_s <= ends_s:
         cause = f"{span}; {here}, the server's {shown(server_s)}: the clock is wrong, not the certificate"
-        return failed(seen, cause, "set the clock: timedatectl set-ntp true, or install chrony")
+        return failed(seen, cause, SET_CLOCK)
     if not is_expired:
-        return failed(seen, f"{span}; {here}, which is probably behind", "set the clock: timedatectl set-ntp true")
-    fix = f"have whoever runs the {endpoint.what} renew it (if it is still good, set this device's clock)"
-    return failed(seen, f"{span}; {here}", fix)
-
-
-def _judge_plain_port(endpoint: Endpoint) -> Finding:
-    seen = f"{endpoint.what} {endpoint}"
-    if endpoint.is_web:
-        fix = "correct the port in service.base_url; or write http:// there, if this is a closed test network"
-        return failed(seen, "that port does not speak TLS, but plain HTTP", fix)
-    fix = "set mqtt.port to its TLS port (usually 8883); or set mqtt.tls: false, if this is a closed test network"
-    return failed(seen, "that port does not speak TLS, but plain MQTT", fix)
-
-
-def _speaks_plain(endpoint: Endpoint) -> bool:
-    """Whether it answers without TLS; it is sent neither a credential nor a name."""
-    first = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" if endpoint.is_web else _CONNECT
-    try:
-        with connect(endpoint.host, endpoint.port, NETWORK_TIMEOUT_S) as sock:
-            sock.sendall(first)
-            answer = sock.recv(16)
-    except OSError:
-        return False
-    return answer.startswith(b"HTTP/" if endpoint.is_web else b"\x20")
+        return failed(seen, f"{span}; {here}, which is probably behind", SET_CLOCK)
+    return failed(seen, f"{span}; {here}", renew)
 
 
 def _judge_handshake(endpoint: Endpoint, error: OSError) -> Finding:
-    if not isinstance(error, ssl.SSLError):
-        cause = f"the connection broke off during the handshake ({words_of(error)})"
-        return unreachable(
-            f"{endpoint.what} {endpoint}", cause, "look at the proxy or firewall in between, then try again"
-        )
-    reason = (error.reason or str(error)).upper()
     seen = f"{endpoint.what} {endpoint}"
-    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason or "HTTP_REQUEST" in reason:
-        fix = "write http:// into service.base_url" if endpoint.is_web else "set mqtt.port to the broker's TLS port"
-        return failed(
-            seen, "that port does not speak TLS", f"{fix}, if this is a closed test network; else correct the port"
-        )
+    reason = (getattr(error, "reason", "") or str(error)).upper()
+    if any(word in reason for word in ("WRONG_VERSION_NUMBER", "RECORD_LAYER", "HTTP_REQUEST")):
+        plain = "write http:// there" if endpoint.what == "service" else "set mqtt.tls: false"
+        fix = f"correct the port in {endpoint.address}; or {plain}, if this is a closed test network"
+        return failed(seen, "that port does not speak TLS", fix)
     if "CERTIFICATE" in reason:
-        return failed(
-            seen, f"it refuses this device's certificate ({reason})", "renew mqtt.cert_file and mqtt.key_file"
-        )
-    return failed(
-        seen, f"no common way to encrypt was found ({reason})", "update OpenSSL on the older of the two sides"
-    )
+        return failed(seen, f"it refuses this device's certificate ({reason})", "renew mqtt.cert_file, mqtt.key_file")
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        cause = f"no common way to encrypt was found ({reason})"
+        return failed(seen, cause, "update OpenSSL on the older of the two sides")
+    cause = f"the connection broke off during the TLS handshake ({error.strerror or error})"
+    fix = f"correct the port in {endpoint.address}, which may not speak TLS; look at the proxy or firewall in between"
+    return unreachable(seen, cause, fix)
 
 
-def _shake_hands(subject: Subject, endpoint: Endpoint, context: ssl.SSLContext) -> tuple[dict[str, Any], float | None]:
+def _shake_hands(device: Device, endpoint: Endpoint, context: ssl.SSLContext) -> tuple[dict[str, Any], float | None]:
     """The certificate, and the server's clock where it speaks HTTP; no credential is sent.
 
     Raises:
         OSError: the handshake failed; ssl's errors are such.
     """
-    mqtt = subject.config.mqtt
-    if not endpoint.is_web and mqtt is not None and mqtt.cert_file is not None:
+    mqtt = device.config.mqtt
+    if endpoint.what == "broker" and mqtt is not None and mqtt.cert_file is not None:
         context.load_cert_chain(mqtt.cert_file, mqtt.key_file)
     with (
-        connect(endpoint.host, endpoint.port, NETWORK_TIMEOUT_S) as plain,
+        connect(endpoint.host, endpoint.port, TIMEOUT_S) as plain,
         context.wrap_socket(plain, server_hostname=endpoint.host) as sock,
     ):
-        return dict(sock.getpeercert() or {}), _date_of(sock, endpoint) if endpoint.is_web else None
+        return dict(sock.getpeercert() or {}), _date_of(sock, endpoint) if endpoint.what == "service" else None
 
 
 def _date_of(sock: ssl.SSLSocket, endpoint: Endpoint) -> float | None:
@@ -207,23 +160,56 @@ def _date_of(sock: ssl.SSLSocket, endpoint: Endpoint) -> float | None:
     return None
 
 
-_CONFIGURED: Final = ("configuration",)
-CHECKS: Final = (
-    Check("dns", "addresses of service and broker", _each(_dns), _CONFIGURED, online=True),
-    Check(
-        "tcp",
-        "connections to service and broker",
-        _each(_tcp),
-        ("configuration", "dns"),
-        online=True,
-        timeout_s=_TIMEOUT_S,
-    ),
-    Check(
-        "tls",
-        "certificates of service and broker",
-        _each(_tls),
-        ("configuration", "tcp"),
-        online=True,
-        timeout_s=_TIMEOUT_S,
-    ),
+def _broker(device: Device) -> Iterator[Finding]:
+    mqtt = device.config.mqtt
+    if mqtt is None:
+        yield skipped("no broker is configured: the agent speaks HTTP only")
+        return
+    if device.status.process_id is not None:
+        # A second connection with the same id would throw the agent's out.
+        part = None if device.running is None else device.running.parts.get("broker")
+        if part is None or part.state == "ok":
+            yield ok(f"left alone: the agent runs{'' if part is None else ' and is connected'}")
+        else:
+            yield failed(f"left alone: the running agent is not connected: {part.state}", part.detail or part.state)
+        return
+    broker = make_broker(device.config, mqtt)
+    try:
+        spoken = try_broker(device.config, mqtt, device.credentials)
+    except ConfigurationError as error:
+        yield failed(str(broker), error.faults[0])
+    except LockedOut as error:
+        yield failed(str(broker), str(error))
+    except Offline as error:
+        yield (failed if error.state == "bad_certificate" else unreachable)(str(broker), str(error))
+    else:
+        yield ok(f"{broker} takes this device's token and speaks MQTT {spoken}")
+
+
+def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) -> str:
+    """Connect and subscribe once as this device, which a running agent would not survive; the version of MQTT.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+        Offline: it did not work, and why.
+    """
+    from agent.adapters.mqtt_device import probe  # paho, only where there is a broker
+
+    token = make_token(credentials)()
+    return probe(make_broker(config, mqtt), config.device.device_id, token, mqtt.version)
+
+
+_TIMEOUT_S: Final = 4 * TIMEOUT_S
+CHECKS: Final[tuple[Check[Device], ...]] = (
+    Check("dns", "addresses of service and broker", _each(_dns), ("configuration",), online=True),
+    Check("tcp", "connections to service and broker", _each(_tcp), ("dns",), online=True, timeout_s=_TIMEOUT_S),
+    Check("tls", "certificates of service and broker", _each(judge_tls), ("tcp",), online=True, timeout_s=_TIMEOUT_S),
+)
+BROKER: Final[Check[Device]] = Check(
+    "broker",
+    "whether the broker takes this device and lets it subscribe",
+    _broker,
+    ("key_files", "tls"),
+    online=True,
+    timeout_s=45.0,
 )

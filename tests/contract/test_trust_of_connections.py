@@ -25,9 +25,8 @@ from agent.app.client import make_client
 from agent.app.enroll_request import certificate_fault
 from agent.app.release_download import ReleaseDownload
 from agent.config import AgentConfig, Credentials
-from agent.doctor.network import _tls
-from agent.doctor.quick_check import try_broker
-from agent.doctor.subject import Endpoint, Subject
+from agent.doctor.device import Endpoint, endpoints_of
+from agent.doctor.network import judge_tls, try_broker
 from agent.errors import AgentError
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 from agent.runtime.service_clock import ServiceClock
@@ -158,11 +157,11 @@ def agent_renewal(one: Try) -> None:
 
 
 def doctor_service(one: Try) -> None:
-    _tls(_subject(), Endpoint("service", "127.0.0.1", one.port, True, one.ca_file, True, one.url))
+    judge_tls(_subject(), Endpoint("service", "127.0.0.1", one.port, True, one.ca_file, "service", one.url))
 
 
 def doctor_broker(one: Try) -> None:
-    _tls(_subject(), Endpoint("broker", "127.0.0.1", one.port, True, one.ca_file, False, "127.0.0.1"))
+    judge_tls(_subject(), Endpoint("broker", "127.0.0.1", one.port, True, one.ca_file, "mqtt", "127.0.0.1"))
 
 
 def _subject() -> Any:
@@ -385,9 +384,8 @@ class Both:
     def doctor(self) -> tuple[Callable[[], object], Callable[[], object]]:
         auth = {"mode": "bearer", "token_file": str(self.token)}
         document = {"device": {"device_id": "d1"}, "auth": auth, "service": self.service, "mqtt": self.mqtt}
-        looked_at: Any = SimpleNamespace(config=AgentConfig.model_validate(document))
-        service, broker = Subject.endpoints.__get__(looked_at)
-        return lambda: _tls(_subject(), service), lambda: _tls(_subject(), broker)
+        service, broker = endpoints_of(AgentConfig.model_validate(document))
+        return lambda: judge_tls(_subject(), service), lambda: judge_tls(_subject(), broker)
 
 
 @pytest.mark.parametrize("program", ["agent", "gateway", "doctor"])

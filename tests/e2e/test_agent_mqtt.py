@@ -175,7 +175,8 @@ def test_check_tells_what_is_wrong_with_the_broker_before_the_agent_runs(bench):
     bench.write(port=free_port())
     away = bench.run("check", "--online")
     assert away.returncode == 5
-    assert "is the broker running" in away.stdout
+    assert "nobody listens on that port" in away.stdout
+    assert "start the broker" in away.stdout
 
 
 def test_a_second_client_with_the_same_id_is_told_in_log_and_status(bench):
