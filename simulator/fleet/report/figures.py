@@ -107,6 +107,12 @@ OUTCOME_COUNTS: Final[Mapping[str, Callable[[OutcomeFigures], int]]] = {
 """The counts of an outcome in tables of files and in JSON, by name."""
 
 
+def errors_of(record: RunRecord) -> list[tuple[str, int]]:
+    """Why exchanges failed, in the words of whoever made them, and how often: the most frequent first."""
+    found = record.extras.get("errors", {})
+    return sorted(found.items(), key=lambda each: (-each[1], each[0]))
+
+
 def figures_by_outcome(operations: Operations) -> Iterator[OutcomeFigures]:
     """Figures by operation and outcome, in the order of their names."""
     for name, classes in sorted(operations.items()):

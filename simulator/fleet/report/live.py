@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -132,9 +132,8 @@ class ScreenView(RunView):
             for style, text in self._picture.notes:
                 self._console.print(Text(text, style), highlight=False, soft_wrap=True)
 
-    def _frame(self) -> Text:
-        width, height = self._console.size
-        return frame(self._picture, width, height)
+    def _frame(self) -> RenderableType:
+        return frame(self._picture)
 
 
 class LineView(RunView):
@@ -218,7 +217,7 @@ def changes(before: RunStatus, after: RunStatus) -> list[tuple[float, str, Tone]
 
 def run_line(window: Window, head: RunHead, standing: RunStatus) -> str:
     """How the run stands, in one line."""
-    figures, health = window.whole().figures, window.health
+    figures, health = window.whole(), window.health
     ages = [(age.name.partition(".")[0], age) for name in (READING_AGE, COMMAND_AGE) if (age := window.age(name))]
     second = window.latest.second + 1 if window.latest else 0
     p50, _, p99, p999 = (time_text(value) for value in figures.response.percentiles(SHOWN_PERCENTILES))

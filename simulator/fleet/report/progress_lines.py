@@ -192,10 +192,10 @@ def _second(window: Window, second: Second, standing: RunStatus) -> dict[str, An
         "phase": None if standing.phase is None else _span(standing.phase),
         "waiting_for": standing.waiting_for,
         "faults": [_span(fault) for fault in standing.faults],
-        "alone": _figures(alone.whole().figures),
+        "alone": _figures(alone.whole()),
         "window_s": window.span_s(),
-        "all": _figures(window.whole().figures),
-        "operations": {row.figures.name: _figures(row.figures) for row in window.rows()},
+        "all": _figures(window.whole()),
+        "operations": {row.name: _figures(row) for row in window.rows()},
         "ages": {
             name: {"per_s": age.per_s(age.good), **_percentiles(age.response)} for name, age in ages.items() if age
         },

@@ -21,6 +21,7 @@ from simulator.fleet.record import (
 from simulator.fleet.report.figures import (
     OPERATION_COLUMNS,
     SHOWN_PERCENTILES,
+    errors_of,
     figures_by_operation,
     percentile_label,
     percentile_times,
@@ -44,6 +45,7 @@ _STYLES: Final = {
 _COUNT_STYLES: Final = {Tone.WARN: "yellow", Tone.BAD: "red", Tone.PLAIN: ""}
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
 _WIDE: Final = 1000
+_ERRORS_SHOWN: Final = 10
 NOTHING_WRONG: Final = "nothing lost, doubled or altered"
 WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
 """Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
@@ -62,6 +64,8 @@ def print_summary(console: Console, record: RunRecord) -> None:
     console.print(_fitting_table(console, record))
     if (again := resends_line(record.operations)) is not None:
         console.print(again, soft_wrap=True)
+    if errors := errors_of(record):
+        console.print(_errors_table(errors))
     for result in record.thresholds:
         console.print(_threshold(result), soft_wrap=True)
     for line in audit_lines(record.audit):
@@ -69,6 +73,17 @@ def print_summary(console: Console, record: RunRecord) -> None:
     for gap in record.gaps:
         text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
         console.print(Text(text, "yellow"), soft_wrap=True)
+
+
+def _errors_table(errors: Sequence[tuple[str, int]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("errors", justify="right", style="red", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for why, count in errors[:_ERRORS_SHOWN]:
+        table.add_row(f"{count:,}", Text(why))
+    if (more := len(errors) - _ERRORS_SHOWN) > 0:
+        table.add_row("", f"and {more} others: see the report")
+    return table
 
 
 def age_lines(record: RunRecord) -> list[Text]:

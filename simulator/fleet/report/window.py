@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, command_of
 from simulator.fleet.metrics.histogram import merged
@@ -16,28 +16,14 @@ from simulator.fleet.report.figures import ALL_OPERATIONS, OperationFigures, fig
 from simulator.fleet.report.formatting import ERRORS
 
 WINDOW_S: Final = 10
-HISTORY_S: Final = 240
-
-
-class RecentFigures(NamedTuple):
-    """One operation in the window.
-
-    Attributes:
-        figures: over the window.
-        history: good answers per second, the latest last.
-    """
-
-    figures: OperationFigures
-    history: tuple[float, ...]
 
 
 class Window:
-    """The last ten seconds in full, four minutes of rates, and counts since the begin."""
+    """The last ten seconds in full, and counts since the begin."""
 
     def __init__(self) -> None:
         self._seconds: deque[Second] = deque(maxlen=WINDOW_S)
-        self._histories: dict[str, deque[tuple[int, int]]] = {}
-        self._p99: deque[tuple[int, float]] = deque(maxlen=HISTORY_S)
+        self._good: Counter[str] = Counter()  # since the begin, by operation
         self.counts: dict[OutcomeClass, int] = dict.fromkeys(OutcomeClass, 0)
         """Exchanges since the begin, of all operations."""
         self.intended = 0
@@ -53,8 +39,7 @@ class Window:
         for outcome, count in whole.counts.items():
             self.counts[outcome] += count
         for name, figures in exchanges.items():
-            self._histories.setdefault(name, deque(maxlen=HISTORY_S)).append((second.second, figures.good))
-        self._p99.append((second.second, whole.response.percentile(99) if whole.response.count else 0.0))
+            self._good[name] += figures.good
         self.intended += second.health.intended
         self.sent += second.health.sent
 
@@ -82,14 +67,10 @@ class Window:
         """Seconds that the window covers now."""
         return self._seconds[-1].second - self._seconds[0].second + 1 if self._seconds else 1
 
-    def p99_history(self) -> tuple[float, ...]:
-        """The 99th percentile of the response time of all operations, second by second; 0 where there was none."""
-        return self._filled(dict(self._p99))
-
-    def rows(self) -> tuple[RecentFigures, ...]:
-        """Every operation that was seen, the busiest of the run first."""
-        order = sorted(self._histories, key=lambda name: (-sum(count for _, count in self._histories[name]), name))
-        return tuple(self._row(name) for name in order)
+    def rows(self) -> tuple[OperationFigures, ...]:
+        """Every operation that was seen, the busiest of the run first; figures of the window."""
+        order = sorted(self._good, key=lambda name: (-self._good[name], name))
+        return tuple(self._figures(name, [name]) for name in order)
 
     def age(self, name: str) -> OperationFigures | None:
         """How old readings were that were accepted in the window, or commands that ended; None where none were.
@@ -102,22 +83,9 @@ class Window:
         figures = self._figures(name, of_commands or [name])
         return figures if figures.good else None
 
-    def whole(self) -> RecentFigures:
+    def whole(self) -> OperationFigures:
         """The figures of all operations together."""
-        names = sorted(self._histories)
-        history: dict[int, int] = {}
-        for name in names:
-            for second, count in self._histories[name]:
-                history[second] = history.get(second, 0) + count
-        return RecentFigures(self._figures("all", names), self._filled(history))
-
-    def _row(self, name: str) -> RecentFigures:
-        return RecentFigures(self._figures(name, [name]), self._filled(dict(self._histories[name])))
-
-    def _filled(self, history: Mapping[int, float]) -> tuple[float, ...]:
-        """One for each second up to the latest one, 0 where nothing was."""
-        end = self._seconds[-1].second if self._seconds else -1
-        return tuple(history.get(second, 0) for second in range(max(0, end - HISTORY_S + 1), end + 1))
+        return self._figures(ALL_OPERATIONS, sorted(self._good))
 
     def _figures(self, label: str, names: list[str]) -> OperationFigures:
         span_s = float(self.span_s())

@@ -254,7 +254,7 @@ class FleetWorkload:
             if self._operator
             else (),
             extras={
-                **({"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {}),
+                **({"errors": dict(self._measurement.sentences)} if self._measurement.sentences else {}),
                 **({"results": {"put_aside": aside}} if aside else {}),
             },
         )

@@ -17,6 +17,7 @@ from simulator.fleet.report.figures import (
     AgeFigures,
     Resends,
     RunFigures,
+    errors_of,
     figures_by_outcome,
     percentile_label,
     percentile_times,
@@ -169,6 +170,7 @@ class PageContent:
     slowest: tuple[tuple[str, str, str, str], ...]
     spans: tuple[SpanRow, ...]
     gaps: tuple[tuple[str, str, str], ...]
+    errors: tuple[tuple[str, int], ...]
     extras: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
     began: str
@@ -218,9 +220,11 @@ def content_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], 
             (f"worker {gap.worker}", f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}", gap.reason)
             for gap in record.gaps
         ),
+        errors=tuple(errors_of(record)),
         extras=tuple(
             (name.replace("_", " "), json.dumps(value, indent=1, ensure_ascii=False, default=str))
             for name, value in record.extras.items()
+            if name != "errors"
         ),
         facts=_facts(record),
         began=_instant(record.began_at),

@@ -39,6 +39,7 @@ from simulator.fleet.report.figures import run_figures
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import state_word
 from simulator.fleet.report.making import FILES, finish_run, make_reports
+from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import print_summary
@@ -287,6 +288,17 @@ def failed_cases(root: ET.Element) -> dict[str, str]:
 
 
 BARRIER = "phase hold: 'open_commands == 0' did not come true within 60 s after its end"
+
+
+def test_errors_stand_at_the_end_in_the_terminal_and_on_the_page_the_most_frequent_first(tmp_path):
+    errors = {"http.poll: <cut off>": 2, "http.report: 503": 40, **{f"http.report: {n}": 1 for n in range(10)}}
+    record = replace(RECORD, extras={"errors": errors})
+    console = Console(file=io.StringIO(), width=120)
+    print_summary(console, record)
+    shown = console.file.getvalue()
+    assert shown.index("40  http.report: 503") < shown.index("2  http.poll: <cut off>") < shown.index("and 2 others")
+    page = fleet_page(record, (), 1, (), ())
+    assert page.index("http.report: 503") < page.index("http.poll: &lt;cut off&gt;") < page.index("http.report: 9")
 
 
 def test_junit_has_every_finding_and_every_sentence_of_the_verdict_also_where_several_failed_together():

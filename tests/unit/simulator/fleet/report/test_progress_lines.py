@@ -75,7 +75,7 @@ def test_a_second_has_the_figures_of_the_live_view(tmp_path: Path) -> None:
     found = [line for line in played(tmp_path / "p.jsonl") if line["event"] == "second"]
     assert [line["second"] for line in found] == [second.second for second in SECONDS]
     last = found[-1]
-    row = next(row.figures for row in window.rows() if row.figures.name == "http.sensor_data")
+    row = next(row for row in window.rows() if row.name == "http.sensor_data")
     shown = last["operations"]["http.sensor_data"]
     assert shown["ok_per_s"] == row.per_s(row.good)
     assert list(shown["response_s"].values()) == pytest.approx(row.response.percentiles((50, 95, 99, 99.9)))
@@ -92,7 +92,7 @@ def test_a_second_has_the_figures_of_the_live_view(tmp_path: Path) -> None:
     assert last["gaps"][0]["worker"] == 1
     alone = Window()
     alone.take(SECONDS[-1])
-    assert last["alone"]["ok_per_s"] == alone.whole().figures.per_s(alone.whole().figures.good)
+    assert last["alone"]["ok_per_s"] == alone.whole().per_s(alone.whole().good)
 
 
 def test_what_begins_and_ends_is_a_note_as_on_the_screen(tmp_path: Path) -> None:
