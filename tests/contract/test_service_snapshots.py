@@ -80,9 +80,9 @@ def fill(bench):
         "quota": 7,
         "variant": {"list_shape": "bare"},
         "keys": [{"api_key": "mk_second", "secret_key": "msk_second"}],
-        "users": [{"email": "ada@example.com", "password": "right", "user_id": "ada"}],
     }
     assert bench.http.post("/_emulator/accounts", json=body).status_code == 201
+    bench.add_user("ada@example.com", "right", user_id="ada", api_key="mk_second")
     return device_id
 
 

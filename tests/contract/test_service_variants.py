@@ -267,7 +267,7 @@ def test_a_server_without_the_endpoint_of_results_has_none(bench: Bench, results
 def test_a_variant_is_switched_while_the_service_runs(bench: Bench) -> None:
     path = f"/_emulator/accounts/{bench.service.api_key}/variant"
     assert bench.http.put(path, json={"base": "plain", "list_shape": "bare"}).json()["extensions"] is False
-    changed = bench.http.patch(path, json={"id_name": "_id"}).json()
+    changed = bench.http.put(path, json={"base": "plain", "list_shape": "bare", "id_name": "_id"}).json()
     assert (changed["list_shape"], changed["id_name"], changed["extensions"]) == ("bare", "_id", False)
     with outside(bench) as http:
         assert isinstance(http.get("/products").json(), list)

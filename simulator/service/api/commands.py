@@ -229,7 +229,7 @@ async def _list_directly(call: Call) -> Response:
     except ValidationError as exc:
         raise invalid_all(list_faults(exc)) from None
     return await list_device_commands(
-        call, request.path_params["device_id"], q, request.headers.getlist("if-none-match")
+        call, request.path_params["device_id"], q, ",".join(request.headers.getlist("if-none-match"))
     )
 
 
@@ -239,7 +239,7 @@ async def list_device_commands(
     call: CallDep,
     device_id: str,
     q: Annotated[CommandListQuery, Query()],
-    if_none_match: Annotated[list[str] | None, Header(description="`ETag` of the list that is known")] = None,
+    if_none_match: Annotated[str, Header(description="`ETag` of the list that is known")] = "",
 ) -> Response:
     """Commands of a device, newest first.
 
@@ -254,7 +254,7 @@ async def list_device_commands(
     if asks is not None:
         seen = service.instances.saw(f"{call.account}/{device_id}", asks, time.monotonic())
         told = {} if seen is None else {CONFLICT_HEADER: seen}
-    known = {tag.strip().removeprefix("W/") for tag in ",".join(if_none_match or ()).split(",")}
+    known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
     until = time.monotonic() + q.wait
     # How long an answer may be held is no filter: the pages after it are the same, and are read without it.
     listing = CommandListQuery(**q.model_dump(exclude={"wait"}, exclude_unset=True))

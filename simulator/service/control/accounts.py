@@ -1,4 +1,4 @@
-"""``/_emulator/accounts``: any number of manufacturers on one service, with keys, people and partners of their own.
+"""``/_emulator/accounts``: any number of manufacturers on one service, each with keys of its own.
 
 A secret is shown once, in the answer that made it. It is stored as SHA-256 only: it has too many random bits to be
 tried.
@@ -6,12 +6,9 @@ tried.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hmac
 import secrets
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -27,9 +24,8 @@ from simulator.service.config import fault_of_keys
 from simulator.service.db import insert, one
 from simulator.service.errors import ApiError, conflict, invalid, invalid_all, not_found
 from simulator.service.gate import CONTROL_PREFIX
-from simulator.service.http import Call, CallDep, Json, Router, answers, no_content
-from simulator.service.oauth.passwords import hash_password
-from simulator.service.oauth.store import NewClient, NewPerson, add_client, add_person
+from simulator.service.http import CallDep, Json, Router, answers, no_content
+from simulator.service.oauth.store import NewClient, add_client
 from simulator.service.paging import Page, PageQuery, page
 from simulator.service.times import show_time
 from simulator.service.variant import COMPLETE, ServerVariant, VariantChange, name_of
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
 FIRST_ACCOUNT: Final = "default"
 ACCOUNTS_MAX: Final = 100_000
 KEYS_MAX: Final = 100
-"""Key pairs of one account, and people and partners that one request may bring."""
+"""Key pairs of one account."""
 QUOTA_MAX: Final = 1_000_000_000
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
@@ -186,8 +182,6 @@ class NewAccount(Sent):
     quota: Quota | None = None
     variant: Annotated[VariantChange, Field(description="How the account is answered.")] = VariantChange()
     keys: Annotated[Items[NewKeys], Field(max_length=KEYS_MAX)] = ()
-    users: Annotated[Items[NewPerson], Field(max_length=KEYS_MAX)] = ()
-    clients: Annotated[Items[NewClient], Field(max_length=KEYS_MAX)] = ()
 
 
 class AccountChange(Sent):
@@ -231,34 +225,23 @@ class MadeClient(BaseModel):
     grant_types: list[str]
 
 
-class MadeUser(BaseModel):
-    """A person who may sign in."""
-
-    user_id: str
-    email: str
-
-
 class MadeAccount(Account):
     """An account that was made just now, with its secrets."""
 
     keys: list[MadeKeys]  # type: ignore[assignment]
-    users: list[MadeUser]
-    clients: list[MadeClient]
 
 
 @router.post(_PATH, status_code=201, response_model=MadeAccount, responses=answers(409))
 async def make_account(call: CallDep, body: NewAccount) -> Response:
-    """Make an account, with key pairs, people who may sign in and partner applications; secrets are shown this once."""
+    """Make an account with its key pairs, whose secrets are shown this once."""
     service, now_ms = call.service, call.now_ms
     faults: list[tuple[str, str]] = []
     pairs = [_read_keys(pair, f"keys.{place}.", faults) for place, pair in enumerate(body.keys)] or [make_keys()]
     if faults:
         raise invalid_all(faults)
     variant = body.variant.of(COMPLETE)
-    hashes = [await asyncio.to_thread(hash_password, person.password.reveal()) for person in body.users]
     account_id = service.ids.next()
     name = body.name or f"account-{account_id}"
-    people = [(person, person.user_id or service.ids.next()) for person in body.users]
     with call.db.write() as sql:
         if one(sql, "SELECT count(*) AS count FROM accounts")["count"] >= ACCOUNTS_MAX:  # type: ignore[index]
             raise conflict("account_limit_reached", f"There are {ACCOUNTS_MAX} accounts, as many as there may be.")
@@ -268,15 +251,11 @@ async def make_account(call: CallDep, body: NewAccount) -> Response:
         account = insert(sql, "accounts", id=account_id, name=name, quota=body.quota, created_at=now_ms)
         set_variant(sql, account, variant)
         for place, pair in enumerate(pairs):
-            with _within(f"keys.{place}"):
+            try:
                 add_key(sql, account, pair, now_ms)
-        for place, ((person, user_id), password_hash) in enumerate(zip(people, hashes, strict=True)):
-            with _within(f"users.{place}"):
-                add_person(sql, account, person.email, password_hash, user_id, now_ms)
-        clients = []
-        for place, wanted in enumerate(body.clients):
-            with _within(f"clients.{place}"):
-                clients.append(add_client(sql, account, wanted, now_ms))
+            except ApiError as exc:
+                details = [(f"keys.{place}.{field}", issue) for field, issue in exc.details]
+                raise conflict(exc.error, f"keys.{place}.{exc.message}", details) from None
     record = {
         "account_id": account_id,
         "name": name,
@@ -284,8 +263,6 @@ async def make_account(call: CallDep, body: NewAccount) -> Response:
         "quota": body.quota,
         "variant": name_of(variant),
         "keys": [_show_made(pair, now_ms) for pair in pairs],
-        "users": [{"user_id": user_id, "email": person.email} for person, user_id in people],
-        "clients": [made.record() for made in clients],
     }
     return Json(record, 201, {"Location": f"{_PATH}/{account_id}", **_NO_STORE})
 
@@ -396,31 +373,10 @@ async def show_variant(call: CallDep, account_id: str) -> Response:
 @router.put(f"{_ONE}/variant", response_model=ServerVariant, responses=answers(404))
 async def put_variant(call: CallDep, account_id: str, body: VariantChange) -> Response:
     """Answer an account by another variant: what is left out is as in `base`, or as the service itself has it."""
-    return _change_variant(call, account_id, body, COMPLETE)
-
-
-@router.patch(f"{_ONE}/variant", response_model=ServerVariant, responses=answers(404))
-async def change_variant(call: CallDep, account_id: str, body: VariantChange) -> Response:
-    """Change some choices of an account's variant; those that are left out stay as they are."""
-    return _change_variant(call, account_id, body, None)
-
-
-def _change_variant(call: Call, account_id: str, wanted: VariantChange, before: ServerVariant | None) -> Response:
+    variant = body.of(COMPLETE)
     with call.db.write() as sql:
-        row = find_account(sql, account_id)
-        variant = wanted.of(before or variant_of(row))
-        set_variant(sql, row["row"], variant)
+        set_variant(sql, find_account(sql, account_id)["row"], variant)
     return Json(variant.model_dump())
-
-
-@contextlib.contextmanager
-def _within(place: str) -> Iterator[None]:
-    """Within the block the members of a conflict stand in ``place``, such as ``keys.0``."""
-    try:
-        yield
-    except ApiError as exc:
-        details = [(f"{place}.{field}", issue) for field, issue in exc.details]
-        raise conflict(exc.error, f"{place}.{exc.message}", details) from None
 
 
 def _read_keys(body: NewKeys, place: str, faults: list[tuple[str, str]]) -> Keys:
