@@ -165,8 +165,12 @@ class SensingService(Actor):
 
     def _take(self, name: str, at: Moment, result: ReadOutcome) -> None:
         part = f"sensor:{name}"
-        for sentence in result.refused:
-            self._failure_log.report(f"{part} {sentence}", f"sensor={name} a reading is left out: {sentence}")
+        if result.refused:
+            others = len(result.refused) - 1
+            more = f"; and {others} more" if others else ""
+            self._failure_log.report(
+                f"{part} refused", f"sensor={name} a reading is left out: {result.refused[0]}{more}"
+            )
         if result.error is not None:
             self._health.put(part, "failing", result.error)
             self._failure_log.report(part, f"sensor={name} state=failing: {result.error}")

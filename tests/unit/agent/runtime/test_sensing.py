@@ -127,6 +127,14 @@ def test_sensors_of_one_interval_are_one_reading_and_a_slow_one_is_not_waited_fo
     assert list(bench.outbox.rows.values())[-1].values == {"v": 4.0}
 
 
+def test_a_sensor_with_very_many_names_floods_no_log(caplog):
+    refused = tuple(f"n{number} is no number" for number in range(10_000))
+    bench = Bench(good=Result({"t": 1.0}, refused=refused), interval_s=1)
+    bench.run(120)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "sensor=good a reading is left out: n0 is no number; and 9999 more"
+
+
 def test_while_a_read_is_under_way_its_sensor_is_skipped():
     bench = Bench(slow=Result({"t": 1.0}), interval_s=2)
     bench.reader.hanging = {"slow"}
