@@ -178,7 +178,10 @@ class FakeJournal(_Failing):
             gone = [
                 each
                 for each, entry in self.entries.items()
-                if entry.state in OVER_STATES and each not in listed_ids and entry.received.wall_s < older_than_wall_s
+                if entry.state in OVER_STATES
+                and entry.state is not CommandState.UNDELIVERABLE
+                and each not in listed_ids
+                and entry.received.wall_s < older_than_wall_s
             ]
             for each in gone:
                 del self.entries[each]

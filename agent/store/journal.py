@@ -152,14 +152,18 @@ class Journal(Table):
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
         """Delete entries that are over, no longer listed by the service and older; how many.
 
-        Where it is not known when one was received, its age counts from now on: what was forgotten too early could run
-        a second time.
+        The latest :data:`UNDELIVERABLE_MAX` undeliverable results stay. Where it is not known when one was received,
+        its age counts from now on: what was forgotten too early could run a second time.
 
         Args:
             listed_ids: what the service lists.
             older_than_wall_s: true time, epoch seconds.
         """
-        boots, listed = self._store.boots, set(listed_ids)
+        boots = self._store.boots
+        kept = self._db.execute(
+            "SELECT id FROM command WHERE state = 'undeliverable' ORDER BY seq DESC LIMIT ?", (UNDELIVERABLE_MAX,)
+        )
+        listed = {*listed_ids, *(command_id for (command_id,) in kept)}
         now = self._store.clock.now()
         open_states = ", ".join(f"'{state}'" for state in OPEN_STATES)
         gone: list[str] = []

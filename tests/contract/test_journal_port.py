@@ -153,12 +153,13 @@ def test_only_what_is_over_old_and_no_longer_listed_is_forgotten(journal):
             make_entry("skipped", CommandState.SKIPPED, received=old),
             make_entry("listed", CommandState.REPORTED, received=old),
             make_entry("young", CommandState.REPORTED, received=young),
+            make_entry("undeliverable", CommandState.UNDELIVERABLE, received=old),
             *(make_entry(state, CommandState(state), received=old) for state in ("received", "started", "finished")),
         ]
     )
     assert journal.forget(["listed"], 200.0) == 2
-    left = journal.known(["reported", "skipped", "listed", "young", "received", "started", "finished"])
-    assert set(left) == {"listed", "young", "received", "started", "finished"}
+    left = journal.known(["reported", "skipped", "listed", "young", "undeliverable", "received", "started", "finished"])
+    assert set(left) == {"listed", "young", "undeliverable", "received", "started", "finished"}
 
 
 def test_a_result_that_is_undeliverable_keeps_what_it_is_and_counts(journal, reopen):
