@@ -34,7 +34,7 @@ _WITH_KEYS: Final = (
     "PROBE",
     "RUN",
 )
-_OF_CONTROL_PATHS: Final = ("FAULTS_ADD", "FAULTS_CLEAR", "FAULTS_LIST")
+_OF_CONTROL_PATHS: Final = ("ACCOUNTS_ADD", "ACCOUNTS_LIST", "FAULTS_ADD", "FAULTS_CLEAR", "FAULTS_LIST")
 """The commands of fleet-simulator that take ``--base-url``, as their variables write them: with ``--secret-key-file``,
 or with ``--control-token``. Here they are names, since importing them all takes longer than starting the service; a
 test compares them with the commands."""

@@ -102,3 +102,21 @@ def test_a_control_token_opens_the_service(capsys: pytest.CaptureFixture[str]) -
             assert (caught.value.code or 0) == code, capsys.readouterr().err
         with pytest.raises(httpx.RemoteProtocolError):
             bench.http.get("/products")
+
+
+def test_an_account_is_made_with_keys_that_work_and_listed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    def play_accounts(*words: str) -> str:
+        with pytest.raises(SystemExit) as caught:
+            main(["accounts", *words, "--base-url", bench.service.base_url])
+        assert not caught.value.code
+        return capsys.readouterr().out
+
+    made = json.loads(play_accounts("add", "--name", "second", "--quota", "1", "--json"))
+    keys = {"x-api-key": made["keys"][0]["api_key"], "x-secret-key": made["keys"][0]["secret_key"]}
+    url = f"{bench.service.base_url}/products"
+    assert [httpx.get(url, headers=keys, trust_env=False).status_code for _ in range(2)] == [200, 429]
+    assert "secret key  msk_" in play_accounts("add")
+    listed = play_accounts("list")
+    assert "second" in listed
+    assert keys["x-api-key"] in listed
+    assert keys["x-secret-key"] not in listed
