@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MALFORMED_KEPT: Final = 20
 
-GATHER_S: Final = 10.0
+HOLD_S: Final = 10.0
 """While the first contact has no date, commands are held for so long until the time is known, seconds: without it
 it cannot be known which of them were sent before. A gateway sends the time with its first notice."""
 
@@ -33,13 +33,10 @@ class FirstPush:
     Attributes:
         is_due: the journal does not know yet when the first contact was.
         is_dated: the service's clock is known.
-        gather: what comes within :data:`GATHER_S` is decided on together, as a list would be; else it is decided on as
-            soon as the time is known.
     """
 
     is_due: Callable[[], bool] = lambda: False
     is_dated: Callable[[], bool] = lambda: True
-    gather: bool = False
 
 
 _NEVER_FIRST: Final = FirstPush()
@@ -82,7 +79,7 @@ class MqttSource:
         self._max_bytes = max_bytes
         self._first = first
         self._had_contact = False
-        self._gathering_since_s: float | None = None
+        self._holding_since_s: float | None = None
         self._changed = threading.Condition()
         self._pending: dict[str, _Pending] = {}
         self._malformed: list[str] = []
@@ -176,7 +173,7 @@ class MqttSource:
     def went_down(self) -> None:
         """The connection ended: nothing will come for now."""
         with self._changed:
-            self._gathering_since_s = None
+            self._holding_since_s = None
             self._changed.notify_all()
 
     def _is_first(self) -> bool:
@@ -192,20 +189,18 @@ class MqttSource:
         if not self._connection.is_up:
             return False
         waiting = self._pending.values()
-        if all((each.command.status or "").lower() in OPEN_STATUSES for each in waiting) and (
-            waiting or not self._first.gather
-        ):
+        if all((each.command.status or "").lower() in OPEN_STATUSES for each in waiting):
             return False
-        if not self._first.gather and (self._time is not None or self._first.is_dated()):
+        if self._time is not None or self._first.is_dated():
             return False
         return self._left_s() > 0
 
     def _left_s(self) -> float:
-        """How much of :data:`GATHER_S` is left; it begins with the first look, once in a connection."""
+        """How much of :data:`HOLD_S` is left; it begins with the first look, once in a connection."""
         now_s = self._clock.now().monotonic_s
-        if self._gathering_since_s is None:
-            self._gathering_since_s = now_s
-        return max(0.0, self._gathering_since_s + GATHER_S - now_s)
+        if self._holding_since_s is None:
+            self._holding_since_s = now_s
+        return max(0.0, self._holding_since_s + HOLD_S - now_s)
 
     def _has_news(self) -> bool:
         return bool(self._pending or self._malformed or self._time or self._interrupted)

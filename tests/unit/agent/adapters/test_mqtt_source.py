@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.adapters.mqtt_connection import Arrival
-from agent.adapters.mqtt_source import GATHER_S, FirstPush, MqttSource
+from agent.adapters.mqtt_source import HOLD_S, FirstPush, MqttSource
 from agent.errors import Offline
 from agent.wire import topics
 from tests.fakes import START_WALL_S, FakeClock
@@ -25,11 +25,11 @@ class FakeConnection:
 
 
 class Bench:
-    def __init__(self, *, gather: bool = False) -> None:
+    def __init__(self) -> None:
         self.clock = FakeClock()
         self.connection = FakeConnection()
         self.is_due, self.is_dated = True, False
-        first = FirstPush(lambda: self.is_due, lambda: self.is_dated, gather)
+        first = FirstPush(lambda: self.is_due, lambda: self.is_dated)
         self.source = MqttSource(self.connection, "d1", self.clock, 100_000, first)  # type: ignore[arg-type]
 
     def push(self, command_id: str, *, mid: int = 1, session: object = None, **members: Any) -> None:
@@ -72,7 +72,7 @@ def test_a_gateway_that_never_tells_the_time_is_waited_for_once():
     bench = Bench()
     bench.push("c1")
     assert bench.poll() is None
-    bench.clock.advance(GATHER_S)
+    bench.clock.advance(HOLD_S)
     assert bench.poll() == ["c1"]
     bench.push("c2")
     assert bench.poll() == ["c1", "c2"]
@@ -83,18 +83,6 @@ def test_after_the_first_contact_nothing_is_held():
     bench.is_due = False
     bench.push("c1")
     assert bench.poll() == ["c1"]
-
-
-def test_for_the_latest_of_each_handler_all_that_comes_soon_is_gathered():
-    bench = Bench(gather=True)
-    bench.source.set_time(START_WALL_S)
-    bench.push("c1")
-    assert bench.poll() is None
-    bench.clock.advance(GATHER_S / 2)
-    bench.push("c2")
-    assert bench.poll() is None
-    bench.clock.advance(GATHER_S / 2)
-    assert bench.poll() == ["c1", "c2"]
 
 
 def test_of_a_command_that_comes_again_and_again_one_message_is_kept_and_the_others_are_acknowledged():
