@@ -421,11 +421,13 @@ class Results:
             if time.monotonic() - self._read_at_s >= _TABLE_EVERY_S:
                 self._read_table(self._table)
             return self._ends.get((row.device_id, row.command_id or ""))
-        for part in self._client.device_command_parts(row.device_id):
-            for record in part.records:
-                if record.id == row.command_id:
-                    said = (record.result or {}).get("error") or (record.result or {}).get("message")
-                    return _end((record.status or "").lower(), record.error or record.status_reason or said)
+        listed = self._client.device_commands(row.device_id)
+        for record in listed.records:
+            if record.id == row.command_id:
+                said = (record.result or {}).get("error") or (record.result or {}).get("message")
+                return _end((record.status or "").lower(), record.error or record.status_reason or said)
+        if listed.incomplete is not None:
+            raise listed.incomplete
         return None
 
     def _read_table(self, table: str) -> None:

@@ -1,7 +1,6 @@
 """What the service offers (``GET /.well-known/device-service``), and what was found out about it in use.
 
-What was found out is kept in the journal, logged when it changes, and forgotten with another server. Also requests
-under an ``Idempotency-Key`` where the service takes one.
+Also requests under an ``Idempotency-Key`` where the service takes one.
 """
 
 from __future__ import annotations
@@ -19,107 +18,13 @@ from agent.wire.announcement import Announcement, ask_for_announcement
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.extensions import COMMAND_STATUS, IDEMPOTENCY_KEY
-from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings, sentence, shortened
+from agent.wire.server_profile import SETTING, ServerProfile, describe, read_profile, sentence, shortened
 
 if TYPE_CHECKING:
     from agent.ports import Clock
     from agent.store.journal import Journal
 
 _log = logging.getLogger(__name__)
-
-
-class ServerBook:
-    """The findings about one server. Shared by source and uplink; thread-safe.
-
-    Args:
-        address: the server's base URL; what was found at another one is forgotten.
-        dialect: what the configuration says.
-        journal: keeps the findings over restarts; written only when they change. None keeps them in memory.
-
-    Attributes:
-        findings: as they are now; replaced as a whole.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        dialect: Dialect | None = None,
-        journal: Journal | None = None,
-    ) -> None:
-        self.dialect = Dialect() if dialect is None else dialect
-        self._journal = journal
-        self._lock = threading.Lock()
-        self.findings = ServerFindings(address)
-        self._kept: str | None = None
-        self._words: tuple[str, ...] = ()
-        self._load(address)
-
-    def is_withdrawn(self, feature: str) -> bool:
-        """The server refused this feature; it is not used until the server changes."""
-        return any(name == feature for name, _ in self.findings.withdrawn)
-
-    def announced(self, announcement: Announcement) -> None:
-        """The server said this of itself. With another version or other extensions all findings are forgotten."""
-        names = tuple(sorted(announcement.extensions))
-        with self._lock:
-            found = self.findings
-            is_other = found.announced is not None and found.announced != names
-            if found.version and announcement.version and found.version != announcement.version:
-                is_other = True
-            if is_other:
-                _log.info("server=changed what was found out about %s is forgotten", found.address)
-                found = ServerFindings(found.address)
-            self._take(replace(found, announced=names, version=announcement.version or found.version))
-
-    def note(self, **changes: Any) -> None:
-        """Fields of :class:`~agent.wire.server_findings.ServerFindings` that were found out; texts are shortened."""
-        short: dict[str, Any] = {
-            name: shortened(value) if type(value) is str else value for name, value in changes.items()
-        }
-        with self._lock:
-            self._take(replace(self.findings, **short))
-
-    def withdraw(self, feature: str, reason: str) -> None:
-        """Do not use this feature until the server changes: it refused it, and took the same request without it."""
-        with self._lock:
-            if self.is_withdrawn(feature):
-                return
-            _log.warning("server=refuses %s, so it is not used until the server changes: %s", feature, reason)
-            withdrawn = tuple(sorted({**dict(self.findings.withdrawn), feature: shortened(reason)}.items()))
-            self._take(replace(self.findings, withdrawn=withdrawn))
-
-    def _load(self, address: str) -> None:
-        if self._journal is None:
-            return
-        try:
-            self._kept = self._journal.setting(SETTING)
-        except StorageError as error:
-            _log.warning("server=unknown what was found out about it cannot be read: %s", error)
-        found = read_findings(self._kept)
-        if found is not None and found.address == address:
-            self.findings = found
-            self._words = describe(found, self.dialect)
-
-    def _take(self, found: ServerFindings) -> None:
-        self.findings = found
-        text = found.to_json()
-        if text == self._kept:
-            return
-        words = describe(found, self.dialect)
-        if words != self._words:
-            self._words = words
-            _log.info("server=found %s", sentence(words))
-        if self._journal is None:
-            self._kept = text
-            return
-        try:
-            self._journal.put_setting(SETTING, text)
-        except StorageError as error:
-            # The next change writes it.
-            _log.warning("server=found what was found out is not kept over a restart: %s", error)
-        else:
-            self._kept = text
-
 
 REFRESH_S: Final = 3600.0
 _SOON_S: Final = 60.0
@@ -128,29 +33,45 @@ _TRIES: Final = 3
 
 
 class Discovery:
-    """The offered extensions, remembered for an hour. Shared by source and uplink; thread-safe.
+    """The offered extensions, remembered for an hour, and the profile. Shared by source and uplink; thread-safe.
 
-    What the configuration says (``service.dialect.extensions``) goes before it: then the service is not asked. What
-    the service offers and refuses counts as not offered.
+    What the configuration says (``service.dialect.extensions``) goes before what is announced: then the service is not
+    asked. What the service offers and refuses counts as not offered. The profile is kept in the journal, logged when it
+    changes, and begins anew with another address, version or set of extensions.
 
     Args:
         client: who to ask with.
         clock: when to ask again.
-        book: what was found out about the server; None begins with nothing and keeps nothing.
+        dialect: what the configuration says of the service.
+        journal: keeps the profile over restarts; written only when it changes. None keeps it in memory.
+        address: the base URL as it is configured.
 
     Attributes:
-        dialect: what the configuration says of the service.
+        profile: what was found out; replaced as a whole.
     """
 
-    def __init__(self, client: DeviceClient, clock: Clock, book: ServerBook | None = None) -> None:
+    def __init__(
+        self,
+        client: DeviceClient,
+        clock: Clock,
+        dialect: Dialect | None = None,
+        journal: Journal | None = None,
+        address: str | None = None,
+    ) -> None:
         self._client = client
         self.clock = clock
-        self.book = ServerBook(str(client.connection.base_url)) if book is None else book
-        self.dialect = self.book.dialect
+        self.dialect = Dialect() if dialect is None else dialect
+        self._journal = journal
         self._lock = threading.Lock()
+        self._profile_lock = threading.Lock()
         self._offered: frozenset[str] | None = None
         self._ask_at_s: float | None = None
         self._failures = 0
+        address = str(client.connection.base_url) if address is None else address
+        self.profile = ServerProfile(address)
+        self._kept: str | None = None
+        self._words: tuple[str, ...] = ()
+        self._load(address)
 
     def offers(self, extension: str) -> bool:
         """True when the service offers this extension; asks the service when it was not asked within the hour.
@@ -158,7 +79,7 @@ class Discovery:
         Raises:
             ServiceError: it could not be asked and never was before; later failures keep the last answer.
         """
-        if self.book.is_withdrawn(extension):
+        if self.profile.is_withdrawn(extension):
             return False
         if self.dialect.extensions is not None:
             return extension in self.dialect.extensions
@@ -167,11 +88,11 @@ class Discovery:
             if self._offered is None or self._ask_at_s is None or now_s >= self._ask_at_s:
                 self._refresh(now_s)
             # Another version may have taken back what was withdrawn, or the other way round.
-            return self._offered is not None and extension in self._offered and not self.book.is_withdrawn(extension)
+            return self._offered is not None and extension in self._offered and not self.profile.is_withdrawn(extension)
 
     def knows(self, extension: str) -> bool:
         """As :meth:`offers`, without a request: False while the service was never asked."""
-        if self.book.is_withdrawn(extension):
+        if self.profile.is_withdrawn(extension):
             return False
         if self.dialect.extensions is not None:
             return extension in self.dialect.extensions
@@ -193,9 +114,67 @@ class Discovery:
         with self._lock:
             self._ask_at_s = None
 
+    def _announced(self, announcement: Announcement) -> None:
+        """The server said this of itself. With another version or other extensions the profile is forgotten."""
+        names = tuple(sorted(announcement.extensions))
+        with self._profile_lock:
+            found = self.profile
+            is_other = found.announced is not None and found.announced != names
+            if found.version and announcement.version and found.version != announcement.version:
+                is_other = True
+            if is_other:
+                _log.info("server=changed what was found out about %s is forgotten", found.address)
+                found = ServerProfile(found.address)
+            self._take(replace(found, announced=names, version=announcement.version or found.version))
+
+    def note(self, **changes: Any) -> None:
+        """Fields of :class:`~agent.wire.server_profile.ServerProfile` that were found out; texts are shortened."""
+        short: dict[str, Any] = {
+            name: shortened(value) if type(value) is str else value for name, value in changes.items()
+        }
+        with self._profile_lock:
+            self._take(replace(self.profile, **short))
+
     def withdraw(self, feature: str, reason: str) -> None:
         """The service refused this and took the same request without it: not used until the service changes."""
-        self.book.withdraw(feature, reason)
+        with self._profile_lock:
+            if self.profile.is_withdrawn(feature):
+                return
+            _log.warning("server=refuses %s, so it is not used until the server changes: %s", feature, reason)
+            withdrawn = tuple(sorted({**dict(self.profile.withdrawn), feature: shortened(reason)}.items()))
+            self._take(replace(self.profile, withdrawn=withdrawn))
+
+    def _load(self, address: str) -> None:
+        if self._journal is None:
+            return
+        try:
+            self._kept = self._journal.setting(SETTING)
+        except StorageError as error:
+            _log.warning("server=unknown what was found out about it cannot be read: %s", error)
+        found = read_profile(self._kept)
+        if found is not None and found.address == address:
+            self.profile = found
+            self._words = describe(found, self.dialect)
+
+    def _take(self, found: ServerProfile) -> None:
+        self.profile = found
+        text = found.to_json()
+        if text == self._kept:
+            return
+        words = describe(found, self.dialect)
+        if words != self._words:
+            self._words = words
+            _log.info("server=found %s", sentence(words))
+        if self._journal is None:
+            self._kept = text
+            return
+        try:
+            self._journal.put_setting(SETTING, text)
+        except StorageError as error:
+            # The next change writes it.
+            _log.warning("server=found what was found out is not kept over a restart: %s", error)
+        else:
+            self._kept = text
 
     def _refresh(self, now_s: float) -> None:
         try:
@@ -208,12 +187,12 @@ class Discovery:
         self._failures = 0
         self._offered = announcement.extensions
         self._ask_at_s = now_s + REFRESH_S
-        self.book.announced(announcement)
+        self._announced(announcement)
 
     def _without_an_answer(self, error: ServiceError) -> frozenset[str]:
         if self._offered is not None:
             return self._offered
-        announced = self.book.findings.announced
+        announced = self.profile.announced
         if announced is not None:
             return frozenset(announced)
         if isinstance(error, ServerFault | UnexpectedAnswer) and self._failures >= _TRIES:

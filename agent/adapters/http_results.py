@@ -84,8 +84,8 @@ class HttpResults:
                 raise NoPlaceForResults("service.dialect.results is none, so results stay on this device")
             self._record(report)
         self._failures = 0
-        if self._discovery.book.findings.no_place:
-            self._discovery.book.note(no_place="")
+        if self._discovery.profile.no_place:
+            self._discovery.note(no_place="")
         if self._watch is not None and not is_progress:
             self._watch.reported(report.command_id)
         return None
@@ -164,7 +164,7 @@ class HttpResults:
             raise
 
     def _no_place(self, reason: str) -> None:
-        self._discovery.book.note(no_place=reason)
+        self._discovery.note(no_place=reason)
 
     def _product(self) -> str:
         if self._product_id is None:

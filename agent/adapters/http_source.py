@@ -18,7 +18,7 @@ from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS, LONG_POLL
-from agent.wire.server_findings import CANCELED_QUERY, IF_NONE_MATCH
+from agent.wire.server_profile import CANCELED_QUERY, IF_NONE_MATCH
 
 _log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class HttpSource:
         if not self._discovery.offers(COMMAND_STATUS):
             is_open = self._discovery.dialect.command_lists is CommandLists.OPEN and self._missing is None
             return frozenset(command_ids) - self._listed if is_open else frozenset()
-        if self._discovery.book.is_withdrawn(CANCELED_QUERY):
+        if self._discovery.profile.is_withdrawn(CANCELED_QUERY):
             return frozenset()
         try:
             answer = self._client.device_commands(self._device_id, status=CommandStatus.CANCELED)
@@ -166,12 +166,12 @@ class HttpSource:
 
     def _ask(self, wait_s: float) -> tuple[_Question, CommandList]:
         """The answer; of a refusal it is found out once which part of the question the server cannot take."""
-        offers, book = self._discovery.offers, self._discovery.book
+        offers, profile = self._discovery.offers, self._discovery.profile
         is_held = self._may_hold and wait_s > 0 and offers(LONG_POLL)
         question = _Question(
             status=OPEN if offers(COMMAND_STATUS) else None,
             wait_s=wait_s if is_held else 0.0,
-            etag=None if book.is_withdrawn(IF_NONE_MATCH) else self._etag,
+            etag=None if profile.is_withdrawn(IF_NONE_MATCH) else self._etag,
         )
         try:
             answer = self._list(question)
@@ -205,8 +205,7 @@ class HttpSource:
             if kind not in self._noted:
                 self._noted.add(kind)
                 _log.warning("commands=odd %s", text)
-        book = self._discovery.book
-        before = book.findings
+        before = self._discovery.profile
         unread = {kind.removeprefix(UNREADABLE) for kind in answer.notes if kind.startswith(UNREADABLE)}
         derives_ids = before.derives_ids or DERIVED_IDS in answer.notes
         unread_time = ", ".join(sorted(unread.union(filter(None, before.unread_time.split(", ")))))
@@ -217,13 +216,13 @@ class HttpSource:
             "unread": self._unread(answer) if answer.omitted else before.unread,
         }
         if any(getattr(before, name) != value for name, value in found.items()):
-            book.note(**found)
+            self._discovery.note(**found)
 
     def _unread(self, answer: CommandList) -> str:
         """How many commands of a very long answer were read."""
         read = len(answer.records)
         text = f"{read} of {read + answer.omitted} or more"
-        lists = self._discovery.dialect.command_lists or self._discovery.book.findings.lists
+        lists = self._discovery.dialect.command_lists or self._discovery.profile.lists
         if lists is not CommandLists.ONCE:
             return text
         _log.warning(
@@ -238,10 +237,9 @@ class HttpSource:
         self._keep_lists(self._watch.saw({command.id: command.status for command in commands}, ended))
 
     def _keep_lists(self, found: CommandLists | None) -> None:
-        book = self._discovery.book
-        before = book.findings
+        before = self._discovery.profile
         # What once listed everything may show open commands alone for a while.
         lists = before.lists if found is None or before.lists is CommandLists.EVERYTHING else found
         words = tuple(sorted(self._watch.words.union(before.status_words)))
         if (lists, words) != (before.lists, before.status_words):
-            book.note(lists=lists, status_words=words)
+            self._discovery.note(lists=lists, status_words=words)

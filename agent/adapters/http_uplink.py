@@ -224,13 +224,13 @@ class HttpUplink(HttpResults):
 
     def _send_many(self, items: Sequence[_Item], result: _Result, batch: BatchKey | None) -> None:
         """One array; where the service took none yet and refuses this one, its members show whether it takes any."""
-        before = self._discovery.book.findings.withdrawn
+        before = self._discovery.profile.withdrawn
         taken = len(result.delivered)
         refusal = self._send_batch(items, result, batch)
         if refusal is None or BATCH_SENSOR_DATA in self._accepted:
             return
         is_array_at_fault = len(result.delivered) - taken == len(items)
-        if is_array_at_fault and self._discovery.book.findings.withdrawn == before:
+        if is_array_at_fault and self._discovery.profile.withdrawn == before:
             self._discovery.withdraw(BATCH_SENSOR_DATA, str(refusal))
 
     def _send_batch(self, items: Sequence[_Item], result: _Result, batch: BatchKey | None = None) -> ErrorAnswer | None:

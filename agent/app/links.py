@@ -147,13 +147,12 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
 
 def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Discovery:
     """What the service offers, with what the configuration says and the journal holds about it."""
-    from agent.adapters.discovery import Discovery, ServerBook
+    from agent.adapters.discovery import Discovery
 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])
     service = config.service
-    book = ServerBook(service.base_url, service.dialect.dialect(), parts.journal)
-    return Discovery(client, parts.clock, book)
+    return Discovery(client, parts.clock, service.dialect.dialect(), parts.journal, service.base_url)
 
 
 def list_source(

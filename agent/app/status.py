@@ -16,7 +16,7 @@ from agent.config import AgentConfig
 from agent.errors import ConfigurationError, StorageError
 from agent.store.sqlite import FILE_NAME
 from agent.store.status import StoreStatus, read_store_status
-from agent.wire.server_findings import SETTING, ServerFindings, describe, read_findings
+from agent.wire.server_profile import SETTING, ServerProfile, describe, read_profile
 
 _ANSWERS_WITHIN_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.02
@@ -32,12 +32,12 @@ class ServerStatus:
     """
 
     words: tuple[str, ...]
-    findings: ServerFindings
+    findings: ServerProfile
 
 
-def server_findings(settings: Mapping[str, str], config: AgentConfig) -> ServerFindings | None:
+def server_findings(settings: Mapping[str, str], config: AgentConfig) -> ServerProfile | None:
     """What the journal's settings hold about the server that is configured now; None when they hold nothing."""
-    found = read_findings(settings.get(SETTING))
+    found = read_profile(settings.get(SETTING))
     if config.service is None or found is None or found.address != config.service.base_url:
         return None
     return found

@@ -127,22 +127,9 @@ class CommandReader:
         self.malformed: list[str] = []
         self.notes: dict[str, str] = {}
 
-    def take(self, answer: Answer, etag: str | None) -> CommandList:
-        """What was found since the last time, as a part of the list."""
-        records, malformed, notes = tuple(self.records), tuple(self.malformed), self.notes
-        self.records, self.malformed, self.notes = [], [], {}
-        return CommandList(
-            records,
-            malformed,
-            etag=etag,
-            unchanged=answer.is_unchanged,
-            server_time=answer.server_time,
-            notes=notes,
-        )
-
-    def add(self, items: list[object], *, begins_page: bool = True) -> None:
-        """Read items of a page. What ended the page before it has only moved between the two requests."""
-        before, self._before = (self._before if begins_page else []), items
+    def add(self, items: list[object]) -> None:
+        """Read the items of a page. What ended the page before it has only moved between the two requests."""
+        before, self._before = self._before, items
         longest = min(len(before), len(items), _OVERLAP_MAX)
         again = next((n for n in range(longest, 0, -1) if before[-n:] == items[:n]), 0)
         for item in items[again:]:

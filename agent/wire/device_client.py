@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -18,7 +17,7 @@ from agent.wire.announcement import ask_for_announcement
 from agent.wire.answers import Answer
 from agent.wire.auth import Credential
 from agent.wire.base import JsonObject, Received, Sent
-from agent.wire.command_lists import CommandList, CommandReader, read_commands
+from agent.wire.command_lists import CommandList, read_commands
 from agent.wire.connection import Connection
 from agent.wire.dialect import AnswerReading
 from agent.wire.json_text import encode_json
@@ -155,7 +154,6 @@ def _receive(model: type[Record], value: object, answer: Answer) -> Record:
 
 
 COMMAND_PAGES_MAX: Final = 1_000
-_PART: Final = 1_000
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 
 
@@ -270,23 +268,6 @@ class DeviceClient(Calls):
         wait = min(max(wait_s, 0.0), float(LONG_POLL_MAX_S))
         pages = self._command_pages(device_id, status, etag, wait)
         return read_commands(pages, self.reading, self.connection.max_answer_bytes)
-
-    def device_command_parts(
-        self, device_id: str, *, status: str | None = None, etag: str | None = None
-    ) -> Iterator[CommandList]:
-        """As :meth:`device_commands` without waiting, in parts of up to 1,000 commands, read when asked for.
-
-        So what was read is in hand when a later page fails, and a very long list is never in memory as records. Of a
-        page with more than :data:`~agent.wire.lists.ITEMS_MAX` commands both ends are read. At least one part
-        comes; the list's tag is on the last one.
-        """
-        found = CommandReader(self.reading)
-        for number, (answer, page) in enumerate(self._command_pages(device_id, status, etag)):
-            for begin in range(0, max(1, len(page.items)), _PART):
-                found.add(page.items[begin : begin + _PART], begins_page=begin == 0)
-                is_whole = number == 0 and begin + _PART >= len(page.items)
-                part = found.take(answer, answer.etag if is_whole else None)
-                yield replace(part, omitted=page.omitted) if page.omitted and begin == 0 else part
 
     def _command_pages(
         self, device_id: str, status: str | None, etag: str | None, wait_s: float = 0.0

@@ -8,7 +8,7 @@ from itertools import product
 import httpx
 import pytest
 
-from agent.adapters.discovery import Discovery, ServerBook
+from agent.adapters.discovery import Discovery
 from agent.adapters.http_source import HttpSource
 from agent.core.outbox import Disposition, judge_readings
 from agent.errors import ServiceError
@@ -133,8 +133,7 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
     body = json.dumps(items).encode()
     dialect = Dialect(extensions=frozenset(offers), command_lists=lists)
     with agents_client(200, "application/json", body) as client:
-        book = ServerBook("https://service", dialect)
-        source = HttpSource(client, "d1", Discovery(client, FakeClock(), book))
+        source = HttpSource(client, "d1", Discovery(client, FakeClock(), dialect))
         agents = [command.status for command in source.poll(0).commands]
     codec = HttpCodec("d1", "p1", frozenset(offers), dialect)
     listing = PagedPoll(codec, codec.poll(0, None)).take(HttpAnswer(200, [], body))

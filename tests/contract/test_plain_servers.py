@@ -10,15 +10,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.adapters.discovery import Discovery, ServerBook
+from agent.adapters.discovery import Discovery
 from agent.adapters.http_source import HttpSource
 from agent.adapters.http_uplink import HttpUplink
 from agent.core.listed import ListWatch
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
+from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.lists import ITEMS_MAX
-from agent.wire.server_findings import CANCELED_QUERY, IF_NONE_MATCH, SETTING, describe
+from agent.wire.server_profile import CANCELED_QUERY, IF_NONE_MATCH, SETTING, describe
 from tests.contract.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.contract.test_uplink_port import stored
 from tests.fakes import FakeClock, FakeJournal
@@ -106,8 +107,7 @@ class Life:
         self.server, self.client = server, client
         self.journal = FakeJournal() if journal is None else journal
         self.clock = FakeClock()
-        self.book = ServerBook(server.server.base_url, dialect, self.journal)
-        self.discovery = Discovery(client, self.clock, self.book)
+        self.discovery = Discovery(client, self.clock, dialect, self.journal)
         watch = ListWatch()
         self.source = HttpSource(client, "d1", self.discovery, watch=watch)
         self.uplink = HttpUplink(client, "d1", product_id, self.discovery, watch=watch)
@@ -119,7 +119,7 @@ class Life:
         return [command.id for command in self.source.poll(0).commands]
 
     def words(self) -> str:
-        return ", ".join(describe(self.book.findings, self.book.dialect))
+        return ", ".join(describe(self.discovery.profile, self.discovery.dialect))
 
 
 STRICT = ("status", "wait", "recorded_at", "idempotency-key")
@@ -134,7 +134,7 @@ class TestAPlainServer:
         life.uplink.report(Report("c1", "succeeded"))
         assert life.source.canceled(["c1"]) == frozenset()
         assert life.server.asked("?") == []
-        assert not life.book.findings.withdrawn
+        assert not life.discovery.profile.withdrawn
 
     def test_states_of_its_own_hide_no_command_and_are_told(self, serve):  # noqa: F811
         records = [{**RECORDS[0], "status": "pending"}, {**RECORDS[1], "status": "abgeholt"}]
@@ -215,7 +215,7 @@ class TestWithdrawing:
         for _ in range(3):
             assert [each.id for each in life.source.poll(20).commands] == ["c1", "c2"]
         feature = {"status": "command-status", "wait": "long-poll"}[name]
-        assert [each for each, _ in life.book.findings.withdrawn] == [feature]
+        assert [each for each, _ in life.discovery.profile.withdrawn] == [feature]
         assert len(life.server.asked(f"{name}=")) <= 2
         assert len([each for each in caplog.messages if "server=refuses" in each]) == 1
 
@@ -225,14 +225,14 @@ class TestWithdrawing:
         for _ in range(3):
             assert life.ids() == ["c1", "c2"]
             life.source.acknowledge(["c1", "c2"])
-        assert [each for each, _ in life.book.findings.withdrawn] == [IF_NONE_MATCH]
+        assert [each for each, _ in life.discovery.profile.withdrawn] == [IF_NONE_MATCH]
         assert len([1 for _, _, headers in life.server.server.asked if "if-none-match" in headers]) == 1
 
     def test_a_device_that_is_gone_withdraws_nothing(self, serve):  # noqa: F811
         life = Life(serve, Strict(["command-status"], refuses=("/devices/",), status=404))
         with pytest.raises(NotFound):
             life.source.poll(0)
-        assert not life.book.findings.withdrawn
+        assert not life.discovery.profile.withdrawn
 
     def test_the_list_of_canceled_commands(self, serve):  # noqa: F811
         server = Strict(["command-status"])
@@ -241,7 +241,7 @@ class TestWithdrawing:
         server.refuses = ("status",)
         assert life.source.canceled(["c1"]) == frozenset()
         assert life.source.canceled(["c1"]) == frozenset()
-        assert [each for each, _ in life.book.findings.withdrawn] == [CANCELED_QUERY]
+        assert [each for each, _ in life.discovery.profile.withdrawn] == [CANCELED_QUERY]
         assert len(server.asked("canceled")) == 1
 
     @pytest.mark.parametrize("extensions", [["recorded-at"], ["recorded-at", "batch-sensor-data", "idempotency-key"]])
@@ -251,7 +251,7 @@ class TestWithdrawing:
         assert sorted(outcome.delivered) == [1, 2, 3]
         assert life.uplink.send(stored(4, 5)).delivered == (4, 5)
         assert sorted(each["sensor_data"]["n"] for each in life.server.taken) == [1, 2, 3, 4, 5]
-        assert [each for each, _ in life.book.findings.withdrawn] == ["recorded-at"]
+        assert [each for each, _ in life.discovery.profile.withdrawn] == ["recorded-at"]
 
     def test_recorded_at_that_one_by_one_in_an_array_is_refused(self, serve):  # noqa: F811
         server = Strict(["recorded-at", "batch-sensor-data"], refuses=())
@@ -269,7 +269,7 @@ class TestWithdrawing:
         server.server, client = serve(judge)
         life = Life(serve, server, client=client)
         assert sorted(life.uplink.send(stored(1, 2, 3)).delivered) == [1, 2, 3]
-        assert [each for each, _ in life.book.findings.withdrawn] == ["recorded-at"]
+        assert [each for each, _ in life.discovery.profile.withdrawn] == ["recorded-at"]
 
     def test_one_bad_time_does_not_withdraw_what_the_server_took_before(self, serve):  # noqa: F811
         server = Strict(["recorded-at"])
@@ -277,12 +277,12 @@ class TestWithdrawing:
         life.uplink.send(stored(1))
         server.refuses = ("recorded_at",)
         assert life.uplink.send(stored(2)).delivered == (2,)
-        assert not life.book.findings.withdrawn
+        assert not life.discovery.profile.withdrawn
 
     def test_a_reading_that_is_bad_itself_is_set_aside_and_withdraws_nothing(self, serve):  # noqa: F811
         life = Life(serve, Strict(["recorded-at", "idempotency-key"], refuses=("sensor_data",)))
         assert list(life.uplink.send(stored(1)).refused) == [1]
-        assert not life.book.findings.withdrawn
+        assert not life.discovery.profile.withdrawn
 
     @pytest.mark.parametrize("status", [400, 404, 405, 415, 501])
     def test_arrays(self, serve, status):  # noqa: F811
@@ -298,7 +298,7 @@ class TestWithdrawing:
         life = Life(serve, Strict(["idempotency-key", "recorded-at"], refuses=("idempotency-key",), status=status))
         assert life.uplink.send(stored(1, 2)).delivered == (1, 2)
         life.uplink.report(Report("c1", "succeeded"))
-        assert [each for each, _ in life.book.findings.withdrawn] == ["idempotency-key"]
+        assert [each for each, _ in life.discovery.profile.withdrawn] == ["idempotency-key"]
         assert all("recorded_at" in each for each in life.server.taken)
 
     @pytest.mark.parametrize("status", [404, 405, 501])
@@ -317,7 +317,7 @@ class TestWithdrawing:
         life.uplink.report(Report("c1", "succeeded"))
         assert life.server.asked("status=open")
         assert all("recorded_at" in each for each in life.server.taken[:2])
-        assert not life.book.findings.withdrawn
+        assert not life.discovery.profile.withdrawn
 
 
 class TestResults:
@@ -377,7 +377,7 @@ class TestResults:
         with pytest.raises(NoPlaceForResults, match=r"set device\.product_id"):
             life.uplink.report(Report("c1", "succeeded"))
         assert server.asked("/devices") == []
-        assert "set device.product_id" in life.book.findings.no_place
+        assert "set device.product_id" in life.discovery.profile.no_place
 
 
 class TestLists:
@@ -386,7 +386,7 @@ class TestLists:
         life.ids()
         life.uplink.report(Report("c1", "succeeded"))
         life.ids()
-        assert life.book.findings.lists is CommandLists.EVERYTHING
+        assert life.discovery.profile.lists is CommandLists.EVERYTHING
         assert "lists everything" in life.words()
 
     def test_a_list_that_a_result_does_not_change_is_a_list_of_everything(self, serve):  # noqa: F811
@@ -394,14 +394,14 @@ class TestLists:
         life.source.acknowledge(life.ids())
         life.uplink.report(Report("c1", "succeeded"))
         assert life.source.poll(0).unchanged
-        assert life.book.findings.lists is CommandLists.EVERYTHING
+        assert life.discovery.profile.lists is CommandLists.EVERYTHING
 
     def test_an_unchanged_list_without_an_ended_command_says_nothing(self, serve):  # noqa: F811
         life = Life(serve, Strict(etag='"1"'))
         life.source.acknowledge(life.ids())
         life.uplink.report(Report("another", "succeeded"))
         assert life.source.poll(0).unchanged
-        assert life.book.findings.lists is None
+        assert life.discovery.profile.lists is None
 
     def test_what_leaves_the_list_with_its_result_is_a_list_of_open_commands(self, serve):  # noqa: F811
         server = Strict()
@@ -411,7 +411,7 @@ class TestLists:
         life.uplink.report(Report("c1", "succeeded"))
         server.records = RECORDS[:1]
         life.ids()
-        assert life.book.findings.lists is CommandLists.OPEN
+        assert life.discovery.profile.lists is CommandLists.OPEN
 
     def test_what_is_never_listed_again_is_handed_out_once(self, serve):  # noqa: F811
         server = Strict()
@@ -421,7 +421,7 @@ class TestLists:
             assert life.ids() == [f"c{number}"]
             server.records = []
             assert life.ids() == []
-        assert life.book.findings.lists is CommandLists.ONCE
+        assert life.discovery.profile.lists is CommandLists.ONCE
 
     def test_a_page_that_is_missing_costs_none_that_came_and_takes_nothing_back(self, serve):  # noqa: F811
         server = Strict()
@@ -489,7 +489,7 @@ class TestFindings:
         again.ids()
         again.uplink.send(stored(2))
         assert len(life.server.server.asked) == before + 3  # the discovery document, the list, the reading
-        assert again.book.findings == life.book.findings
+        assert again.discovery.profile == life.discovery.profile
 
     @pytest.mark.parametrize("change", [{"version": "2"}, {"announced": ["command-status", "recorded-at"]}])
     def test_another_version_or_other_extensions_begin_anew(self, serve, change):  # noqa: F811
@@ -501,15 +501,16 @@ class TestFindings:
             setattr(server, name, value)
         life.clock.advance(4000)
         life.discovery.offers("long-poll")
-        assert not life.book.findings.withdrawn
+        assert not life.discovery.profile.withdrawn
         life.ids()
         assert "status=open" in server.server.asked[-1][1]
 
     def test_another_address_begins_anew(self, serve):  # noqa: F811
         life = Life(serve, Strict(["command-status"], refuses=("status",)))
         life.ids()
-        other = ServerBook("http://127.0.0.1:1", None, life.journal)
-        assert not other.findings.withdrawn
+        with DeviceClient("http://127.0.0.1:1", None) as client:
+            other = Discovery(client, life.clock, None, life.journal)
+        assert not other.profile.withdrawn
 
     def test_findings_that_stay_the_same_are_written_once_and_said_once(self, serve, caplog):  # noqa: F811
         caplog.set_level(logging.INFO)
@@ -542,7 +543,7 @@ class TestFindings:
             return Answer(503) if "well-known" in target else server(method, target, headers)
 
         broken, client = serve(failing)
-        life.book.note(address=broken.base_url)
+        life.discovery.note(address=broken.base_url)
         server.server = broken
         again = Life(serve, server, journal=life.journal, client=client)
         again.uplink.send(stored(2))

@@ -6,20 +6,21 @@ extensions: with another it begins anew.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from agent.wire import extensions
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 
-SETTING: Final = "server.findings"
-"""Name of the journal's setting that holds them."""
+SETTING: Final = "server.profile"
+"""Name of the journal's setting that holds it."""
 
 IF_NONE_MATCH: Final = "if-none-match"
-"""In :attr:`ServerFindings.withdrawn`: the header of conditional requests."""
+"""In :attr:`ServerProfile.withdrawn`: the header of conditional requests."""
 CANCELED_QUERY: Final = "status=canceled"
-"""In :attr:`ServerFindings.withdrawn`: the list of canceled commands."""
+"""In :attr:`ServerProfile.withdrawn`: the list of canceled commands."""
 
 _TEXT_MAX: Final = 200
 _LISTS: Final = {
@@ -30,7 +31,7 @@ _LISTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFindings:
+class ServerProfile:
     """What was found out about one server.
 
     Attributes:
@@ -64,45 +65,18 @@ class ServerFindings:
         return any(name == feature for name, _ in self.withdrawn)
 
     def to_json(self) -> str:
-        """The findings as JSON text, without what is not known."""
-        members: dict[str, Any] = {
-            "address": self.address,
-            "version": self.version,
-            "announced": self.announced,
-            "lists": self.lists,
-            "more_pages": self.more_pages,
-            "unread": self.unread,
-            "derives_ids": self.derives_ids,
-            "unread_time": self.unread_time,
-            "status_words": self.status_words,
-            "no_place": self.no_place,
-            "withdrawn": dict(self.withdrawn),
-        }
-        known = {name: value for name, value in members.items() if value or (name == "announced" and value is not None)}
-        return json.dumps(known, separators=(",", ":"))
+        """The profile as JSON text."""
+        return _JSON.dump_json(self, exclude_defaults=True).decode()
 
 
-def read_findings(text: str | None) -> ServerFindings | None:
-    """The findings in a JSON text; None when there are none, or the text is not what :meth:`to_json` writes."""
+_JSON: Final = TypeAdapter(ServerProfile)
+
+
+def read_profile(text: str | None) -> ServerProfile | None:
+    """The profile in a JSON text; None when there is none, or the text is not what :meth:`to_json` writes."""
     try:
-        value = json.loads(text or "null")
-        if not isinstance(value, dict):
-            return None
-        announced, lists = value.get("announced"), value.get("lists")
-        return ServerFindings(
-            address=str(value.get("address", "")),
-            version=str(value.get("version", "")),
-            announced=None if announced is None else tuple(sorted(map(str, announced))),
-            lists=None if lists is None else CommandLists(lists),
-            more_pages=str(value.get("more_pages", "")),
-            unread=str(value.get("unread", "")),
-            derives_ids=bool(value.get("derives_ids", False)),
-            unread_time=str(value.get("unread_time", "")),
-            status_words=tuple(sorted(map(str, value.get("status_words", ())))),
-            no_place=str(value.get("no_place", "")),
-            withdrawn=tuple(sorted((str(name), str(why)) for name, why in dict(value.get("withdrawn", {})).items())),
-        )
-    except (ValueError, TypeError):
+        return None if text is None else _JSON.validate_json(text)
+    except ValueError:
         return None
 
 
@@ -112,22 +86,22 @@ def shortened(text: str) -> str:
     return line if len(line) <= _TEXT_MAX else f"{line[:_TEXT_MAX]}..."
 
 
-def describe(findings: ServerFindings, dialect: Dialect) -> tuple[str, ...]:
-    """The findings in words, each a phrase that follows on ``this server:``.
+def describe(profile: ServerProfile, dialect: Dialect) -> tuple[str, ...]:
+    """The profile in words, each a phrase that follows on ``this server:``.
 
     Args:
-        findings: what was found out.
+        profile: what was found out.
         dialect: what the configuration says, which goes before it.
     """
-    offered = findings.announced if dialect.extensions is None else tuple(sorted(dialect.extensions))
+    offered = profile.announced if dialect.extensions is None else tuple(sorted(dialect.extensions))
     if offered is None:
         return ("was not asked yet what it offers",)
-    in_use = [name for name in offered if not findings.is_withdrawn(name)]
+    in_use = [name for name in offered if not profile.is_withdrawn(name)]
     words = [f"offers {', '.join(offered)}" if offered else "offers no extensions (a plain server)"]
-    words += _of_commands(findings, dialect, in_use)
-    words.append(_of_results(findings, dialect, in_use))
+    words += _of_commands(profile, dialect, in_use)
+    words.append(_of_results(profile, dialect, in_use))
     words.append(_of_time(dialect, in_use))
-    words += [f"refuses {name} ({why})" for name, why in findings.withdrawn]
+    words += [f"refuses {name} ({why})" for name, why in profile.withdrawn]
     return tuple(words)
 
 
@@ -136,29 +110,29 @@ def sentence(words: tuple[str, ...]) -> str:
     return f"this server: {', '.join(words)}"
 
 
-def _of_commands(findings: ServerFindings, dialect: Dialect, in_use: list[str]) -> list[str]:
-    lists = dialect.command_lists or (CommandLists.OPEN if extensions.COMMAND_STATUS in in_use else findings.lists)
+def _of_commands(profile: ServerProfile, dialect: Dialect, in_use: list[str]) -> list[str]:
+    lists = dialect.command_lists or (CommandLists.OPEN if extensions.COMMAND_STATUS in in_use else profile.lists)
     words = [] if lists is None else [_LISTS[lists]]
-    if findings.more_pages:
-        words.append(f"does not give the whole list of commands ({findings.more_pages})")
-    if findings.unread:
-        words.append(f"lists more commands at once than are read ({findings.unread})")
-    if findings.derives_ids:
+    if profile.more_pages:
+        words.append(f"does not give the whole list of commands ({profile.more_pages})")
+    if profile.unread:
+        words.append(f"lists more commands at once than are read ({profile.unread})")
+    if profile.derives_ids:
         words.append("gives commands without an id, so ids are derived from content and time")
-    if findings.unread_time:
-        words.append(f"writes times that cannot be read ({findings.unread_time})")
-    if findings.status_words:
-        words.append(f"has states of its own ({', '.join(findings.status_words)})")
+    if profile.unread_time:
+        words.append(f"writes times that cannot be read ({profile.unread_time})")
+    if profile.status_words:
+        words.append(f"has states of its own ({', '.join(profile.status_words)})")
     return words
 
 
-def _of_results(findings: ServerFindings, dialect: Dialect, in_use: list[str]) -> str:
+def _of_results(profile: ServerProfile, dialect: Dialect, in_use: list[str]) -> str:
     auto = ResultPlace.ENDPOINT if extensions.COMMAND_RESULTS in in_use else ResultPlace.TABLE
     place = dialect.results or auto
     if place is ResultPlace.NONE:
         return "has no place for results (configured)"
-    if findings.no_place:
-        return f"has no place for results ({findings.no_place})"
+    if profile.no_place:
+        return f"has no place for results ({profile.no_place})"
     if place is ResultPlace.ENDPOINT:
         return "takes results at their commands"
     return f"is sent results as records of table {dialect.results_table}"
