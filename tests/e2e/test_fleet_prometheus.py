@@ -24,7 +24,7 @@ from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, VerdictStatus
 from simulator.fleet.report.live import SilentView
-from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
+from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
 from simulator.fleet.report.run_status import RunStatus
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.fleet_run import RunOptions, perform_run

@@ -21,7 +21,7 @@ from simulator.fleet.cli.options import (
 )
 from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
-from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
+from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
 from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.fleet_run import RunInterrupted, RunOptions, perform_run

@@ -17,7 +17,7 @@ from simulator.fleet.metrics.recorder import Delta, WorkerHealth
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally, WorkerGap
 
-CUMULATIVE: Final = ("readings", "commands")
+CUMULATIVE: Final = ("readings", "commands", "results")
 """First words of gauges that count since the run's begin, such as ``readings_sent``: they never fall."""
 PATIENCE: Final = 10
 """Seconds that a worker may be behind the foremost one before a second goes out without it."""

@@ -94,22 +94,23 @@ def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():
     )
 
 
-def counted(worker: int, second: int, sent: float) -> Delta:
+def counted(worker: int, second: int, name: str, value: float) -> Delta:
     recorder = Recorder(worker)
-    recorder.gauge("readings_sent", sent)
+    recorder.gauge(name, value)
     recorder.gauge("waiting_readings", 1.0)
     return recorder.cut(second).delta()
 
 
-def test_what_a_worker_had_counted_stays_when_it_dies():
+@pytest.mark.parametrize("name", ["readings_sent", "commands_ordered", "results_put_aside"])
+def test_what_a_worker_had_counted_stays_when_it_dies(name):
     merger = Merger((0, 1))
     for second in range(6):
-        merger.add(counted(0, second, 10.0 * (second + 1)))
+        merger.add(counted(0, second, name, 10.0 * (second + 1)))
     for second in range(2):
-        merger.add(counted(1, second, 100.0 * (second + 1)))
+        merger.add(counted(1, second, name, 100.0 * (second + 1)))
     merger.lost(1, "killed by signal 9")
     seconds = [*merger.ready(), *merger.finish(7)]
-    assert [each.gauges["readings_sent"] for each in seconds] == [110, 220, 230, 240, 250, 260, 260]
+    assert [each.gauges[name] for each in seconds] == [110, 220, 230, 240, 250, 260, 260]
     assert [each.gauges.get("waiting_readings", 0) for each in seconds] == [2, 2, 1, 1, 1, 1, 0], (
         "is, and is not counted"
     )
