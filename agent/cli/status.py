@@ -52,7 +52,7 @@ def status(config_path: Path, *, as_json: bool) -> None:
         found = read_agent_status(load(config_path).config, os.environ)
     if as_json:
         members = asdict(found)
-        print_json({"told": members.pop("last_status"), **members, "is_healthy": found.is_healthy})
+        print_json({**members, "is_healthy": found.is_healthy})
     else:
         _print(found)
     raise SystemExit(0 if found.is_healthy else EXIT_CHECK_FAILED)

@@ -92,7 +92,7 @@ def test_commands_results_and_readings_travel_over_mqtt(bench):
     bench.gateway.wait_until(lambda: ("c2", "rejected") in bench.gateway.results)
     bench.gateway.wait_until(lambda: len(bench.gateway.readings) >= 3)
     status = bench.run("status", "--json")
-    parts = json.loads(status.stdout)["told"]["parts"]
+    parts = json.loads(status.stdout)["last_status"]["parts"]
     assert status.returncode == 0, status.stdout
     assert "MQTT 5" in parts["broker"]["detail"]
     code, took_s = agent.terminate()

@@ -1,6 +1,8 @@
-"""``write_file``: a file of the sender's, below folders that the device's owner has named.
+"""``write_file``: a file of the sender's, in folders that the device's owner has named.
 
-Off until the configuration names a folder. Writing the same file twice does the same as once.
+Off until the configuration names a folder. Writing the same file twice does the same as once. The file is written
+beside its place and renamed, which follows no link: whatever appears under its name meanwhile is replaced, not written
+through.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ import base64
 import binascii
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from agent.adapters.files import replace_file
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import (
     CommandContext,
@@ -23,31 +27,20 @@ from agent.handlers.base import (
     HandlerRejected,
     HandlerSettings,
 )
-from agent.handlers.openat_write import OutOfBounds, opened_folder, parts_below, replace_below
 
 # Where a file of a sender's would take the device over, whatever a configuration says.
-_NEVER: Final = (
-    "/",
-    "/bin",
-    "/boot",
-    "/dev",
-    "/etc",
-    "/lib",
-    "/proc",
-    "/root",
-    "/run",
-    "/sbin",
-    "/sys",
-    "/usr",
-    "/var",
+_NEVER: Final = frozenset(
+    ["/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var"]
 )
+_NAME_BYTES: Final = 250
+"""The longest name, with room for the name of the file while it is written."""
 
 
 class WriteFile(Handler):
     """Writes one file."""
 
     name = "write_file"
-    description = "Writes a file below the folders that the configuration names."
+    description = "Writes a file in the folders that the configuration names."
     contract = Contract.IDEMPOTENT
     timeout_s = 30.0
     needs = "a folder in commands.handlers.write_file.settings.folders"
@@ -55,7 +48,7 @@ class WriteFile(Handler):
     class Payload(HandlerPayload):
         """The payload: the file to write, and its content."""
 
-        path: str = Field(min_length=2, max_length=4096, description="Absolute, below one of the folders.")
+        path: str = Field(min_length=2, max_length=4096, description="Absolute: one of the folders and a name.")
         text: str | None = Field(default=None, description="The content, written as UTF-8.")
         base64: str | None = Field(default=None, description="The content, where it is no text.")
         mode: str = Field(default="0644", pattern=r"^0?[0-7]{3}$", description="Permission bits, octal.")
@@ -72,14 +65,15 @@ class WriteFile(Handler):
     class Settings(HandlerSettings):
         """Where, and how much."""
 
-        folders: tuple[str, ...] = Field(default=(), description="Absolute; files may be written below these only.")
+        folders: tuple[str, ...] = Field(
+            default=(), description="Absolute; files may be written in these only, not below."
+        )
         max_bytes: Annotated[int, Field(ge=1, le=16 * 1024 * 1024)] = Field(
             default=65536, description="The largest file."
         )
         modes: str = Field(
             default="0644", pattern=r"^0?[0-7]{3}$", description="The permission bits that a file may have, octal."
         )
-        make_folders: bool = Field(default=False, description="Make folders on the way that are missing.")
 
         @field_validator("folders")
         @classmethod
@@ -117,15 +111,9 @@ class WriteFile(Handler):
         content, mode = self._content(payload), int(payload.mode, 8)
         if mode & ~int(settings.modes, 8):
             raise HandlerRejected("mode_not_allowed", f"{payload.mode} has bits that are not in {settings.modes}")
-        folder, steps = self._place(payload.path)
+        path = self._place(payload.path)
         try:
-            with opened_folder(folder, steps[:-1], make=settings.make_folders) as fd:
-                replace_below(fd, steps[-1], content, mode)
-        except OutOfBounds as error:
-            raise HandlerRejected("path_not_allowed", str(error)) from error
-        except FileNotFoundError as error:
-            text = f"a folder on the way to {payload.path} is missing; make it, or set make_folders"
-            raise HandlerFailed("no_such_folder", text) from error
+            replace_file(path, content, mode, durable=True)
         except OSError as error:
             raise HandlerFailed("not_written", f"{payload.path}: {error.strerror}") from error
         context.log.info("wrote %s, %d bytes", payload.path, len(content))
@@ -151,16 +139,30 @@ class WriteFile(Handler):
             raise HandlerRejected("wrong_sha256", "the content is not the one that the sha256 names; send it again")
         return content
 
-    def _place(self, path: str) -> tuple[str, tuple[str, ...]]:
-        folders = self._settings().folders
+    def _place(self, path: str) -> Path:
+        """The file, which is not there yet or is a plain one of this user's.
+
+        Raises:
+            HandlerRejected: it is another one.
+        """
+        folder, _, name = path.rpartition("/")
+        if folder not in self._settings().folders:
+            folders = " or ".join(self._settings().folders)
+            raise HandlerRejected("path_not_allowed", f"it must be a name in {folders}, such as {folders}/NAME")
+        if name in {"", ".", ".."} or not name.isprintable() or len(name.encode()) > _NAME_BYTES:
+            raise HandlerRejected("path_not_allowed", f"its name must be 1 to {_NAME_BYTES} bytes of printable text")
+        place = Path(folder, name)
         try:
-            for folder in folders:
-                steps = parts_below(folder, path)
-                if steps:
-                    return folder, steps
-        except OutOfBounds as error:
-            raise HandlerRejected("path_not_allowed", str(error)) from error
-        raise HandlerRejected("path_not_allowed", f"it is not below {' or '.join(folders)}")
+            found = place.lstat()
+        except FileNotFoundError:
+            return place
+        except OSError as error:
+            raise HandlerFailed("not_written", f"{path}: {error.strerror}") from error
+        runs_as_another = found.st_mode & (stat.S_ISUID | stat.S_ISGID)
+        if not stat.S_ISREG(found.st_mode) or runs_as_another or found.st_nlink > 1 or found.st_uid != os.geteuid():
+            why = "a link, a special file, another user's, or one that runs with other rights: remove it on the device"
+            raise HandlerRejected("path_not_allowed", f"what is there is {why} first")
+        return place
 
     def _settings(self) -> Settings:
         return self.settings if isinstance(self.settings, self.Settings) else self.Settings()

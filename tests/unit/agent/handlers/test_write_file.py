@@ -1,4 +1,4 @@
-"""``write_file``: below its folders, and nowhere else."""
+"""``write_file``: in its folders, and nowhere else."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.handlers import openat_write
 from agent.handlers.base import HandlerFailed
+from agent.handlers.built_in import write_file
 from agent.handlers.built_in.write_file import WriteFile
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 
@@ -79,34 +79,36 @@ class TestRefused:
             "{folder}-next/a",
             "{folder}/a\x00b",
             "{folder}/a\nb",
+            "{folder}/sub/a",
             "{folder}/" + "n" * 256,
             "{folder}/" + "d/" * 40 + "a",
         ],
     )
-    def test_paths_that_are_not_below_a_folder(self, write, folder, tmp_path, path):
+    def test_paths_that_are_no_name_in_a_folder(self, write, folder, tmp_path, path):
         assert code_of(write, path.replace("{folder}", str(folder))) == "path_not_allowed"
         assert [entry.name for entry in tmp_path.rglob("*")] == ["site"]
 
     def test_a_link_on_the_way(self, write, folder, tmp_path):
         (tmp_path / "outside").mkdir()
         (folder / "in").symlink_to(tmp_path / "outside")
-        assert code_of(write, folder / "in" / "a", _make_folders=True) == "path_not_allowed"
+        assert code_of(write, folder / "in" / "a") == "path_not_allowed"
         assert names_in(tmp_path / "outside") == []
 
-    def test_a_link_that_appears_between_the_making_and_the_opening_of_a_folder(
+    def test_a_link_that_appears_after_the_look_is_replaced_and_not_followed(
         self, write, folder, tmp_path, monkeypatch
     ):
-        (tmp_path / "outside").mkdir()
-        make = os.mkdir
+        (tmp_path / "precious").write_text("precious")
+        replace = write_file.replace_file
 
-        def swap(name, *arguments, **members) -> None:
-            make(name, *arguments, **members)
-            (folder / name).rmdir()
-            (folder / name).symlink_to(tmp_path / "outside")
+        def swap(path, *arguments, **members) -> None:
+            path.symlink_to(tmp_path / "precious")
+            replace(path, *arguments, **members)
 
-        monkeypatch.setattr(openat_write.os, "mkdir", swap)
-        assert code_of(write, folder / "in" / "a", _make_folders=True) == "path_not_allowed"
-        assert names_in(tmp_path / "outside") == []
+        monkeypatch.setattr(write_file, "replace_file", swap)
+        write(folder / "a")
+        assert (tmp_path / "precious").read_text() == "precious"
+        assert (folder / "a").read_text() == "hello"
+        assert not (folder / "a").is_symlink()
 
     def test_a_link_as_the_file(self, write, folder, tmp_path):
         (tmp_path / "precious").write_text("precious")
@@ -131,7 +133,7 @@ class TestRefused:
 
     def test_a_file_of_another_user(self, write, folder, monkeypatch):
         (folder / "a").write_text("theirs")
-        monkeypatch.setattr(openat_write.os, "geteuid", lambda: 424242)
+        monkeypatch.setattr(os, "geteuid", lambda: 424242)
         assert code_of(write, folder / "a") == "path_not_allowed"
         assert (folder / "a").read_text() == "theirs"
 
@@ -149,7 +151,7 @@ class TestRefused:
         def full(_fd: int) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(openat_write.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
         assert code_of(write, folder / "a") == "not_written"
         assert names_in(folder) == ["a"]
         assert (folder / "a").read_text() == "old"
@@ -182,7 +184,7 @@ def test_whatever_the_path_nothing_outside_the_folder_changes(tmp_path, write, f
         (folder / "file").write_text("x")
     path = (f"{folder}/" if below else "/") + "/".join(steps)
     try:
-        result = write(path, text="overwritten", _make_folders=True)
+        result = write(path, text="overwritten")
     except HandlerFailed:
         result = None
     assert (outside / "a").read_text() == "precious"
