@@ -16,6 +16,7 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     import subprocess
 
 _LAST_LINE_MAX: Final = 300
+_HEAD_BYTES: Final = 256
+_ELF: Final = b"\x7fELF"
+_RUNS_TOO: Final = frozenset({(b"\x3e\x00", b"\x03\x00"), (b"\xb7\x00", b"\x28\x00")})
+"""Machines whose kernels may run another one's programs, too: x86-64 and i386, 64-bit and 32-bit ARM (elf(5))."""
 _CHUNK_BYTES: Final = 64 * 1024
 _SLICE_S: Final = 0.05
 _LINGER_S: Final = 0.25
@@ -86,23 +91,68 @@ def program_fault(argv: Sequence[str], environment: Mapping[str, str], directory
     """Why this program could not be started now, as a sentence; None when it looks good."""
     if directory is not None and not directory.is_dir():
         return f"working directory {directory} does not exist: create it or mend the configuration"
-    program = argv[0]
-    if "/" not in program:
-        search = environment.get("PATH", DEFAULT_PATH)
-        if shutil.which(program, path=search) is None:
+    program, search = argv[0], environment.get("PATH", DEFAULT_PATH)
+    if "/" in program:
+        path = Path(program) if directory is None else directory / program
+        if not path.exists():
+            return f"program {path} does not exist: install it or mend the path"
+        if not path.is_file():
+            return f"program {path} is not a file: mend the path"
+        if not os.access(path, os.X_OK):
+            return f"program {path} is not executable for this user: chmod +x it"
+    else:
+        found = shutil.which(program, path=search)
+        if found is None:
             return f"program {program!r} was not found in {search}: install it or give its full path"
+        path = Path(found)
+    return _format_fault(path, search)
+
+
+def _format_fault(path: Path, search: str) -> str | None:
+    """Why the kernel would refuse what is in the file (execve(2): ENOEXEC, or ENOENT for an interpreter)."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return None  # whoever may only execute it can still start it
+    if head.startswith(b"#!"):
+        return _script_fault(path, head[2:].partition(b"\n")[0], search)
+    if head.startswith(_ELF):
+        machine, own = head[18:20], _own_machine()
+        if own and machine != own and (own, machine) not in _RUNS_TOO:
+            number = int.from_bytes(machine, sys.byteorder)
+            return f"program {path} is made for another kind of machine (ELF machine {number}): build it for this one"
         return None
-    return _path_fault(Path(program) if directory is None else directory / program)
+    if {each.name for each in Path("/proc/sys/fs/binfmt_misc").glob("*")} - {"register", "status"}:
+        return None  # this machine has formats of its own (binfmt_misc)
+    return f"program {path} is neither a program of this machine nor a script: begin it with #!/bin/sh or the like"
 
 
-def _path_fault(path: Path) -> str | None:
-    if not path.exists():
-        return f"program {path} does not exist: install it or mend the path"
-    if not path.is_file():
-        return f"program {path} is not a file: mend the path"
-    if not os.access(path, os.X_OK):
-        return f"program {path} is not executable for this user: chmod +x it"
+def _script_fault(path: Path, line: bytes, search: str) -> str | None:
+    if line.endswith(b"\r"):
+        return (
+            f"script {path} has line ends of Windows (CR LF), which no interpreter's name has: sed -i 's/\\r$//' {path}"
+        )
+    words = os.fsdecode(line).split()
+    if not words:
+        return f"script {path} names no interpreter: begin it with #!/bin/sh or the like"
+    if not (Path(words[0]).is_file() and os.access(words[0], os.X_OK)):
+        return (
+            f"script {path} needs {words[0]}, which is not there or not executable: install it or mend the first line"
+        )
+    if Path(words[0]).name == "env" and len(words) == 2 and shutil.which(words[1], path=search) is None:
+        return f"script {path} needs {words[1]!r}, which was not found in {search}: install it or mend the first line"
     return None
+
+
+def _own_machine() -> bytes:
+    """The machine field of this very program's ELF header; empty where there is none."""
+    try:
+        with open(sys.executable, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+    return head[18:20] if head.startswith(_ELF) else b""
 
 
 def run_program(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.executable import AnyPayload, ExecutableSettings, executable_handler
 from agent.process.running import ProgramNotStarted
+
+FORMATS = "/proc/sys/fs/binfmt_misc"
 
 
 def script(text: str, **settings):
@@ -138,3 +141,45 @@ def test_an_executable_without_a_verify_program_cannot_tell(make_context):
 def test_a_verify_program_that_is_missing_is_found_at_the_start():
     with pytest.raises(ProgramNotStarted, match="/no/such does not exist"):
         shell("true", verify=("/no/such",)).check()
+
+
+OTHER_BOARD = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xf3\x00" + bytes(44)  # RISC-V
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"#!/bin/sh\r\necho hello\r\n", "line ends of Windows"),
+        (b"#!/usr/bin/no-such-python\nprint(1)\n", "needs /usr/bin/no-such-python, which is not there"),
+        (b"#!/usr/bin/env no-such-python\nprint(1)\n", "needs 'no-such-python', which was not found"),
+        (b"#!\necho\n", "names no interpreter"),
+        (OTHER_BOARD, "another kind of machine"),
+        (b"echo hello\n", "neither a program of this machine nor a script"),
+        (b"", "neither a program of this machine nor a script"),
+    ],
+)
+def test_a_program_that_the_kernel_will_not_start_is_called_so_before_and_when_it_is_run(
+    tmp_path, make_context, content, words
+):
+    path = tmp_path / "valve"
+    path.write_bytes(content)
+    path.chmod(0o755)
+    handler = executable_handler("valve", ExecutableSettings(argv=(str(path),)))
+    if "neither" in words and {each.name for each in Path(FORMATS).glob("*")} - {"register", "status"}:
+        pytest.skip("this machine starts files by formats of its own")
+    with pytest.raises(ProgramNotStarted, match=words):
+        handler.check()
+    with pytest.raises(HandlerFailed) as caught:
+        handler.handle(payload(), make_context())
+    # env itself is started, and it is env that finds nothing.
+    assert words in str(caught.value) or "env" in content.decode("latin-1")
+
+
+def test_a_script_and_a_program_that_the_kernel_starts_are_good(tmp_path, make_context):
+    path = tmp_path / "valve"
+    path.write_text("#!/usr/bin/env sh\nexit 0\n")
+    path.chmod(0o755)
+    for argv in ((str(path),), ("true",), (sys.executable, "-S", "-c", "pass")):
+        handler = executable_handler("valve", ExecutableSettings(argv=argv))
+        handler.check()
+        assert handler.handle(payload(), make_context()) is None
