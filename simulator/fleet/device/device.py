@@ -117,7 +117,7 @@ class VirtualDevice:
         self.commands = CommandPolling(self, now)
         self.uplink = DeviceUplink(self)
         self.lanes: Lanes | None = None
-        if not disk.journal.is_idle:
+        if disk.journal.entries:
             self.lanes = Lanes(self)
             self.lanes.resume(now)
 

@@ -47,9 +47,11 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
         **options: Unpack[TransportOptions],
     ) -> None:
         super().__init__(engine, wheel, fleet, **options)
-        self._templates = templates
         self._awaited: set[int] = set()  # whose poll was due while the phases lasted and has no answer yet
-        self.slots = [_HttpSlot(self, self.first_index + number, member) for number, member in enumerate(members)]
+        self.slots = [
+            _HttpSlot(self, self.first_index + number, member, template)
+            for number, (member, template) in enumerate(zip(members, templates, strict=True))
+        ]
 
     @property
     def connections(self) -> int:
@@ -60,10 +62,6 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
     def online(self) -> int:
         """Devices that are switched on and have a link."""
         return self.gauges.online - (self.links.state.down if self.links is not None else 0)
-
-    def template_of(self, index: int) -> RequestTemplate:
-        """The head of this device's requests."""
-        return self._templates[index - self.first_index]
 
     def has_settled(self) -> bool:
         """Whether every device that is on has handed over everything; looks at none of them.
@@ -85,12 +83,13 @@ class HttpDriver(DeviceDriver["_HttpSlot"]):
 class _HttpSlot(DeviceSlot[VirtualDevice]):
     """One device over HTTP."""
 
-    __slots__ = ("_codec", "_poll")
+    __slots__ = ("_codec", "_poll", "_template")
 
     driver: HttpDriver
 
-    def __init__(self, driver: HttpDriver, index: int, member: Member) -> None:
+    def __init__(self, driver: HttpDriver, index: int, member: Member, template: RequestTemplate) -> None:
         super().__init__(driver, index, member)
+        self._template = template
         self._codec = HttpCodec(member.device_id, member.product_id, driver.fleet.offers, driver.fleet.dialect)
         self._poll: Request | None = None  # what is on its way
 
@@ -164,7 +163,7 @@ class _HttpSlot(DeviceSlot[VirtualDevice]):
         driver = self.driver
         if request.operation is _POLL:
             self._poll = request
-        template = driver.template_of(self.index)
+        template = self._template
         driver.engine.send(
             self.index, template.message(request), _Exchange(self, request), driver.timeout_s + request.wait_s
         )

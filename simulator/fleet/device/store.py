@@ -26,12 +26,16 @@ _MILLISECONDS_KEPT: Final = 16
 
 
 class MemoryJournal:
-    """The journal of a device: its commands and their states, in memory."""
+    """The journal of a device: its commands and their states, in memory.
 
-    __slots__ = ("_contacted", "_entries", "_settings")
+    Attributes:
+        entries: by the command's id; None while there is none: nothing to run, to report or to forget.
+    """
+
+    __slots__ = ("_contacted", "_settings", "entries")
 
     def __init__(self) -> None:
-        self._entries: dict[str, JournalEntry] | None = None
+        self.entries: dict[str, JournalEntry] | None = None
         self._contacted = False
         self._settings: dict[str, str] | None = None
 
@@ -39,11 +43,6 @@ class MemoryJournal:
     def is_empty(self) -> bool:
         """True until the first list was admitted."""
         return not self._contacted
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the journal is without commands: there is nothing to run, to report or to forget."""
-        return not self._entries
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -63,9 +62,9 @@ class MemoryJournal:
         """Add new entries; an id that is there already is left as it is."""
         self._contacted = True
         for entry in entries:
-            if self._entries is None:
-                self._entries = {}
-            self._entries.setdefault(entry.command.id, entry)
+            if self.entries is None:
+                self.entries = {}
+            self.entries.setdefault(entry.command.id, entry)
 
     def start(self, command_id: str, at: Moment) -> JournalEntry:
         """``received`` -> ``started``; the entry as it is now."""
@@ -89,36 +88,36 @@ class MemoryJournal:
 
     def first_finished(self) -> JournalEntry | None:
         """The oldest entry whose result waits to be reported."""
-        if not self._entries:
+        if not self.entries:
             return None
         finished = CommandState.FINISHED
-        return next((entry for entry in self._entries.values() if entry.state is finished), None)
+        return next((entry for entry in self.entries.values() if entry.state is finished), None)
 
     def forget(self, listed_ids: Iterable[str]) -> int:
         """Delete what is over and no longer listed; how many."""
-        if not self._entries:
+        if not self.entries:
             return 0
         listed = set(listed_ids)
-        gone = [name for name, entry in self._entries.items() if entry.state in OVER_STATES and name not in listed]
+        gone = [name for name, entry in self.entries.items() if entry.state in OVER_STATES and name not in listed]
         for name in gone:
-            del self._entries[name]
-        if not self._entries:
-            self._entries = None
+            del self.entries[name]
+        if not self.entries:
+            self.entries = None
         return len(gone)
 
     def forget_before(self, monotonic_s: float) -> None:
         """Delete what is over and came before this instant: for commands that are pushed, and never listed."""
-        if self._entries:
-            self.forget([name for name, entry in self._entries.items() if entry.received.monotonic_s >= monotonic_s])
+        if self.entries:
+            self.forget([name for name, entry in self.entries.items() if entry.received.monotonic_s >= monotonic_s])
 
     @property
     def _known(self) -> Mapping[str, JournalEntry]:
-        return _NO_ENTRIES if self._entries is None else self._entries
+        return _NO_ENTRIES if self.entries is None else self.entries
 
     def _put(self, entry: JournalEntry) -> JournalEntry:
-        if self._entries is None:
+        if self.entries is None:
             raise AssertionError("an entry moves that was never admitted")
-        self._entries[entry.command.id] = entry
+        self.entries[entry.command.id] = entry
         return entry
 
 
@@ -150,24 +149,22 @@ class MemoryOutbox:
 
     Args:
         bounds: how much may wait.
+
+    Attributes:
+        rows: by key; None while nothing waits.
     """
 
-    __slots__ = ("_bounds", "_dated", "_next_key", "_rows", "_size_bytes")
+    __slots__ = ("_bounds", "_dated", "_next_key", "_size_bytes", "rows")
 
     def __init__(self, bounds: Bounds = _BOUNDS) -> None:
         self._bounds = bounds
-        self._rows: dict[int, Row] | None = None
+        self.rows: dict[int, Row] | None = None
         self._size_bytes = 0
         self._next_key = 1
         self._dated: list[int] | None = None
 
     def __len__(self) -> int:
-        return 0 if self._rows is None else len(self._rows)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits in the store."""
-        return self._rows is None
+        return 0 if self.rows is None else len(self.rows)
 
     @property
     def next_key(self) -> int:
@@ -183,9 +180,9 @@ class MemoryOutbox:
         key = self._next_key
         self._next_key = key + 1
         row = Row(key, text, digest, at, due_s)
-        rows = self._rows
+        rows = self.rows
         if rows is None:
-            self._rows = {key: row}
+            self.rows = {key: row}
             self._size_bytes = len(text)
             return ()
         rows[key] = row
@@ -203,7 +200,7 @@ class MemoryOutbox:
 
     def next_batch(self, limit: int, now: Moment) -> list[Row]:
         """What to send next: live first, then backlog, oldest first."""
-        rows = self._rows
+        rows = self.rows
         if not rows:
             return []
         oldest = next(iter(rows.values()))
@@ -228,14 +225,14 @@ class MemoryOutbox:
 
     def taken_s(self, keys: Iterable[int] | None = None) -> list[float]:
         """When those of these readings that still wait were taken, on the monotonic clock; None for all that wait."""
-        rows = self._rows
+        rows = self.rows
         if rows is None:
             return []
         return [rows[key].at.monotonic_s for key in (rows if keys is None else keys) if key in rows]
 
     def delivered(self, keys: Iterable[int]) -> int:
         """The service has these; how many of them still waited."""
-        rows = self._rows
+        rows = self.rows
         if rows is None:
             return 0
         gone = 0
@@ -245,7 +242,7 @@ class MemoryOutbox:
                 self._size_bytes -= len(row.text)
                 gone += 1
         if not rows:
-            self._rows = None
+            self.rows = None
         return gone
 
     def _drop(self, gone: Iterable[StoredItem]) -> list[float]:

@@ -92,24 +92,26 @@ class DeviceUplink:
     def has_work(self) -> bool:
         """Whether something waits to be handed over."""
         journal = self._device.disk.journal
-        return self._has_other_work or (not journal.is_idle and journal.first_finished() is not None)
+        return self._has_other_work() or (journal.entries is not None and journal.first_finished() is not None)
 
-    @property
     def _has_other_work(self) -> bool:
         """Whether something waits that is no result."""
-        device = self._device
-        disk = device.disk
-        if disk.in_flight is not None or not disk.outbox.is_empty:
+        disk, lanes = self._device.disk, self._device.lanes
+        if disk.outbox.rows is not None or disk.in_flight is not None:
             return True
-        return device.lanes is not None and device.lanes.has_progress
+        return lanes is not None and lanes.has_progress
 
     @property
     def due_s(self) -> float:
         """When to hand over next, on the monotonic clock; infinity while a request is on its way or nothing waits."""
-        if self.is_waiting or not self.has_work:
+        if self.is_waiting:
             return _IDLE_S
-        free_s = self._free_s
-        return self._report_after_s if self._report_after_s > free_s and not self._has_other_work else free_s
+        is_other = self._has_other_work()
+        journal = self._device.disk.journal
+        if not is_other and (journal.entries is None or journal.first_finished() is None):
+            return _IDLE_S
+        free_s = max(self._held_until_s, self.not_before_s)
+        return free_s if is_other else max(free_s, self._report_after_s)
 
     def next_request(self, now: Moment) -> Request | None:
         """What to hand over next; None when nothing waits, a back-off is not over, or a request is on its way."""
@@ -123,7 +125,7 @@ class DeviceUplink:
     def _next(self, now: Moment) -> Request | None:
         device = self._device
         disk = device.disk
-        if not disk.journal.is_idle and now.monotonic_s >= self._report_after_s:
+        if disk.journal.entries is not None and now.monotonic_s >= self._report_after_s:
             while (finished := disk.journal.first_finished()) is not None:
                 report = _as_report(finished)
                 request = self._report(self._short(report), finished.finished or now)
@@ -137,7 +139,7 @@ class DeviceUplink:
                     return request
         if disk.in_flight is not None:
             return self._again(disk.in_flight, now)
-        return None if disk.outbox.is_empty else self._next_readings(now)
+        return None if disk.outbox.rows is None else self._next_readings(now)
 
     def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take the answer to what was sent at ``sent_s``, good or not; the class that it counts in."""
