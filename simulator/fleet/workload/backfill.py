@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import httpx
@@ -65,8 +64,6 @@ _NAMES_SHOWN: Final = 10
 _SENTENCES_KEPT: Final = 20
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=10.0)
 _YIELD_EVERY: Final = 50
-
-Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,31 +260,37 @@ class BackfillWorkload:
             self._flush()
 
     async def _post(self, number: int, request: Request, chance: HashedRandom) -> None:
-        """Send one batch until it is answered for good."""
-        device, ledger = self._job.devices.start + number, self._ledger
+        """Send one batch until it is answered for good.
 
-        def failed(error: ServiceError) -> None:
-            if not is_refused(error):
-                ledger.readings_unanswered(device, request.keys, self._run_s())
-
-        def again(attempt: Attempt) -> None:
-            self._sums.resent += len(request.keys)
-            is_open = attempt is Attempt.AMBIGUOUS
+        Raises:
+            _Refused: the service will not have some of it.
+        """
+        device, ledger, sums = self._job.devices.start + number, self._ledger, self._sums
+        retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
+        while True:
+            try:
+                answer = await self._exchange(request, OPERATION, due_s, retries.attempt)
+                refused = read_refusals(answer, request)
+                break
+            except ServiceError as error:
+                if judge_readings(error) is Disposition.SET_ASIDE:
+                    ledger.readings_refused(device, request.keys, self._run_s())
+                    sums.refused += len(request.keys)
+                    raise _Refused(str(error)) from None
+                if not is_refused(error):
+                    ledger.readings_unanswered(device, request.keys, self._run_s())
+                pause_s = retries.failed_with(error)
+            due_s = time.monotonic() + pause_s
+            await asyncio.sleep(pause_s)
+            sums.resent += len(request.keys)
+            is_open = retries.attempt is Attempt.AMBIGUOUS
             ledger.readings_resent(device, request.keys, self._run_s(), ambiguous=is_open)
-
-        try:
-            read = partial(read_refusals, request=request)
-            refused = await self._until_answered(request, OPERATION, chance, read, failed=failed, again=again)
-        except ServiceError as error:
-            ledger.readings_refused(device, request.keys, self._run_s())
-            self._sums.refused += len(request.keys)
-            raise _Refused(str(error)) from None
         delivered = tuple(key for key in request.keys if key not in refused)
         ledger.readings_accepted(device, delivered, self._run_s())
-        self._sums.accepted += len(delivered)
+        sums.accepted += len(delivered)
         if refused:
             ledger.readings_refused(device, tuple(refused), self._run_s())
-            self._sums.refused += len(refused)
+            sums.refused += len(refused)
             raise _Refused(next(iter(refused.values())))
 
     async def _newest(self, number: int) -> int:
@@ -329,46 +332,16 @@ class BackfillWorkload:
         below = httpx.URL(self._job.base_url).raw_path.decode("ascii").rstrip("/")
         path = httpx.URL(walk.target).raw_path.decode("ascii").removeprefix(below)
         request = Request(Operation.POLL, "GET", f"{path}?{urlencode(walk.params)}" if walk.params else path)
-        try:
-            return await self._until_answered(request, _ASKED, chance, lambda answer: answer)
-        except ServiceError as error:
-            raise _Refused(f"what is there already cannot be read: {error}") from None
-
-    async def _until_answered(
-        self,
-        request: Request,
-        operation: str,
-        chance: HashedRandom,
-        read: Callable[[Answer], Read],
-        *,
-        failed: Callable[[ServiceError], None] = lambda _error: None,
-        again: Callable[[Attempt], None] = lambda _attempt: None,
-    ) -> Read:
-        """Send a request until it is answered for good.
-
-        Args:
-            request: what to send.
-            operation: what it is measured as.
-            chance: for the pauses.
-            read: makes the result of a good answer.
-            failed: called after each attempt that will be repeated.
-            again: called before each further attempt.
-
-        Raises:
-            ServiceError: the service refused it for good.
-        """
         retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
         while True:
             try:
-                return read(await self._exchange(request, operation, due_s, retries.attempt))
+                return await self._exchange(request, _ASKED, due_s, retries.attempt)
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
-                    raise
-                failed(error)
+                    raise _Refused(f"what is there already cannot be read: {error}") from None
                 pause_s = retries.failed_with(error)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
-            again(retries.attempt)
 
     def _own_number(self, item: Any) -> int:
         """The number of a stored reading in this history; 0 for one of another run."""
