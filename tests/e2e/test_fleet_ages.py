@@ -81,7 +81,7 @@ class Combination:
         target: dict[str, object] = {"transport": self.transport}
         if self.transport == "mqtt":
             target["broker"] = {"host": "127.0.0.1"}
-        elif self.transport == "http_poll":
+        elif self.kind == "requests":
             target = {"connections": 64}
         return {
             "scenario": str(self),
@@ -259,7 +259,7 @@ def _killed_and_frozen(service: ServiceProcess, folder: Path) -> None:
         time.sleep(4)
         service.send(signal.SIGCONT)
 
-    document, never = Combination("core", "http_poll").scenario(), (1e9, 1e9)
+    document, never = Combination("devices", "http_poll").scenario(), (1e9, 1e9)
     document["phases"][0]["duration_s"] = 20
     way = find_target(TargetOptions(service.url, "mk_test", secret))
     try:
