@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from agent.core.backoff import Backoff
 from agent.core.values import CommandPoll
 from agent.errors import Offline, ServiceError
 from agent.ports import Clock, CommandSource
 
+if TYPE_CHECKING:
+    from agent.adapters.mqtt_source import MqttSource
+
 # How long one wait for a push lasts; the next one follows at once.
 _PUSH_WAIT_S: Final = 25.0
-
-
-class Push(CommandSource, Protocol):
-    """A source to which commands come by themselves while it is connected."""
-
-    @property
-    def is_up(self) -> bool:
-        """Whether commands can arrive: over MQTT, or by polling."""
-        ...
 
 
 class HybridSource:
@@ -42,7 +36,7 @@ class HybridSource:
 
     def __init__(
         self,
-        push: Push,
+        push: MqttSource,
         truth: CommandSource,
         *,
         clock: Clock,

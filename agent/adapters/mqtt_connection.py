@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTErrorCode, MQTTProtocolVersion
@@ -28,7 +28,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.adapters import mqtt_faults
-from agent.errors import LockedOut, Offline, ServiceError, TransportError, Unanswered
+from agent.errors import LockedOut, Offline, TransportError, Unanswered
+from agent.runtime.retry_policy import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire.address import authority
 from agent.wire.connecting import connect
@@ -494,18 +495,6 @@ def _send_at_once(_client: paho.Client, _data: Any, connection: Any) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-class Waits(Protocol):
-    """How long to wait after a failure (:class:`agent.runtime.retry_policy.RetryPolicy`)."""
-
-    def failed(self, error: ServiceError) -> float:
-        """The wait after this error, seconds."""
-        ...
-
-    def succeeded(self) -> None:
-        """The other side is well."""
-        ...
-
-
 class MqttConnection:
     """Keeps a connection to one broker.
 
@@ -527,7 +516,7 @@ class MqttConnection:
         token: Callable[[], Secret],
         version: Literal["auto", "5", "3.1.1"],
         role: Role,
-        waits: Waits,
+        waits: RetryPolicy,
         first_s: float = 0.0,
         on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
         on_crash: OnCrash = only_logged,

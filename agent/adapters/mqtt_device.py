@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from agent.adapters.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Version, Waits
+from agent.adapters.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Version
 from agent.adapters.mqtt_source import FirstPush, MqttSource
 from agent.adapters.mqtt_uplink import MqttUplink
 from agent.core.values import Moment
 from agent.errors import InvalidMessage, Offline
+from agent.runtime.retry_policy import RetryPolicy
 from agent.threads import OnCrash, only_logged
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Refusal, StatusMessage, encode, read_notice, read_receipt
@@ -55,7 +56,7 @@ class MqttDevice:
         firmware_version: str,
         token: Callable[[], Secret],
         clock: Clock,
-        waits: Waits,
+        waits: RetryPolicy,
         version: Literal["auto", "5", "3.1.1"] = "auto",
         receipts: bool = True,
         timeout_s: float = 30.0,
