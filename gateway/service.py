@@ -39,7 +39,7 @@ from agent.wire.answers import Answer, one_line
 from agent.wire.auth import KeyPair, origin_of
 from agent.wire.command_lists import CommandList, read_commands
 from agent.wire.commands import CommandResult, CommandResultPayload
-from agent.wire.connection import check_base_url
+from agent.wire.connection import check_base_url, is_certain
 from agent.wire.device_client import read_record
 from agent.wire.devices import Device
 from agent.wire.dialect import ResultPlace
@@ -248,7 +248,8 @@ class Service:
         answer = Answer(response.status_code, response.headers, raw, source)
         self.quota.answered(answer.status, response.headers)
         if answer.status not in accepts:
-            raise_for_status(response, raw, source=source, redact=self._auth.redact)
+            is_meant = is_certain(request.url) and not (request.method == "GET" and response.is_success)
+            raise_for_status(response, raw, source=source, redact=self._auth.redact, page_is_meant=is_meant)
         if answer.server_time is not None and answer.status < 500 and not answer.is_page:
             self.clock.observe(answer.server_time + time.monotonic() - arrived_s, arrived_s - began_s)
         return answer

@@ -103,7 +103,7 @@ class Connection:
         self._is_interrupted = False
         self._is_closed = False
         is_secure = self.base_url.scheme == "https"
-        self.is_certain = is_secure or self.base_url.host in _LOOPBACK
+        self.is_certain = is_certain(self.base_url)
         # One for both clients. Over http:// it is never asked, and without authorities it would trust nobody.
         self._trust = service_trust(ca_file) if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = self._open_client()
@@ -394,6 +394,11 @@ def check_base_url(base_url: str) -> httpx.URL:
     if url.scheme not in {"http", "https"} or not has_address or url.userinfo or url.query or url.fragment:
         raise ConfigurationError([fault], "base_url")
     return url
+
+
+def is_certain(url: httpx.URL) -> bool:
+    """Whether nobody but the service can answer at this address; see :attr:`Connection.is_certain`."""
+    return url.scheme == "https" or url.host in _LOOPBACK
 
 
 def _quiet_loggers() -> None:
