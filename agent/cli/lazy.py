@@ -34,7 +34,6 @@ class LazyGroup(click.Group):
     Args:
         lazy: name -> ``module:attribute`` of the command.
         state_dir: the state directory that a configuration file names.
-        moved: name of a command that is elsewhere now -> what to type instead.
     """
 
     def __init__(
@@ -42,13 +41,11 @@ class LazyGroup(click.Group):
         *args: Any,
         lazy: Mapping[str, str],
         state_dir: Callable[[Path], Path],
-        moved: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._lazy = lazy
         self._state_dir = state_dir
-        self._moved = moved
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the subcommands, sorted."""
@@ -57,8 +54,6 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; in a group with a prefix for variables each option has one called as itself."""
-        if self._moved and cmd_name in self._moved:
-            raise click.UsageError(f"{cmd_name!r} is {self._moved[cmd_name]!r} now, a program of its own", ctx)
         target = self._lazy.get(cmd_name)
         if target is None:
             return None

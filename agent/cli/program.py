@@ -37,7 +37,6 @@ def _state_dir(config_path: Path) -> Path:
     cls=LazyGroup,
     lazy=_COMMANDS,
     state_dir=_state_dir,
-    moved={"gateway": "device-gateway"},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(VERSION, prog_name="device-agent")

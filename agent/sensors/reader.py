@@ -1,8 +1,8 @@
 """Reading sensors so that a failing, hung or nonsensical one never hides the others.
 
-Each read has a thread to itself and is waited for as long as its sensor's timeout says; then the thread takes the next
-read. A read that does not come back keeps its one thread; until it returns, its sensor is skipped with a reason and no
-second thread reads it. Two callers that want the same sensor at the same time share one read.
+Each read has a thread to itself and is waited for as long as its sensor's timeout says. While a read does not come
+back, its sensor is skipped with a reason and no second thread reads it. Two callers that want the same sensor at the
+same time share one read.
 
 The threads are daemons: those of ``concurrent.futures`` are joined when the process ends, which a sensor that hangs
 would hold up.
@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import Final
 
 from agent.plugins import describe
@@ -30,8 +29,6 @@ NAMES_MAX: Final = 1000
 """So many different names may the readings of all sensors have in the life of a process: each is remembered."""
 
 _log = logging.getLogger(__name__)
-
-_IDLE: Final = "sensors-idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +112,9 @@ class SensorReader:
         self._on_crash = on_crash
         self._lock = threading.Lock()
         self._running: dict[str, Read] = {}
+        # The keys in sensor_data: of each reading of a sensor, and whose each of them is.
+        self._keys: dict[tuple[str, str], str] = {}
         self._owners: dict[str, str] = {}
-        self._warned: set[tuple[str, str]] = set()
-        self._names: set[tuple[str, str]] = set()
-        # Threads that wait for the next read, and what they take; None ends one.
-        self._idle = self._threads = 0
-        self._begun: SimpleQueue[tuple[LoadedSensor, Read] | None] = SimpleQueue()
 
     def names(self) -> list[str]:
         """The sensors' names, in the configuration's order."""
@@ -160,19 +154,11 @@ class SensorReader:
             if (running := self._running.get(name)) is not None:
                 return running
             read = self._running[name] = Read(loaded.timeout_s, self._monotonic(), self._monotonic)
-            is_new = not self._idle
-            self._threads += is_new
-            self._idle -= not is_new
+        thread = WatchedThread(lambda: self._work(loaded, read), name=f"sensor:{name}", on_crash=self._on_crash)
         try:
-            if is_new:
-                WatchedThread(self._work, name=_IDLE, on_crash=self._on_crash).start()
+            thread.start()
         except RuntimeError as error:  # the process is out of threads
-            with self._lock:
-                self._threads -= 1
-                del self._running[name]
-            read.result.set_result(ReadOutcome(error=f"no thread could be started: {error}"))
-        else:
-            self._begun.put((loaded, read))
+            self._end(loaded, read, ReadOutcome(error=f"no thread could be started: {error}"))
         return read
 
     def stuck(self) -> list[str]:
@@ -185,8 +171,6 @@ class SensorReader:
         """Interrupt the reads under way, wait this long for them, and release every sensor that is not stuck."""
         with self._lock:
             running = dict(self._running)
-            for _ in range(self._threads):
-                self._begun.put(None)
         for name in running:
             try:
                 self._sensors[name].sensor.interrupt()
@@ -201,18 +185,13 @@ class SensorReader:
             except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
                 _log.warning("sensor %s could not be closed: %s", name, describe(error))
 
-    def _work(self) -> None:
-        """The work of a thread of the reader: one read after the other."""
-        thread = threading.current_thread()
-        while (begun := self._begun.get()) is not None:
-            loaded, read = begun
-            thread.name = f"sensor:{loaded.name}"
-            outcome = self._read(loaded, read)
-            thread.name = _IDLE
-            with self._lock:
-                self._running.pop(loaded.name, None)
-                self._idle += 1
-            read.result.set_result(outcome)
+    def _work(self, loaded: LoadedSensor, read: Read) -> None:
+        self._end(loaded, read, self._read(loaded, read))
+
+    def _end(self, loaded: LoadedSensor, read: Read, outcome: ReadOutcome) -> None:
+        with self._lock:
+            self._running.pop(loaded.name, None)
+        read.result.set_result(outcome)
 
     def _read(self, loaded: LoadedSensor, read: Read) -> ReadOutcome:
         error: str | None = None
@@ -249,25 +228,17 @@ class SensorReader:
     def _key(self, loaded: LoadedSensor, reading: str) -> str | None:
         """The key of a reading in ``sensor_data``; None when the sensor uses more names than may be remembered."""
         with self._lock:
-            if (loaded.name, reading) not in self._names:
-                if len(self._names) >= NAMES_MAX:
-                    return None
-                self._names.add((loaded.name, reading))
-            if loaded.prefixed:
-                return f"{loaded.name}_{reading}"
-            owner = self._owners.setdefault(reading, loaded.name)
-            if owner == loaded.name:
-                return reading
+            known = self._keys.get((loaded.name, reading))
+            if known is not None or len(self._keys) >= NAMES_MAX:
+                return known
             own_key = f"{loaded.name}_{reading}"
-            new = (
-                self._owners.setdefault(own_key, loaded.name) == loaded.name and (reading, own_key) not in self._warned
-            )
-            self._warned.add((reading, own_key))
-        if new:
-            _log.warning(
-                "sensors %s and %s both have a reading %s: the second is %s", owner, loaded.name, reading, own_key
-            )
-        return own_key
+            owner = loaded.name if loaded.prefixed else self._owners.setdefault(reading, loaded.name)
+            key = own_key if loaded.prefixed or owner != loaded.name else reading
+            self._keys[loaded.name, reading] = key
+            self._owners.setdefault(key, loaded.name)
+        if owner != loaded.name:
+            _log.warning("sensors %s and %s both have a reading %s: the second is %s", owner, loaded.name, reading, key)
+        return key
 
 
 def _fault_of(name: object, value: object) -> str | None:

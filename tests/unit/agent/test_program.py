@@ -1,10 +1,8 @@
 """The program's words: which file a run reads, and what a former command is called now."""
 
 import pytest
-from click.testing import CliRunner
 
 from agent.cli.options import CONFIG_VARIABLE
-from agent.cli.program import device_agent
 from agent.cli.run import run
 from agent.config.load import DEFAULT_PATH
 
@@ -24,9 +22,3 @@ def test_a_run_reads_the_file_that_it_is_given(words, named, read, monkeypatch):
         monkeypatch.setenv(CONFIG_VARIABLE, named)
     with run.make_context("run", words) as context:
         assert str(context.params["config_path"]) == read
-
-
-def test_the_former_group_of_the_gateway_names_the_program():
-    done = CliRunner().invoke(device_agent, ["gateway", "run"])
-    assert done.exit_code == 2
-    assert "'gateway' is 'device-gateway' now" in done.output

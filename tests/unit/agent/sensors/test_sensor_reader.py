@@ -140,33 +140,23 @@ def test_a_sensor_that_comes_back_is_read_again_and_its_late_answer_is_not_taken
     assert reader.stuck() == []
 
 
-def test_one_read_after_the_other_takes_the_same_thread_and_reads_at_the_same_time_take_one_each():
-    seen: dict[str, threading.Thread] = {}
-
-    class Noting(Given):
-        def read(self):
-            seen[self.values] = threading.current_thread()
-            return {self.values: 1.0}
-
-    reader = reader_of(one=Noting("a"), two=Noting("b"))
-    for name in ("one", "two", "one"):
-        reader.begin(name).result.result(60)
-    assert seen["a"] is seen["b"]
+def test_reads_at_the_same_time_have_a_thread_each_and_none_stays():
     both = threading.Barrier(2, timeout=60)
+    threads: set[threading.Thread] = set()
 
-    class Meeting(Noting):
+    class Meeting(Given):
         def read(self):
             both.wait()
-            return super().read()
+            threads.add(threading.current_thread())
+            return {self.values: 1.0}
 
     reader = reader_of(one=Meeting("c"), two=Meeting("d"))
     assert all(outcome.error is None for outcome in reader.read().values())
-    assert seen["c"] is not seen["d"]
-    threads = set(seen.values())
+    assert {thread.name for thread in threads} == {"sensor:one", "sensor:two"}
     reader.close()
-    seen["c"].join(60)
-    seen["d"].join(60)
-    assert not any(thread.is_alive() for thread in threads - {seen["a"]})
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_two_callers_at_the_same_time_share_one_read():
