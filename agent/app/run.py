@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +75,7 @@ def run_agent(state_dir: Path, environ: Mapping[str, str], read: Read) -> int:
         StorageError: the disk does not take the state directory.
     """
     # A watchdog that ends an agent which hangs leaves in the log where each of its threads was.
-    faulthandler.enable()
+    faulthandler.enable(sys.__stderr__ or sys.stderr)
     # The usual 8 MB per thread are only promised, not used, but a small board counts promises too.
     threading.stack_size(_MOST_THREAD_BYTES)
     with ExitStack() as held:
