@@ -220,7 +220,8 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     measure = threshold.subject.measure
     named = {name: each for name, each in streams.items() if name in threshold.subject.names and each is not None}
     if not named:
-        return _Observed(None, reason=f"no {' or '.join(sorted(threshold.subject.names))} were read back")
+        reason = f"no {' or '.join(sorted(threshold.subject.names))} were read back"
+        return _Observed(None, reason=reason, unknown=not audit.complete)
     value = float(sum(getattr(stream, measure) for stream in named.values()))
     is_safe = not _COMPARE[threshold.operator](value, threshold.limit)
     is_judged = all(audit.judges(name, measure) for name in named)

@@ -182,6 +182,8 @@ def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
     assert (unknown.held, unknown.observed) == (False, None)
     assert "not complete" in unknown.reason
     assert not unknown.judged
+    nothing = AuditRecord(readings=None, commands=None, complete=False)
+    assert not result_of("audit.lost == 0", [QUICK], audit=nothing).judged
     partly = replace(clean, unjudged_counts=("readings.altered",))
     assert result_of("audit.lost == 0", [QUICK], audit=partly).held
     assert not result_of("audit.altered == 0", [QUICK], audit=partly).judged
