@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -23,12 +24,12 @@ from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, skipp
 from agent.errors import ConfigurationError
 from agent.plugins import PluginStatus
 from agent.process.bounds import DEFAULT_PATH
-from agent.process.running import program_fault
 from agent.store.sqlite import FILE_NAME, damaged_copies
 
 SET_CLOCK: Final = "let the network set it: timedatectl set-ntp true, or install systemd-timesyncd or chrony"
 REBOOT_UNIT: Final = "device-agent-reboot.timer"
 
+_NO_SYSTEMD: Final = "this machine was not booted with systemd"
 _LATEST_S: Final = 4_102_444_800.0  # 2100-01-01: no device of today shows that rightly
 _MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 _LEAST_BYTES: Final = 16 * 1024 * 1024
@@ -101,6 +102,7 @@ def shown(wall_s: float) -> str:
 
 def _unit(device: Device) -> Iterator[Finding]:
     if not device.has_systemd:
+        yield skipped(_NO_SYSTEMD)
         return
     unit = device.unit()
     if not unit:
@@ -127,7 +129,9 @@ def _unit(device: Device) -> Iterator[Finding]:
 
 def _reboot_unit(device: Device) -> Iterator[Finding]:
     handler = device.config.commands.handlers.get("reboot")
-    if not device.has_systemd or (handler is not None and not handler.enabled) or "reboot" in device.config.executables:
+    is_off = (handler is not None and not handler.enabled) or "reboot" in device.config.executables
+    if is_off or not device.has_systemd:
+        yield skipped("the handler reboot is not in use" if is_off else _NO_SYSTEMD)
         return
     unit = device.unit(REBOOT_UNIT)
     if unit.get("LoadState") == "loaded" and unit.get("ActiveState") == "active":
@@ -375,21 +379,24 @@ def _sensors(device: Device) -> Iterator[Finding]:
 
 
 def _programs(device: Device) -> Iterator[Finding]:
+    """Who may change what runs with the agent's rights; whether it can be started is said with handlers and sensors."""
     wanted: dict[str, Any] = {f"executables.{name}": each for name, each in device.config.executables.items()}
     wanted |= {f"sensor {each.name}": each.settings for each in device.config.sensors if each.type == "program"}
+    if not wanted:
+        yield skipped("no program is configured")
     for owner, settings in wanted.items():
         argv = settings.get("argv")
         if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
             continue  # the checks of handlers and sensors say so
-        path = Path(argv[0])
-        fault = program_fault(argv, {"PATH": DEFAULT_PATH})
-        if fault is not None:
-            yield failed(f"{owner} starts {path}", fault)
-        elif path.is_absolute() and _is_writable_by_others(path):
+        found = shutil.which(argv[0], path=DEFAULT_PATH)
+        if found is None:
+            continue
+        path = Path(found)
+        if _is_writable_by_others(path):
             cause = "everybody on this machine may change it, and it runs with the agent's rights"
             yield failed(f"{owner} starts {path}", cause, f"chmod o-w {path} {path.parent}")
         else:
-            yield ok(f"{owner} starts {path}")
+            yield ok(f"{owner} starts {path}, which nobody else may change")
 
 
 def _is_writable_by_others(path: Path) -> bool:
@@ -447,6 +454,6 @@ CHECKS: Final[tuple[Check[Device], ...]] = (
     Check("reboot_unit", f"{REBOOT_UNIT}, which the handler reboot needs", _reboot_unit, _CONFIGURED),
     Check("handlers", "each command handler", _handlers, _CONFIGURED, timeout_s=60.0),
     Check("sensors", "each configured sensor", _sensors, _CONFIGURED, timeout_s=60.0),
-    Check("programs", "the programs that handlers and sensors start", _programs, _CONFIGURED),
+    Check("programs", "who may change the programs that handlers and sensors start", _programs, _CONFIGURED),
     Check("agent", "the agent's process, its parts and its starts", _agent, _CONFIGURED),
 )

@@ -225,6 +225,15 @@ class TestPlugins:
             tell_status(device, parts={"sensor:t": Part("failing", 0.0, "the bus is dead")})
             is_bad(device.look("sensors"), "failed", "the bus is dead", "wiring")
 
+    def test_a_program_that_anybody_may_change(self, device, tmp_path):
+        path = tmp_path / "valve"
+        path.write_text("#!/bin/sh\n")
+        device.values["executables"] = {"valve": {"argv": [str(path)]}}
+        path.chmod(0o777)
+        is_bad(device.look("programs"), "failed", "everybody", f"chmod o-w {path}")
+        path.chmod(0o755)
+        is_ok(device.look("programs"), str(path))
+
     def test_programs_that_are_there(self, device):
         is_skipped(device.look("programs"))
         device.values["executables"] = {"true": {"argv": ["true"]}, "broken": {"argv": []}}
