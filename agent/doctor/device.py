@@ -125,8 +125,11 @@ class Device:
             ConfigurationError: they cannot be read by whoever runs this, or are wrong.
         """
         handed_over = self.path(f"/run/credentials/{UNIT}")
-        environ = {"CREDENTIALS_DIRECTORY": str(handed_over)} if handed_over.is_dir() else {}
-        return read_credentials(self.config.auth, {**environ, **self.environ})
+        if handed_over.is_dir():
+            return read_credentials(self.config.auth, {"CREDENTIALS_DIRECTORY": str(handed_over), **self.environ})
+        fields = type(self.config.auth).model_fields
+        files = {f"{name}_file": path for name, path in self.credential_files.items() if f"{name}_file" in fields}
+        return read_credentials(self.config.auth.model_copy(update=files), self.environ)
 
     @cached_property
     def status(self) -> AgentStatus:
@@ -154,6 +157,13 @@ class Device:
             return {}
         text = self.run(["systemctl", "show", name, "--no-pager", f"--property={_PROPERTIES}"]) or ""
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+    @property
+    def credential_files(self) -> dict[str, Path]:
+        """The files that the unit hands over, as far as root can read them: the credential's name -> its file."""
+        named = (line.partition(":") for line in self.credential_lines)
+        files = {name: Path(path) for name, _, path in named if path.startswith("/")}
+        return {name: path for name, path in files.items() if path.is_file()}
 
     @cached_property
     def credential_lines(self) -> list[str]:

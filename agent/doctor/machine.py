@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import shutil
 import stat
 import tempfile
@@ -151,7 +152,15 @@ def _key_files(device: Device) -> Iterator[Finding]:
     bearer = {"token": auth.token_file}
     named = bearer if auth.mode == "bearer" else {"api_key": auth.api_key_file, "secret_key": auth.secret_key_file}
     further = () if mqtt is None or mqtt.key_file is None else (mqtt.key_file,)
-    paths = [path for path in (*named.values(), *further) if path is not None and path.is_file()]
+    for name, path in named.items():
+        if path is not None and name not in device.credential_files and not _service_may_read(device, path):
+            user = device.unit()["User"]
+            cause = f"{user} may not read {path}, and the unit does not hand it over as a credential"
+            fix = f"chown {user} {path}, or add LoadCredential={name}:{path} to the unit: systemctl edit device-agent"
+            yield failed(f"the unit runs as {user}", cause, fix)
+            return
+    files = (*named.values(), *further, *device.credential_files.values())
+    paths = list(dict.fromkeys(path for path in files if path is not None and path.is_file()))
     loose = [path for path in paths if _mode(path) & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP)]
     for path in loose:
         mode = _mode(path)
@@ -181,21 +190,36 @@ def _unreadable(device: Device, named: dict[str, Path | None], error: Configurat
     closed = [path for path in named.values() if path is not None and path.is_file() and not os.access(path, os.R_OK)]
     missing = [name for name, path in named.items() if path is None]
     lines = device.credential_lines
-    handed_over = [line.partition(":")[0] for line in lines]
+    # A file that should be handed over and is not there is a fault; of an encrypted one only systemd can say.
+    handed_over = [name for name, _, path in (line.partition(":") for line in lines) if not _is_gone(path)]
     if closed and all(any(line.endswith(f":{path}") for line in lines) for path in closed):
         yield skipped("only root may read them, and the unit hands them over: start the agent, or chgrp and chmod 640")
     elif missing and set(missing) <= set(handed_over):
         yield skipped("the unit hands them over, and only while the service runs can they be read")
-    elif closed and device.has_systemd:
-        user = device.unit().get("User") or "the agent's user"
-        cause = f"{user} may not read {closed[0]}, and the unit does not hand it over as a credential"
-        fix = (
-            f"chown {user} {closed[0]}, or add LoadCredential=NAME:{closed[0]} to the unit: systemctl edit device-agent"
-        )
-        yield failed(f"the unit runs as {user}", cause, fix)
     else:
         for sentence in error.faults:
             yield failed("the credentials cannot be used", sentence)
+
+
+def _is_gone(path: str) -> bool:
+    return path.startswith("/") and not Path(path).exists()
+
+
+def _service_may_read(device: Device, path: Path) -> bool:
+    """By user, groups and mode; True where there is no such file, or no unit with a user of its own."""
+    user = device.unit().get("User") if device.has_systemd else None
+    if not user or not path.is_file():
+        return True
+    try:
+        known = pwd.getpwnam(user)
+    except KeyError:
+        return os.access(path, os.R_OK)
+    status = path.stat()
+    groups = os.getgrouplist(user, known.pw_gid)
+    bits = stat.S_IROTH
+    bits |= stat.S_IRUSR if status.st_uid == known.pw_uid else 0
+    bits |= stat.S_IRGRP if status.st_gid in groups else 0
+    return bool(status.st_mode & bits)
 
 
 def _state_dir(device: Device) -> Iterator[Finding]:

@@ -102,6 +102,9 @@ class TestFiles:
         is_bad(device.look("key_files"), "failed", "LoadCredential", "")
         lines = "[Service]\nLoadCredential=api_key:/etc/x\nLoadCredential=secret_key:/etc/y\n"
         device.boot_with_systemd(lines, device_agent=GOOD_UNIT)
+        is_bad(device.look("key_files"), "failed", "LoadCredential", "")  # of files that are not there
+        lines = "[Service]\nLoadCredentialEncrypted=api_key\nLoadCredentialEncrypted=secret_key\n"
+        device.boot_with_systemd(lines, device_agent=GOOD_UNIT)
         is_skipped(device.look("key_files"))  # it does not run
         for name in ("api_key", "secret_key"):
             device.put(f"/run/credentials/device-agent.service/{name}", device.keys[name].read_text()).chmod(0o400)
