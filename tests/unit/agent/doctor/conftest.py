@@ -65,7 +65,7 @@ class Bench:
 
     def boot_with_systemd(self, cat: str = "", **units: dict[str, str]) -> None:
         """Units by name, with ``-`` written as ``_``; and what ``systemctl cat`` prints of the agent's."""
-        (self.system / "run/systemd/system").mkdir(parents=True)
+        (self.system / "run/systemd/system").mkdir(parents=True, exist_ok=True)
         for name, properties in units.items():
             text = "".join(f"{key}={value}\n" for key, value in properties.items())
             self.programs[f"systemctl show {name.replace('_', '-')}"] = text
