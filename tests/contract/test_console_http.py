@@ -162,9 +162,9 @@ def test_the_console_opens_whatever_fault_the_service_has(bench: Bench, page: ht
         page.delete(f"/_emulator/faults/{fault}")
 
 
-@pytest.mark.parametrize("token", ["", "x", "0" * 32, "Bearer"])
-def test_another_token_is_none(page: httpx.Client, token: str) -> None:
-    assert page.get("/devices", headers={"x-emulator-token": token}).status_code == 401
+def test_another_token_is_none(page: httpx.Client) -> None:
+    for token in ("", "x", "0" * 32, "Bearer"):
+        assert page.get("/devices", headers={"x-emulator-token": token}).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -317,15 +317,6 @@ def test_labels_are_made_and_read_back_signed_where_the_product_signs(bench: Ben
     assert read.json() == {"codes": [made[1]["text"]]}
     assert page.post("/_emulator/labels", json={"product_id": "x", "identifiers": ["a"]}).status_code == 404
     assert page.post("/_emulator/labels", json={"product_id": product, "identifiers": ["a"] * 101}).status_code == 400
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"%!PS\n(x) print", b"\x89PNG\r\n\x1a\n" + b"\0" * 100, b"<svg/>", b"GIF89a" + b"\xff" * 50]
-)
-def test_what_is_no_picture_is_refused(page: httpx.Client, content: bytes) -> None:
-    headers = {"content-type": "application/octet-stream"}
-    answer = page.post("/_emulator/labels/read", content=content, headers=headers)
-    assert (answer.status_code, answer.json()["error"]) == (400, "not_a_picture")
 
 
 def test_a_picture_says_that_it_is_one_and_is_not_too_large(page: httpx.Client) -> None:

@@ -8,11 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.errors import Conflict, NotFound
-from agent.wire.auth import KeyPair
-from agent.wire.commands import CommandResult
-from agent.wire.sending import SendCommand
-from simulator.wire.client import ServiceClient
 from tests.service_running import Bench, client, running
 
 
@@ -46,7 +41,6 @@ def test_the_listing_without_status_is_newest_first_and_changes_nothing(bench):
     assert _ids(answer) == sent[::-1]
     assert {record["status"] for record in answer.json()["data"]} == {"queued"}
     assert bench.http.get(f"/devices/{device_id}/commands", params={"status": "delivered"}).json()["data"] == []
-    assert bench.http.get(f"/devices/{device_id}/commands", params={"status": "nonsense"}).status_code == 400
 
 
 def test_a_poll_page_delivers_only_what_it_lists(bench):
@@ -56,14 +50,6 @@ def test_a_poll_page_delivers_only_what_it_lists(bench):
     assert _ids(answer) == [first]
     assert bench.command(device_id, second)["status"] == "queued"
     assert _ids(bench.http.get(answer.links["next"]["url"])) == [second]
-
-
-def test_the_location_of_a_sent_command_is_the_command(bench):
-    device_id = bench.device()
-    body = {"device_id": device_id, "command_payload": {"command": "ping"}}
-    answer = bench.http.post("/commands/send", json=body)
-    assert answer.status_code == 202
-    assert bench.http.get(answer.headers["location"]).json() == answer.json()
 
 
 def test_results_end_a_command_and_the_same_result_again_answers_the_same(bench):
@@ -87,13 +73,11 @@ def test_results_end_a_command_and_the_same_result_again_answers_the_same(bench)
     assert bench.poll(device_id).json()["data"] == []
 
 
-@pytest.mark.parametrize("status", ["failed", "rejected"])
-def test_an_error_becomes_the_status_reason(bench, status):
+def test_an_error_becomes_the_status_reason(bench):
     device_id = bench.device()
-    command_id = bench.send(device_id)
-    assert (
-        bench.report(device_id, command_id, status, error="timed_out: 5 s").json()["status_reason"] == "timed_out: 5 s"
-    )
+    for status in ("failed", "rejected"):
+        answer = bench.report(device_id, bench.send(device_id), status, error="timed_out: 5 s")
+        assert answer.json()["status_reason"] == "timed_out: 5 s"
 
 
 def test_a_result_of_another_devices_command_is_404(bench):
@@ -133,24 +117,15 @@ def test_expired_commands_make_room_in_the_queue(bench):
     for _ in range(100):
         bench.send(device_id, ttl_seconds=5)
     body = {"device_id": device_id, "command_payload": {}}
-    assert bench.http.post("/commands/send", json=body).status_code == 409
+    full = bench.http.post("/commands/send", json=body)
+    assert (full.status_code, full.json()["error"]) == (409, "command_queue_full")
     bench.clock.advance(6)
     assert bench.http.post("/commands/send", json=body).status_code == 202
 
 
-@pytest.mark.parametrize("ttl", [0, -1, 172_801, 1.5, "10", True])
-def test_a_ttl_out_of_range_is_400(bench, ttl):
-    body = {"device_id": bench.device(), "command_payload": {}, "ttl_seconds": ttl}
-    assert bench.http.post("/commands/send", json=body).status_code == 400
-
-
-def test_a_payload_over_64_kib_is_413_and_an_unknown_device_is_404(bench):
-    device_id = bench.device()
-    large = {"device_id": device_id, "command_payload": {"x": "y" * 65_536}}
+def test_a_payload_over_64_kib_is_413(bench):
+    large = {"device_id": bench.device(), "command_payload": {"x": "y" * 65_536}}
     assert bench.http.post("/commands/send", json=large).status_code == 413
-    unknown = {"device_id": "none", "command_payload": {}}
-    answer = bench.http.post("/commands/send", json=unknown)
-    assert (answer.status_code, answer.json()["error"]) == (404, "device_not_found")
 
 
 def test_an_unchanged_list_is_304_with_its_tag(bench):
@@ -172,11 +147,6 @@ def test_a_held_poll_ends_with_304_when_its_time_is_over(bench):
     assert bench.poll(device_id, tag, wait=0.2).status_code == 304
     assert time.monotonic() - began >= 0.2
     assert bench.poll(device_id, wait=20).status_code == 200  # nothing known: there is nothing to wait for
-
-
-@pytest.mark.parametrize("wait", ["-1", "30.1", "x", "nan", "inf", ""])
-def test_a_wait_out_of_range_is_400(bench, wait):
-    assert bench.poll(bench.device(), wait=wait).status_code == 400
 
 
 def _held(bench: Bench, pool: ThreadPoolExecutor, device_id: str, tag: str):
@@ -266,45 +236,22 @@ VOCABULARY = [
 ]
 
 
-def test_payloads_are_checked_against_the_vocabulary_only_when_told_to(bench):
-    device_id = bench.device(bench.product(commands=VOCABULARY))
-    assert bench.http.post("/commands/send", json={"device_id": device_id, "command_payload": {}}).status_code == 202
-
-
-@pytest.mark.parametrize(
-    ("payload", "status"),
-    [
-        ({"command": "ping", "any": 1}, 202),
-        ({"command": "open_door", "seconds": 5}, 202),
-        ({"command": "open_door", "seconds": 0}, 400),
-        ({"command": "open_door"}, 400),
-        ({"command": "self_destruct"}, 400),
-        ({"command": ["ping"]}, 400),
-        ({"command": "lost"}, 400),
-        ({}, 400),
-    ],
-)
-def test_with_validate_commands_the_vocabulary_decides(payload, status):
-    with running(validate_commands=True) as bench:
-        device_id = bench.device(bench.product(commands=VOCABULARY))
-        answer = bench.http.post("/commands/send", json={"device_id": device_id, "command_payload": payload})
-        assert answer.status_code == status, answer.text
-
-
-def test_the_agents_own_client_goes_the_whole_way(bench):
-    device_id = bench.device()
-    keys = KeyPair(bench.service.api_key, bench.service.secret_key)
-    with ServiceClient(bench.service.base_url, keys) as service:
-        assert service.discover() >= {"long-poll", "command-results"}
-        sent = service.send_command(SendCommand(device_id=device_id, command_payload={"command": "ping"}))
-        polled = service.device_commands(device_id, status="open")
-        assert [record.id for record in polled.records] == [sent.id]
-        assert service.device_commands(device_id, status="open", etag=polled.etag).unchanged
-        service.report_result(device_id, sent.id, CommandResult(status="succeeded", result={"pong": True}))
-        with pytest.raises(Conflict):
-            service.report_result(device_id, sent.id, CommandResult(status="failed", error="too late"))
-        with pytest.raises(NotFound):
-            service.device_commands("none")
+def test_the_vocabulary_decides_on_payloads_when_the_service_was_told_so(bench):
+    with running(validate_commands=True) as strict:
+        device_id = strict.device(strict.product(commands=VOCABULARY))
+        for payload, status in (
+            ({"command": "ping", "any": 1}, 202),
+            ({"command": "open_door", "seconds": 5}, 202),
+            ({"command": "open_door", "seconds": 0}, 400),
+            ({"command": "open_door"}, 400),
+            ({"command": "self_destruct"}, 400),
+            ({"command": ["ping"]}, 400),
+            ({"command": "lost"}, 400),
+            ({}, 400),
+        ):
+            body = {"device_id": device_id, "command_payload": payload}
+            assert strict.http.post("/commands/send", json=body).status_code == status, payload
+    bench.send(bench.device(bench.product(commands=VOCABULARY)), "self_destruct")
 
 
 def test_commands_survive_json_with_every_kind_of_value(bench):

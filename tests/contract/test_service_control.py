@@ -52,38 +52,27 @@ def _sow(bench, text=SEED, **query):
 # --- the clock --------------------------------------------------------------------------------------------------
 
 
-def test_the_clock_goes_with_the_machines_until_it_is_set(bench):
-    assert _clock(bench) == {
-        "time": "2026-01-01T00:00:00.000Z",
-        "mode": "real",
-        "system_time": "2026-01-01T00:00:00.000Z",
-    }
-    bench.clock.advance(5)
-    assert _clock(bench)["time"] == "2026-01-01T00:00:05.000Z"
-
-
-@pytest.mark.parametrize(
-    ("setting", "after_10_s"),
-    [
+def test_the_clock_goes_with_the_machines_until_it_is_set_and_each_mode_goes_its_way():
+    for setting, after_10_s in (
+        ({"mode": "real"}, "2026-01-01T00:00:10.000Z"),
         ({"mode": "frozen", "time": "2027-05-01T12:00:00Z"}, "2027-05-01T12:00:00.000Z"),
         ({"mode": "frozen"}, "2026-01-01T00:00:00.000Z"),
         ({"mode": "offset", "offset_s": 60}, "2026-01-01T00:01:10.000Z"),
         ({"mode": "offset", "offset_s": -60}, "2025-12-31T23:59:10.000Z"),
         ({"mode": "offset", "time": "2026-02-01T00:00:00Z"}, "2026-02-01T00:00:10.000Z"),
-    ],
-)
-def test_each_mode_goes_its_way_and_real_goes_back(bench, setting, after_10_s):
-    assert _set(bench, **setting).json()["mode"] == setting["mode"]
-    bench.clock.advance(10)
-    assert _clock(bench)["time"] == after_10_s
-    assert _set(bench, mode="real").json()["time"] == "2026-01-01T00:00:10.000Z"
+    ):
+        with running() as bench:
+            at = "2026-01-01T00:00:00.000Z"
+            assert _clock(bench) == {"time": at, "mode": "real", "system_time": at}
+            assert _set(bench, **setting).json()["mode"] == setting["mode"]
+            bench.clock.advance(10)
+            assert _clock(bench)["time"] == after_10_s
+            assert _set(bench, mode="real").json()["time"] == "2026-01-01T00:00:10.000Z"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_clock_that_cannot_be_is_400_and_changes_nothing(bench):
+    for body in (
         {},
-        {"mode": "sideways"},
         {"mode": "scaled"},
         {"mode": "frozen", "rate": 2},
         {"mode": "offset"},
@@ -92,16 +81,11 @@ def test_each_mode_goes_its_way_and_real_goes_back(bench, setting, after_10_s):
         {"mode": "frozen", "time": "yesterday"},
         {"mode": "frozen", "time": "0001-01-01T00:00:00Z"},
         {"mode": "frozen", "time": "9999-12-31T00:00:00Z"},
-    ],
-)
-def test_a_clock_that_cannot_be_is_400_and_changes_nothing(bench, body):
-    assert _set(bench, **body).status_code == 400
+    ):
+        assert _set(bench, **body).status_code == 400, body
+    for body in ({}, {"seconds": -1}, {"seconds": 1, "to": 5}, {"to": "2025-01-01T00:00:00Z"}):
+        assert _advance(bench, **body).status_code == 400, body
     assert _clock(bench)["mode"] == "real"
-
-
-@pytest.mark.parametrize("body", [{}, {"seconds": -1}, {"seconds": 1, "to": 5}, {"to": "2025-01-01T00:00:00Z"}])
-def test_time_is_advanced_forward_by_one_measure(bench, body):
-    assert _advance(bench, **body).status_code == 400
 
 
 def test_advancing_ends_commands_at_their_own_instants_before_it_answers(bench):
@@ -181,9 +165,21 @@ def test_an_identifier_that_no_index_can_keep_is_400_on_every_database(bench):
         assert bench.http.post("/onboarding/device", json=body).status_code == status
 
 
-def test_the_control_surface_has_a_document_of_its_own(bench):
-    document = bench.http.get("/_emulator/openapi.json").json()
-    assert {"/_emulator/clock", "/_emulator/clock/advance", "/_emulator/seed", "/_emulator/reset"} <= set(
-        document["paths"]
-    )
-    assert not any(path.startswith("/_emulator") for path in bench.http.get("/openapi.json").json()["paths"])
+def test_a_reset_lets_the_clock_go_on(bench):
+    bench.http.put("/_emulator/clock", json={"mode": "frozen", "time": "2030-01-01T00:00:00Z"})
+    assert bench.http.post("/_emulator/reset").status_code == 204
+    shown = bench.http.get("/_emulator/clock").json()
+    assert (shown["mode"], shown["time"]) == ("real", shown["system_time"])
+
+
+def test_a_quota_begins_anew_after_its_minute_although_the_clock_is_frozen_and_when_it_is_set_back():
+    with running(rate_limit=2) as bench:
+        bench.http.put("/_emulator/clock", json={"mode": "frozen"})
+        statuses = [bench.http.get("/products").status_code for _ in range(3)]
+        wait_s = int(bench.http.get("/products").headers["retry-after"])
+        bench.clock.advance(wait_s)
+        assert [*statuses, bench.http.get("/products").status_code] == [200, 200, 429, 200]
+        while bench.http.get("/products").status_code == 200:
+            pass
+        bench.http.put("/_emulator/clock", json={"mode": "frozen", "time": "2025-06-01T00:00:00Z"})
+        assert bench.http.get("/products").status_code == 200

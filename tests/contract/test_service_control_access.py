@@ -30,11 +30,12 @@ def reset(bench: Bench, **headers: str) -> httpx.Response:
     return bench.http.post(RESET, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def test_a_program_on_this_machine_needs_nothing(bench: Bench) -> None:
+def test_a_program_on_this_machine_and_the_services_own_page_need_nothing(bench: Bench) -> None:
     assert reset(bench).status_code == 204
     port = bench.service.base_url.rsplit(":", 1)[1]
-    assert reset(bench, host=f"localhost:{port}").status_code == 204
-    assert reset(bench, host=f"[::1]:{port}").status_code == 204
+    for host in ("localhost", "[::1]"):
+        assert reset(bench, host=f"{host}:{port}").status_code == 204
+    assert reset(bench, origin=bench.service.base_url, sec_fetch_site="same-origin").status_code == 204
 
 
 @pytest.mark.parametrize(
@@ -58,17 +59,12 @@ def test_what_a_browser_or_a_proxy_brings_is_refused(bench: Bench, error: str, h
     assert len(bench.http.get("/products").json()["data"]) == 1
 
 
-def test_the_services_own_page_may_use_them(bench: Bench) -> None:
-    assert reset(bench, origin=bench.service.base_url, sec_fetch_site="same-origin").status_code == 204
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
-def test_a_body_says_that_it_is_json_or_yaml(bench: Bench, kind: str | None) -> None:
-    headers = {} if kind is None else {"content-type": kind}
-    for path, body in (("/_emulator/seed", SEED), ("/_emulator/clock/advance", b'{"seconds": 60}')):
-        method = "POST"
-        answer = bench.http.request(method, path, content=body, headers=headers)
-        assert (answer.status_code, answer.json()["error"]) == (415, "unsupported_media_type")
+def test_a_body_says_that_it_is_json_or_yaml(bench: Bench) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None):
+        headers = {} if kind is None else {"content-type": kind}
+        for path, body in (("/_emulator/seed", SEED), ("/_emulator/clock/advance", b'{"seconds": 60}')):
+            answer = bench.http.post(path, content=body, headers=headers)
+            assert (answer.status_code, answer.json()["error"]) == (415, "unsupported_media_type")
 
 
 def test_the_true_answers_behind_a_variant_are_for_such_programs_too(bench: Bench) -> None:
@@ -79,26 +75,15 @@ def test_the_true_answers_behind_a_variant_are_for_such_programs_too(bench: Benc
     assert bench.http.get("/products", headers={**bypass, "host": "rebound.example"}).status_code == 403
 
 
-class TestToken:
-    @pytest.fixture
-    def bench(self):
-        with running(control_token=Secret(TOKEN)) as bench:
-            yield bench
-
-    def test_every_caller_sends_it(self, bench: Bench) -> None:
+def test_with_a_token_every_caller_sends_it_and_a_proxy_may_pass_requests_on() -> None:
+    with running(control_token=Secret(TOKEN)) as bench:
         assert reset(bench).json()["error"] == "control_token_required"
         assert reset(bench, x_emulator_token="f" * 16).status_code == 403
         assert reset(bench, x_emulator_token=TOKEN).status_code == 204
-
-    def test_with_it_a_proxy_may_pass_requests_on(self, bench: Bench) -> None:
         answer = reset(bench, x_emulator_token=TOKEN, x_forwarded_for="203.0.113.9", host="devices.example.com")
         assert answer.status_code == 204
-
-    def test_a_page_of_another_origin_may_not_even_with_it(self, bench: Bench) -> None:
         assert reset(bench, x_emulator_token=TOKEN, origin="https://page.example").status_code == 403
-
-    def test_health_is_for_whoever_watches_the_process(self, bench: Bench) -> None:
-        assert bench.http.get("/_emulator/health").status_code == 200
+        assert bench.http.get("/_emulator/health").status_code == 200, "health is for whoever watches the process"
 
 
 def test_a_short_token_is_refused() -> None:

@@ -8,17 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.wire.auth import KeyPair
-from agent.wire.runtime_data import NewRuntimeRecord
-from simulator.service.columns import RESULT_COLUMNS
-from simulator.wire.client import ServiceClient
-from simulator.wire.models import NewColumn, NewDashboard, NewSchema, NewTable, NewWidget
-from tests.contract.test_service_golden import C, D, Exchange, P, golden
+from tests.contract.golden_bodies import RECORD, SCHEMA, TABLE, C, D, P, golden
+from tests.contract.test_service_golden import Exchange
 from tests.service_running import running
 
-SCHEMA = "019b76da-a800-7000-8000-000000000004"
-TABLE = "019b76da-a800-7000-8000-000000000005"
-RECORD = "019b76da-a800-7000-8000-000000000007"
 INJECTION = "'; DROP TABLE runtime_records; -- \" ') OR 1=1 %_\\"
 
 _names = (f"table{n}" for n in itertools.count())
@@ -105,30 +98,6 @@ def test_every_product_takes_results_as_a_plain_server_does(exchange):
     assert (again.status_code, again.json()["error"]) == (409, "table_exists")
 
 
-def test_the_client_reads_what_it_wrote(bench, place):
-    product_id, device_id, _ = place
-    with ServiceClient(bench.service.base_url, KeyPair(bench.service.api_key, bench.service.secret_key)) as service:
-        dashboard = service.put_dashboard(
-            product_id, NewDashboard(name="Doors", widgets=(NewWidget(id="w1", type="line"),))
-        )
-        assert dashboard == service.dashboard(product_id)
-        schema = service.create_schema(product_id, NewSchema(name="by the client", description="x"))
-        assert schema in list(service.schemas(product_id, limit=10))
-        columns = (NewColumn(name="n", type="integer", default=3), NewColumn(name="s", type="string", required=True))
-        name = next(_names)
-        table = service.create_table(NewTable(schema_id=schema.schema_id, table_name=name, columns=columns))
-        assert [column.default for column in table.columns] == [3, None]
-        new = NewRuntimeRecord(
-            product_id=product_id, device_id=device_id, table_name=name, data_payload={"s": INJECTION}
-        )
-        record = service.create_runtime_record(new)
-        assert record.data_payload == {"n": 3, "s": INJECTION}
-        assert list(service.runtime_data(table_name=name, data={"s": INJECTION, "n": 3})) == [record]
-        assert service.replace_runtime_record(record.id, {"s": "b", "n": 4}).data_payload == {"s": "b", "n": 4}
-        service.delete_runtime_record(record.id)
-        assert list(service.runtime_data(table_name=name)) == []
-
-
 # --- dashboards -------------------------------------------------------------------------------------------------
 
 
@@ -149,14 +118,10 @@ def test_a_dashboard_that_was_read_can_be_put_back(bench):
         ({}, "body"),
         ({"product_id": "x"}, "body"),
         ({"widgets": [{"id": "a", "type": "x"}, {"id": "a", "type": "x"}]}, "widgets.1.id"),
-        ({"widgets": [{"id": "a"}]}, "widgets.0.type"),
         (
             {"widgets": [{"id": "a", "type": "x", "position": {"x": -1, "y": 0, "w": 1, "h": 1}}]},
             "widgets.0.position.x",
         ),
-        ({"name": 7}, "name"),
-        ({"title": "x"}, "title"),
-        ([], "body"),
     ],
 )
 def test_a_dashboard_that_is_none_is_400_and_names_the_member(bench, place, body, field):
@@ -179,17 +144,6 @@ def test_a_created_schema_is_found_where_its_location_says(bench, place):
     assert bench.http.post(f"/products/{other}/database/schemas", json={"name": INJECTION}).status_code == 201
 
 
-def test_schemas_come_in_pages(bench):
-    path = f"/products/{bench.product()}/database/schemas"
-    made = [bench.http.post(path, json={"name": f"s{n}"}).json()["schema_id"] for n in range(5)]
-    seen, url = [], f"{path}?limit=2"
-    while url:
-        page = bench.http.get(url)
-        seen += [schema["schema_id"] for schema in page.json()["data"]]
-        url = page.links.get("next", {}).get("url")
-    assert seen == made
-
-
 def test_a_tables_name_is_taken_once_in_a_product_and_its_location_lists_its_records(bench, place):
     column = {"name": "a", "type": "string"}
     body = {"schema_id": place[2], "table_name": "once/ä b", "columns": [column]}
@@ -209,17 +163,13 @@ def test_a_tables_name_is_taken_once_in_a_product_and_its_location_lists_its_rec
 @pytest.mark.parametrize(
     ("columns", "field"),
     [
-        ([], "columns"),
-        ([{"name": "a"}], "columns.0.type"),
         ([{"name": "a", "type": "uuid"}], "columns.0.type"),
-        ([{"name": "", "type": "string"}], "columns.0.name"),
         ([{"name": "a" * 256, "type": "string"}], "columns.0.name"),
         ([{"name": "a", "type": "json"}, {"name": "a", "type": "string"}], "columns.1.name"),
         ([{"name": "a", "type": "integer", "default": 1.5}], "columns.0.default"),
         ([{"name": "a", "type": "integer", "default": True}], "columns.0.default"),
         ([{"name": "a", "type": "boolean", "default": 0}], "columns.0.default"),
         ([{"name": "a", "type": "datetime", "default": "noon"}], "columns.0.default"),
-        ([{"name": "a", "type": "string", "required": "yes"}], "columns.0.required"),
         ([{"name": "a", "type": "string", "unique": True}], "columns.0.unique"),
     ],
 )
@@ -319,6 +269,7 @@ def test_filters_narrow_and_unknown_ones_are_refused(bench, place):
     assert _found(bench, place, table, device_id=other) == [{"v": 1}]
     assert _found(bench, place, table, device_id=place[1], order="asc") == [{"v": 1}, {"v": 2}]
     assert len(_found(bench, place, table, **{"data.v": "1"})) == 2
+    cursor = bench.http.get(f"/database/runtime-data?table_name={table}&limit=1").json()["next_cursor"]
     for query, status, error in (
         ({"product_id": "none"}, 404, "product_not_found"),
         ({"device_id": "none"}, 404, "device_not_found"),
@@ -327,31 +278,12 @@ def test_filters_narrow_and_unknown_ones_are_refused(bench, place):
         ({"data.": "1"}, 400, "validation_error"),
         ({"data": "1"}, 400, "validation_error"),
         ({"column": "1"}, 400, "validation_error"),
-        ({"limit": "-1"}, 400, "validation_error"),
-        ({"limit": "1001"}, 400, "validation_error"),
         ({"data.v\0": "1"}, 400, "validation_error"),
         ({"data.v": "\0"}, 400, "validation_error"),
-        ({"cursor": "abc"}, 400, "validation_error"),
+        ({"table_name": table, "data.v": "2", "cursor": cursor}, 400, "validation_error"),
     ):
         answer = bench.http.get("/database/runtime-data", params=query)
         assert (answer.status_code, answer.json()["error"]) == (status, error), query
-
-
-def test_pages_hold_every_record_once_and_a_foreign_cursor_is_refused(bench, place):
-    table = _table(bench, place, {"name": "v", "type": "integer"})
-    for value in range(7):
-        _post(bench, place, table, {"v": value})
-    for order, expected in (("asc", list(range(7))), ("desc", list(range(6, -1, -1)))):
-        seen, url = [], f"/database/runtime-data?table_name={table}&limit=3&order={order}"
-        while url:
-            page = bench.http.get(url)
-            seen += [record["data_payload"]["v"] for record in page.json()["data"]]
-            url = page.links.get("next", {}).get("url")
-        assert seen == expected
-    cursor = bench.http.get(f"/database/runtime-data?table_name={table}&limit=3").json()["next_cursor"]
-    for query in ({"table_name": table, "data.v": "1"}, {}, {"table_name": table, "order": "asc"}):
-        answer = bench.http.get("/database/runtime-data", params={**query, "cursor": cursor})
-        assert answer.status_code == 400
 
 
 def test_a_replaced_record_is_found_by_its_new_values_only(bench, place):
@@ -363,43 +295,6 @@ def test_a_replaced_record_is_found_by_its_new_values_only(bench, place):
     assert bench.http.put(path, json={"data_payload": {"v": "new"}}).json()["data_payload"] == {"v": "new", "n": 5}
     assert _found(bench, place, table, **{"data.v": "old"}) == []
     assert _found(bench, place, table, **{"data.v": "new", "data.n": "5"}) == [{"v": "new", "n": 5}]
-    for body in ({}, {"data_payload": None}, {"data_payload": []}, {"data_payload": {}, "id": "x"}):
-        assert bench.http.put(path, json=body).status_code == 400
-
-
-RAW = [
-    '{"v":"\\u0000"}',
-    '{"v":"\\ud800"}',
-    '{"n":1180591620717411303424}',
-    '{"n":NaN}',
-    '{"n":1e999}',
-    '{"v":"a","v":"b"}',
-    '{"v\\u0000":"a"}',
-    '{"j":' + "[" * 10_000 + "]" * 10_000 + "}",
-]
-
-
-@pytest.mark.parametrize("data", RAW, ids=range(len(RAW)))
-def test_text_that_is_no_clean_json_is_400_everywhere(bench, place, data):
-    head = f'{{"product_id":"{place[0]}","device_id":"{place[1]}","table_name":"command_results","data_payload":'
-    json_type = {"content-type": "application/json"}
-    for method, path, body in (
-        ("POST", "/database/runtime-data", head + data + "}"),
-        ("POST", f"/products/{place[0]}/database/schemas", f'{{"name":"x","description":{data[5:-1]}}}'),
-        ("PUT", f"/products/{place[0]}/dashboard", f'{{"widgets":[{{"id":"a","type":"b","options":{data}}}]}}'),
-    ):
-        answer = bench.http.request(method, path, content=body, headers=json_type)
-        assert answer.status_code == 400, (method, path, answer.text)
-        assert answer.json()["error"] == "validation_error"
-
-
-def test_a_repeated_idempotency_key_makes_one_record(bench, place):
-    table = _table(bench, place, {"name": "v", "type": "string"})
-    body = {"product_id": place[0], "device_id": place[1], "table_name": table, "data_payload": {"v": "a"}}
-    key = {"idempotency-key": f"once-{table}"}
-    first, second = (bench.http.post("/database/runtime-data", json=body, headers=key) for _ in range(2))
-    assert (first.status_code, first.json()) == (second.status_code, second.json())
-    assert len(_found(bench, place, table)) == 1
 
 
 def test_many_at_once_make_one_schema(bench):
@@ -422,8 +317,3 @@ def test_a_deleted_product_takes_its_database_with_it(bench):
     assert bench.http.delete(f"/database/runtime-data/{record_id}").status_code == 404
     assert bench.http.get(f"/products/{product_id}/dashboard").status_code == 404
     assert bench.http.get("/database/runtime-data", params={"data.command_id": "gone"}).json()["data"] == []
-
-
-def test_the_table_for_results_has_the_columns_that_a_device_sends():
-    sent = golden("command_result_runtime_request")["data_payload"]
-    assert {column.name for column in RESULT_COLUMNS} == set(sent)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agent.wire.auth import KeyPair
 from agent.wire.limits import BODY_BYTES
 from simulator.service.paging import PAGE_BYTES
 from tests.service_running import Bench, running
@@ -23,34 +22,22 @@ def bench():
         yield made
 
 
-def test_readings(bench: Bench):
+def test_readings_and_buckets(bench: Bench):
     device_id = bench.device(identifier="readings")
+    names = {f"{n:03}{'x' * 990}": n for n in range(LARGE // 1000)}
     for number in range(ITEMS):
-        _post_reading(bench, device_id, number)
+        at = 1_767_225_600_000 + number * 60_000
+        answer = bench.post_reading(device_id, sensor_data={"number": number, **names}, recorded_at=at)
+        assert answer.status_code == 201, answer.text
+    url = f"/sensor-data?device_id={device_id}"
     for order in ("asc", "desc"):
-        shown = _walk(bench, f"/sensor-data?device_id={device_id}&limit=1000&order={order}")
-        numbers = [item["sensor_data"]["number"] for item in shown]
-        assert numbers == sorted(range(ITEMS), reverse=order == "desc")
-
-
-def test_readings_of_which_little_is_asked_fill_a_page_to_its_limit(bench: Bench):
-    device_id = bench.device(identifier="keys")
-    for number in range(ITEMS):
-        _post_reading(bench, device_id, number)
-    page = bench.http.get(f"/sensor-data?device_id={device_id}&limit={ITEMS - 1}&keys=number").json()
-    assert len(page["data"]) == ITEMS - 1
-    assert page["has_more"]
-
-
-@pytest.mark.parametrize("order", ["asc", "desc"])
-def test_buckets(bench: Bench, order: str):
-    device_id = bench.device(identifier=f"buckets {order}")
-    for number in range(ITEMS):
-        _post_reading(bench, device_id, number)
-    shown = _walk(bench, f"/sensor-data?device_id={device_id}&limit=1000&order={order}&agg=max&interval=60")
-    numbers = [item["sensor_data"]["number"] for item in shown]
-    assert numbers == sorted(range(ITEMS), reverse=order == "desc")
-    assert {len(item["sensor_data"]) for item in shown} == {LARGE // 1000 + 1}
+        for more in ("", "&agg=max&interval=60"):
+            shown = _walk(bench, f"{url}&limit=1000&order={order}{more}")
+            numbers = [item["sensor_data"]["number"] for item in shown]
+            assert numbers == sorted(range(ITEMS), reverse=order == "desc")
+            assert {len(item["sensor_data"]) for item in shown} == {LARGE // 1000 + 1}
+    page = bench.http.get(f"{url}&limit={ITEMS - 1}&keys=number").json()  # little is asked of each: all of them fit
+    assert (len(page["data"]), page["has_more"]) == (ITEMS - 1, True)
 
 
 def test_a_bucket_that_is_larger_than_a_page_is_a_page(bench: Bench):
@@ -66,35 +53,33 @@ def test_a_bucket_that_is_larger_than_a_page_is_a_page(bench: Bench):
     assert len(second["sensor_data"]) == LARGE // 1000
 
 
-def test_runtime_data(bench: Bench):
+def records(bench: Bench) -> tuple[str, list[str]]:
     product_id = bench.product()
-    device_id = bench.device(product_id, identifier="runtime")
-    schema = bench.http.post(f"/products/{product_id}/database/schemas", json={"name": "notes"}).json()
-    columns = [{"name": "text", "type": "string"}, {"name": "number", "type": "integer"}]
-    table = {"schema_id": schema["schema_id"], "table_name": "notes", "columns": columns}
-    assert bench.http.post("/database/tables", json=table).status_code == 201
-    for number in range(ITEMS):
-        payload = {"text": "x" * LARGE, "number": number}
-        record = {"product_id": product_id, "device_id": device_id, "table_name": "notes", "data_payload": payload}
-        assert bench.http.post("/database/runtime-data", json=record).status_code == 201
-    shown = _walk(bench, f"/database/runtime-data?device_id={device_id}&limit=1000&order=asc")
-    assert [item["data_payload"]["number"] for item in shown] == list(range(ITEMS))
+    device_id = bench.device(product_id, "runtime")
+    record = {"product_id": product_id, "device_id": device_id, "table_name": "command_results"}
+    payload = {"command_id": "1", "status": "succeeded", "result": {"text": "x" * LARGE}}
+    made = [bench.http.post("/database/runtime-data", json={**record, "data_payload": payload}) for _ in range(ITEMS)]
+    return f"/database/runtime-data?product_id={product_id}&order=asc", [one.json()["id"] for one in made]
 
 
-def test_products(bench: Bench):
-    before = len(_walk(bench, "/products?limit=1000", pages=None))
-    ids = [bench.product(description="x" * LARGE) for _ in range(ITEMS)]
-    shown = _walk(bench, "/products?limit=1000")
-    assert [item["product_id"] for item in shown][before:] == ids
+def products(bench: Bench) -> tuple[str, list[str]]:
+    before = [item["product_id"] for item in _walk(bench, "/products?limit=1000", pages=None)]
+    return "/products?", before + [bench.product(description="x" * LARGE) for _ in range(ITEMS)]
 
 
-def test_devices(bench: Bench):
+def devices(bench: Bench) -> tuple[str, list[str]]:
     product_id = bench.product()
     ids = [bench.device(product_id, identifier=f"large {number}") for number in range(ITEMS)]
     for device_id in ids:
         answer = bench.http.put(f"/devices/{device_id}", json={"metadata": {"text": "x" * LARGE}})
         assert answer.status_code == 200, answer.text
-    assert [item["device_id"] for item in _walk(bench, f"/devices?product_id={product_id}&limit=1000")] == ids
+    return f"/devices?product_id={product_id}", ids
+
+
+@pytest.mark.parametrize(("make", "member"), [(records, "id"), (products, "product_id"), (devices, "device_id")])
+def test_lists_of_large_records(bench: Bench, make: Callable[[Bench], tuple[str, list[str]]], member: str):
+    path, ids = make(bench)
+    assert [item[member] for item in _walk(bench, f"{path}&limit=1000")] == ids
 
 
 def test_commands(bench: Bench):
@@ -113,24 +98,6 @@ def test_commands(bench: Bench):
     assert untouched["status"] == "queued"
     for path in (f"/devices/{device_id}/commands?status=open&limit=1000", f"/devices/{device_id}/commands?order=asc"):
         assert [item["id"] for item in _walk(bench, path)] == sent
-
-
-def test_the_client_reads_lists_whole(bench: Bench):
-    from simulator.wire.client import ServiceClient
-
-    device_id = bench.device(identifier="client")
-    for number in range(ITEMS):
-        _post_reading(bench, device_id, number)
-    with ServiceClient(bench.service.base_url, KeyPair(bench.service.api_key, bench.service.secret_key)) as client:
-        shown = list(client.sensor_data(device_id=device_id, order="asc", limit=1000))
-    assert [item.sensor_data["number"] for item in shown] == list(range(ITEMS))
-
-
-def _post_reading(bench: Bench, device_id: str, number: int) -> None:
-    names = {f"{n:03}{'x' * 990}": n for n in range(LARGE // 1000)}
-    at = 1_767_225_600_000 + number * 60_000
-    answer = bench.post_reading(device_id, sensor_data={"number": number, **names}, recorded_at=at)
-    assert answer.status_code == 201, answer.text
 
 
 def _walk(bench: Bench, url: str, pages: Callable[[int], bool] | None = lambda number: number > 1) -> list[Any]:

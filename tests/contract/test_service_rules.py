@@ -51,49 +51,6 @@ def freeze(bench: Bench) -> None:
     assert bench.http.put("/_emulator/clock", json={"mode": "frozen"}).status_code == 200
 
 
-def test_a_rule_is_created_read_listed_changed_and_deleted(bench, device):
-    product_id, _ = device
-    rule_id = rule(bench, product_id)
-    shown = bench.http.get(f"/rules/{rule_id}").json()
-    assert shown["trigger"] == {**TRIGGER, "for_seconds": 0}
-    assert shown["actions"] == [OPEN_DOOR]
-    assert (shown["enabled"], shown["last_fired_at"]) == (True, None)
-    bench.clock.advance(1)
-    changed = bench.http.put(f"/rules/{rule_id}", json={"name": "Hot"}).json()
-    assert changed == {**shown, "name": "Hot", "updated_at": changed["updated_at"]}
-    assert changed["updated_at"] > shown["updated_at"]
-    assert bench.http.get("/rules", params={"product_id": product_id}).json()["data"] == [changed]
-    assert bench.http.delete(f"/rules/{rule_id}").status_code == 204
-    assert bench.http.get(f"/rules/{rule_id}").status_code == 404
-    assert bench.http.delete(f"/rules/{rule_id}").json()["error"] == "rule_not_found"
-
-
-def test_a_backlog_fires_nothing_ends_what_is_over_and_leaves_the_present_to_fire(bench, device):
-    product_id, device_id = device
-    rule_id = rule(bench, product_id)
-    post(bench, device_id, 61, recorded_at="2025-12-31T12:00:00Z")
-    post(bench, device_id, 61, recorded_at="2025-12-31T23:44:59.999Z")
-    assert (sent(bench, device_id), last_fired_at(bench, rule_id)) == (0, None)
-    post(bench, device_id, 61, recorded_at="2025-12-31T23:45:00Z")
-    assert sent(bench, device_id) == 1
-    bench.clock.advance(86_400)
-    post(bench, device_id, 10, recorded_at="2026-01-01T00:00:00Z")
-    post(bench, device_id, 61)
-    assert sent(bench, device_id) == 2
-
-
-def test_rules_come_in_pages(bench, device):
-    made = [rule(bench, device[0], name=str(number)) for number in range(5)]
-    found, url = [], "/rules?limit=2"
-    while url:
-        answer = bench.http.get(url)
-        found += [row["id"] for row in answer.json()["data"]]
-        url = answer.links["next"]["url"] if "next" in answer.links else None
-    assert found == made
-    newest = bench.http.get("/rules", params={"order": "desc", "limit": 1}).json()["data"]
-    assert newest[0]["id"] == made[-1]
-
-
 def test_a_reading_that_meets_the_trigger_really_sends_the_command_once_until_the_condition_has_ended(bench, device):
     product_id, device_id = device
     rule_id = rule(bench, product_id)
@@ -107,26 +64,17 @@ def test_a_reading_that_meets_the_trigger_really_sends_the_command_once_until_th
     assert last_fired_at(bench, rule_id) == "2026-01-01T00:00:05.000Z"
 
 
-def test_other_readings_other_products_and_disabled_rules_fire_nothing(bench, device):
+def test_other_readings_other_products_and_disabled_rules_fire_nothing_and_each_device_has_its_state(bench, device):
     product_id, device_id = device
     rule(bench, product_id, enabled=False)
-    other = bench.device(bench.product(), "SN-2")
+    other, second = bench.device(bench.product(), "SN-2"), bench.device(product_id, "SN-3")
     rule(bench, product_id)
     post(bench, other, 99)
     assert bench.post_reading(device_id, sensor_data={"humidity": 99}).status_code == 201
     assert sent(bench, other) == sent(bench, device_id) == 0
-    post(bench, device_id, 99)
-    assert sent(bench, device_id) == 1
-
-
-def test_each_device_has_a_state_of_its_own(bench, device):
-    product_id, first = device
-    second = bench.device(product_id, "SN-2")
-    rule(bench, product_id)
-    post(bench, first, 61)
-    post(bench, second, 61)
-    post(bench, first, 62)
-    assert (sent(bench, first), sent(bench, second)) == (1, 1)
+    for one in (device_id, second, device_id):
+        post(bench, one, 99)
+    assert (sent(bench, device_id), sent(bench, second)) == (1, 1)
 
 
 def test_a_batch_fires_as_the_readings_by_themselves_do(bench, device):
@@ -147,18 +95,60 @@ def test_the_same_reading_sent_again_with_its_key_fires_once(bench, device):
     assert sent(bench, device_id) == 1
 
 
-def test_a_condition_fires_when_its_time_has_passed_though_no_further_reading_comes(bench, device):
+# Name -> seconds that the condition must last, and what happens: a reading with its value and perhaps the time that it
+# says, seconds that pass, or a time that the clock is set to; with each, how many commands have been sent then.
+STORIES = {
+    "it fires once when its time has passed though no further reading comes": (
+        30,
+        [("post", 61, 0), ("wait", 29.999, 0), ("wait", 0.001, 1), ("wait", 3600, 1)],
+    ),
+    "a reading in between ends the condition and the timer": (
+        30,
+        [("post", 61, 0), ("wait", 20, 0), ("post", 10, 0), ("wait", 100, 0)],
+    ),
+    "a reading that was taken before the latest one changes nothing": (
+        30,
+        [("wait", 60, 0), ("post", 61, 0), ("post", (10, "2026-01-01T00:00:30Z"), 0), ("wait", 30, 1)],
+    ),
+    "readings that come late together fire at what they say": (
+        30,
+        [("wait", 120, 0), ("post", (61, "2026-01-01T00:01:00Z"), 0), ("post", (10, "2026-01-01T00:01:31Z"), 1)],
+    ),
+    "a clock that is set back holds no rule up": (
+        30,
+        [
+            ("set", "2027-01-01T00:00:00Z", 0), ("post", 61, 0),
+            ("set", "2026-01-01T00:00:00Z", 0), ("post", 61, 0), ("wait", 30, 1),
+        ],
+    ),
+    "a backlog fires nothing, ends what is over, and leaves the present to fire": (
+        0,
+        [
+            ("post", (61, "2025-12-31T12:00:00Z"), 0),
+            ("post", (61, "2025-12-31T23:44:59.999Z"), 0),
+            ("post", (61, "2025-12-31T23:45:00Z"), 1),
+            ("wait", 86_400, 1),
+            ("post", (10, "2026-01-01T00:00:00Z"), 1),
+            ("post", 61, 2),
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("for_seconds", "steps"), STORIES.values(), ids=STORIES.keys())
+def test_a_condition_fires_in_its_time(bench, device, for_seconds, steps):
     product_id, device_id = device
-    rule_id = rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": for_seconds})
     freeze(bench)
-    post(bench, device_id, 61)
-    advance(bench, 29.999)
-    assert sent(bench, device_id) == 0
-    advance(bench, 0.001)
-    assert sent(bench, device_id) == 1
-    advance(bench, 3600)
-    assert sent(bench, device_id) == 1
-    assert last_fired_at(bench, rule_id) == "2026-01-01T00:00:30.000Z"
+    for number, (step, what, count) in enumerate(steps):
+        if step == "wait":
+            advance(bench, what)
+        elif step == "set":
+            bench.http.put("/_emulator/clock", json={"mode": "frozen", "time": what})
+        else:
+            value, *at = what if isinstance(what, tuple) else (what,)
+            post(bench, device_id, value, **({"recorded_at": at[0]} if at else {}))
+        assert sent(bench, device_id) == count, (number, step)
 
 
 def test_advancing_the_clock_fires_what_is_due_in_order_and_at_its_time(bench, device):
@@ -175,58 +165,15 @@ def test_advancing_the_clock_fires_what_is_due_in_order_and_at_its_time(bench, d
     assert {row["status"] for row in listed} == {"expired"}
 
 
-def test_a_reading_that_was_taken_before_the_latest_one_changes_nothing(bench, device):
-    product_id, device_id = device
-    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
-    freeze(bench)
-    advance(bench, 60)
-    post(bench, device_id, 61)
-    post(bench, device_id, 10, recorded_at="2026-01-01T00:00:30Z")
-    advance(bench, 30)
-    assert sent(bench, device_id) == 1
-
-
-def test_readings_that_come_late_together_fire_at_what_they_say(bench, device):
-    product_id, device_id = device
-    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
-    bench.clock.advance(120)
-    post(bench, device_id, 61, recorded_at="2026-01-01T00:01:00Z")
-    post(bench, device_id, 10, recorded_at="2026-01-01T00:01:31Z")
-    assert sent(bench, device_id) == 1
-
-
-def test_a_clock_that_is_set_back_holds_no_rule_up(bench, device):
-    product_id, device_id = device
-    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
-    bench.http.put("/_emulator/clock", json={"mode": "frozen", "time": "2027-01-01T00:00:00Z"})
-    post(bench, device_id, 61)
-    bench.http.put("/_emulator/clock", json={"mode": "frozen", "time": "2026-01-01T00:00:00Z"})
-    post(bench, device_id, 61)
-    advance(bench, 30)
-    assert sent(bench, device_id) == 1
-
-
-@pytest.mark.parametrize(
-    ("op", "meets"), [(">", (61,)), (">=", (60, 61)), ("<", (59,)), ("<=", (59, 60)), ("==", (60,)), ("!=", (59, 61))]
-)
-def test_each_comparison_is_what_it_says(bench, device, op, meets):
-    product_id, _ = device
-    rule(bench, product_id, trigger={**TRIGGER, "op": op})
-    for value in (59, 60, 61):
-        device_id = bench.device(product_id, f"at {value}")
-        post(bench, device_id, value)
-        assert sent(bench, device_id) == (value in meets)
-
-
-def test_a_reading_in_between_ends_the_condition_and_the_timer(bench, device):
-    product_id, device_id = device
-    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
-    freeze(bench)
-    post(bench, device_id, 61)
-    advance(bench, 20)
-    post(bench, device_id, 10)
-    advance(bench, 100)
-    assert sent(bench, device_id) == 0
+def test_each_comparison_is_what_it_says(bench):
+    meeting = {">": (61,), ">=": (60, 61), "<": (59,), "<=": (59, 60), "==": (60,), "!=": (59, 61)}
+    for op, meets in meeting.items():
+        product_id = bench.product()
+        rule(bench, product_id, trigger={**TRIGGER, "op": op})
+        for value in (59, 60, 61):
+            device_id = bench.device(product_id, f"at {value}")
+            post(bench, device_id, value)
+            assert sent(bench, device_id) == (value in meets), (op, value)
 
 
 def test_many_devices_whose_time_ends_at_once_all_fire(bench, device):
@@ -347,36 +294,21 @@ def test_payloads_of_rules_are_checked_against_the_vocabulary_when_the_service_d
         assert sent(bench, other) == 1
 
 
-def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, device):
-    product_id, device_id = device
-    rule_id = rule(bench, product_id)
+def test_a_rule_names_no_device_of_another_manufacturer(bench, device):
     other = bench.add_account("other")
     with client(bench.service, other.api_key, other.secret_key) as http:
-        assert http.get("/rules").json()["data"] == []
-        body = {"name": "x", "trigger": TRIGGER, "actions": [OPEN_DOOR]}
-        assert http.post("/rules", json={"product_id": product_id, **body}).json()["error"] == "product_not_found"
-        assert http.get("/rules", params={"product_id": product_id}).status_code == 404
         mine = http.post("/products", json={"name": "mine"}).json()["product_id"]
-        theirs = [{**OPEN_DOOR, "device_id": device_id}]
-        answer = http.post("/rules", json={"product_id": mine, **body, "actions": theirs})
+        body = {"product_id": mine, "name": "x", "trigger": TRIGGER, "actions": [{**OPEN_DOOR, "device_id": device[1]}]}
+        answer = http.post("/rules", json=body)
         assert (answer.status_code, answer.json()["error"]) == (404, "device_not_found")
-        for verb in ("GET", "PUT", "DELETE"):
-            answer = http.request(verb, f"/rules/{rule_id}", json={"name": "y"} if verb == "PUT" else None)
-            assert (answer.status_code, answer.json()["error"]) == (404, "rule_not_found"), verb
-    assert bench.http.get(f"/rules/{rule_id}").json()["name"] == "Too hot"
 
 
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"name": ""}, "name"),
         ({"trigger": {**TRIGGER, "op": "=>"}}, "trigger.op"),
-        ({"trigger": {**TRIGGER, "value": "60"}}, "trigger.value"),
         ({"trigger": {**TRIGGER, "value": True}}, "trigger.value"),
-        ({"trigger": {**TRIGGER, "for_seconds": -1}}, "trigger.for_seconds"),
         ({"trigger": {**TRIGGER, "for_seconds": 2**62}}, "trigger.for_seconds"),
-        ({"trigger": {"op": ">", "value": 1}}, "trigger.reading"),
-        ({"actions": []}, "actions"),
         ({"actions": [OPEN_DOOR] * 17}, "actions"),
         ({"actions": [{"type": "mail"}]}, "actions.0"),
         ({"actions": [{"type": "command", "command_payload": 1}]}, "actions.0.command.command_payload"),
@@ -384,8 +316,6 @@ def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, devic
             {"actions": [{"type": "record", "table_name": "command_results", "data_payload": {"x": 1}}]},
             "actions.0.data_payload.command_id",
         ),
-        ({"enabled": 1}, "enabled"),
-        ({"colour": "red"}, "colour"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused_by_the_field(bench, device, change, field):

@@ -1,14 +1,15 @@
-"""Sensor data over a real socket: single readings, batches, idempotency keys, and reading them back."""
+"""Sensor data over a real socket: single readings, batches, idempotency keys, reading them back, and sums of them."""
 
 from __future__ import annotations
 
+import random
+import statistics
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.wire.auth import KeyPair
-from agent.wire.sensor_data import PostSensorData
-from simulator.wire.client import ServiceClient
+from tests.contract.golden_bodies import EXCHANGES, D, golden
 from tests.service_running import T0_MS, running
 
 
@@ -125,12 +126,6 @@ def test_a_refused_request_leaves_its_key_free(bench):
     assert bench.post_reading(device_id, key="k").status_code == 201
 
 
-@pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
-def test_a_key_that_is_none_is_400(bench, key):
-    device_id = bench.device()
-    assert bench.post_reading(device_id, key=key).status_code == 400
-
-
 def test_one_key_sent_many_times_at_once_stores_once(bench):
     device_id = bench.device()
     with ThreadPoolExecutor(16) as pool:
@@ -143,6 +138,9 @@ def test_one_key_sent_many_times_at_once_stores_once(bench):
 
 def test_every_post_takes_a_key(bench):
     product_id, key = bench.product(), {"idempotency-key": "p"}
+    schemas = f"/products/{product_id}/database/schemas"
+    for _ in range(2):
+        assert bench.http.post(schemas, json={"name": "x"}, headers={"idempotency-key": "s"}).status_code == 201
     made = [bench.http.post("/products", json={"name": "x"}, headers=key) for _ in range(2)]
     assert made[0].json() == made[1].json()
     assert made[0].headers["location"] == made[1].headers["location"]
@@ -155,8 +153,9 @@ def test_every_post_takes_a_key(bench):
         answer = bench.http.post("/sensor-data", json=batch, headers={"idempotency-key": "b"})
         assert answer.json() == {"accepted": 3, "errors": []}
     assert len(_stored(bench)) == 3
-    elsewhere = bench.http.post("/products", json={"name": "x"}, headers={"idempotency-key": "c"})
-    assert elsewhere.status_code == 422
+    for path, other in (("/products", {"name": "x"}), ("/commands/send", {**body, "ttl_seconds": 5})):
+        reused = bench.http.post(path, json=other, headers={"idempotency-key": "c"})
+        assert (reused.status_code, reused.json()["error"]) == (422, "idempotency_key_reused")
 
 
 def test_readings_are_listed_by_time_with_filters_and_pages(bench):
@@ -175,39 +174,114 @@ def test_readings_are_listed_by_time_with_filters_and_pages(bench):
     assert [row["sensor_data"]["i"] for row in between] == [1, 6, 2, 7]
     evens = _stored(bench, device_id=one, keys="even,none", order="asc")
     assert [row["sensor_data"] for row in evens] == [{"even": 1}] * 5
-    paged, url = [], f"/sensor-data?device_id={one}&order=asc&limit=3"
-    while url:
-        answer = bench.http.get(url)
-        paged += [row["sensor_data"]["i"] for row in answer.json()["data"]]
-        url = answer.links["next"]["url"] if "next" in answer.links else None
-    assert paged == ordered
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("device_id=none", 404),
-        ("from=2&to=1", 400),
-        ("from=x", 400),
-        ("to=2026-13-01T00:00:00Z", 400),
-        ("keys=", 400),
-        ("keys=a,,b", 400),
-        ("agg=avg", 400),
-        ("device_id=%00", 400),
-    ],
-)
-def test_a_bad_query_is_refused(bench, query, status):
-    assert bench.http.get(f"/sensor-data?{query}").status_code == status
+# --- sums over intervals ----------------------------------------------------------------------------------------
+
+AGGREGATES = {"avg": statistics.fmean, "min": min, "max": max, "sum": sum, "count": len}
 
 
-def test_the_agents_own_client_stores_and_reads(bench):
+def _buckets(bench, agg="avg", interval=60, **query):
+    answer = bench.http.get("/sensor-data", params={"agg": agg, "interval": interval, **query})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["data"]
+
+
+def test_buckets_answer_the_golden_body(bench):
     device_id = bench.device()
-    keys = KeyPair(bench.service.api_key, bench.service.secret_key)
-    with ServiceClient(bench.service.base_url, keys) as service:
-        readings = [
-            PostSensorData(device_id=device_id, sensor_data={"i": i}, recorded_at=T0_MS + i) for i in range(250)
-        ]
-        assert service.post_sensor_data_batch(readings, idempotency_key="b").accepted == 250
-        assert service.post_sensor_data_batch(readings, idempotency_key="b").accepted == 250
-        stored = list(service.sensor_data(device_id=device_id, order="asc"))
-    assert [record.sensor_data["i"] for record in stored] == list(range(250))
+    for at, value in ((1_250, 21.5), (59_999, 22.0)):
+        bench.post_reading(device_id, recorded_at=T0_MS + at, sensor_data={"temperature_c": value})
+    query = {**EXCHANGES["read aggregated sensor data"]["query"], "device_id": device_id}
+    answer = bench.http.get("/sensor-data", params=query)
+    assert answer.status_code == 200
+    seen = answer.json()
+    seen["data"][0]["device_id"] = D
+    assert seen == golden("sensor_data_buckets")
+
+
+@pytest.mark.parametrize("agg", AGGREGATES)
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_the_database_sums_as_python_does_page_after_page(bench, agg, order):
+    numbers = random.Random(5)
+    product_id = bench.product()
+    device_ids = [bench.device(product_id, identifier=str(n)) for n in range(3)]
+    expected: dict[tuple[int, str], list[dict]] = {}
+    for device_id in device_ids:
+        batch = []
+        for _ in range(40):
+            at = T0_MS + numbers.randrange(-300_000, 300_000)
+            data = {name: numbers.choice([numbers.randrange(-9, 9), numbers.uniform(-9, 9)]) for name in "ab"}
+            data = {name: value for name, value in data.items() if numbers.random() < 0.7} or {"a": 1}
+            batch.append({"device_id": device_id, "recorded_at": at, "sensor_data": data})
+            expected.setdefault((at // 30_000 * 30_000, device_id), []).append(data)
+        assert bench.http.post("/sensor-data", json=batch).json()["accepted"] == 40
+    seen, url = [], f"/sensor-data?agg={agg}&interval=30&limit=4&order={order}"
+    while url:
+        page = bench.http.get(url)
+        assert len(page.json()["data"]) <= 4
+        seen += page.json()["data"]
+        url = page.links.get("next", {}).get("url")
+    rank = {device_id: n for n, device_id in enumerate(device_ids)}
+    keys = sorted(expected, key=lambda key: (key[0], rank[key[1]]), reverse=order == "desc")
+    assert [bucket["device_id"] for bucket in seen] == [device_id for _, device_id in keys]
+    for bucket, key in zip(seen, keys, strict=True):
+        readings = expected[key]
+        assert bucket["count"] == len(readings)
+        names = {name for data in readings for name in data}
+        values = {name: AGGREGATES[agg]([data[name] for data in readings if name in data]) for name in names}
+        assert bucket["sensor_data"] == pytest.approx(values)
+    for bucket in seen[::10]:
+        assert bench.http.get("/sensor-data", params={"from": bucket["from"], "to": bucket["to"]}).json()["data"]
+
+
+def test_ranges_and_keys_narrow_what_goes_in(bench):
+    device_id = bench.device()
+    for second, data in ((0, {"a": 1, "b": 10}), (10, {"b": 20}), (20, {"a": 3}), (30, {"c": 7})):
+        bench.post_reading(device_id, recorded_at=T0_MS + second * 1000, sensor_data=data)
+    (bucket,) = _buckets(bench, "sum", keys="a,b")
+    assert (bucket["sensor_data"], bucket["count"]) == ({"a": 4, "b": 30}, 3)
+    (bucket,) = _buckets(bench, "sum", **{"from": str(T0_MS + 10_000), "to": str(T0_MS + 30_000)})
+    assert (bucket["sensor_data"], bucket["count"]) == ({"a": 3, "b": 20}, 2)
+    assert bucket["from"] == "2026-01-01T00:00:00.000Z"  # the interval's begin, not the range's
+    assert _buckets(bench, keys="d") == []
+    assert _buckets(bench, **{"from": str(T0_MS + 60_000)}) == []
+
+
+def test_numbers_and_names_at_the_edge_do_not_break_the_sum(bench):
+    device_id = bench.device()
+    name = "'; DROP TABLE readings; -- \"\\ é\n"
+    for value in (2**63 - 1, 2**63 - 1):
+        bench.post_reading(device_id, sensor_data={name: value, "inf": 1.7e308, "low": -(2**63)})
+    for agg, expected in (("max", 2**63 - 1), ("min", 2**63 - 1), ("count", 2), ("sum", 2.0**64)):
+        (bucket,) = _buckets(bench, agg)
+        assert bucket["sensor_data"][name] == expected
+    (bucket,) = _buckets(bench, "sum", keys="inf")
+    assert bucket["sensor_data"]["inf"] == sys.float_info.max
+    (bucket,) = _buckets(bench, keys=name)
+    assert list(bucket["sensor_data"]) == [name]
+
+
+def test_times_before_1970_and_at_the_ends_of_the_calendar_have_buckets(bench):
+    device_id = bench.device()
+    for at in ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"):
+        bench.post_reading(device_id, recorded_at=at)
+    buckets = _buckets(bench, "count", 366 * 86_400, order="asc")
+    assert [bucket["count"] for bucket in buckets] == [1, 1, 1]
+    assert buckets[0]["from"] == "0001-01-01T00:00:00.000Z"
+    assert buckets[1]["to"] == "1970-01-01T00:00:00.000Z"
+    assert buckets[2]["to"] == "9999-12-31T23:59:59.999Z"
+
+
+def test_a_sum_without_its_interval_and_an_interval_without_its_sum_are_400(bench):
+    for query, field in (({"agg": "avg"}, "interval"), ({"interval": "60"}, "agg")):
+        answer = bench.http.get("/sensor-data", params=query)
+        assert (answer.status_code, [detail["field"] for detail in answer.json()["details"]]) == (400, [field])
+
+
+def test_a_cursor_of_other_buckets_is_refused(bench):
+    device_id = bench.device()
+    for minute in range(3):
+        bench.post_reading(device_id, recorded_at=T0_MS + minute * 60_000)
+    cursor = bench.http.get("/sensor-data?agg=avg&interval=60&limit=1").json()["next_cursor"]
+    for query in ("agg=avg&interval=30", "agg=sum&interval=60", "limit=1"):
+        assert bench.http.get(f"/sensor-data?{query}&cursor={cursor}").status_code == 400

@@ -5,12 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from agent.errors import Unauthorized
-from agent.wire.auth import BearerToken, KeyPair
-from agent.wire.secret import Secret
-from simulator.wire.client import ServiceClient
+from tests.contract.golden_bodies import golden
 from tests.contract.oauth import partner, rows
-from tests.contract.test_service_golden import golden
 from tests.service_running import Bench, client, running
 
 EMAIL = "ada@example.com"
@@ -74,27 +70,6 @@ def test_a_wrong_email_and_a_wrong_password_look_the_same(bench):
     assert answers[0].json()["error"] == "invalid_credentials"
     assert "www-authenticate" in answers[0].headers
     assert rows(bench, "tokens") == []
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "{}",
-        '{"email": "a@b"}',
-        '{"email": "a@b", "password": 7}',
-        '{"email": "", "password": "x"}',
-        '{"email": ["a@b"], "password": "x"}',
-        '{"email": "a@b", "password": "x", "remember": true}',
-        "[]",
-        "{",
-        "",
-        '{"email":"a","password":"\\u0000"}',
-        '{"email":"a","password":"\\ud800"}',
-    ],
-)
-def test_a_body_that_is_no_sign_in_is_400(bench, body):
-    answer = bench.http.post("/auth/signin", content=body, headers={"content-type": "application/json"})
-    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
 @pytest.mark.parametrize(
@@ -203,14 +178,3 @@ def test_the_quota_counts_for_the_tokens_user_and_invalid_tokens_cost_nobody_any
             statuses = [http.get("/products").status_code for http in (first, second, none, first, second, first)]
             assert statuses == [200, 200, 401, 200, 200, 429]
             assert bench.http.get("/products").status_code == 200  # the key pair has a count of its own
-
-
-def test_the_client_signs_in_and_goes_on_with_its_token(bench):
-    with ServiceClient(bench.service.base_url, KeyPair(bench.service.api_key, bench.service.secret_key)) as service:
-        with pytest.raises(Unauthorized):
-            service.sign_in(EMAIL, Secret("wrong"))
-        answer = service.sign_in(EMAIL, Secret(PASSWORD))
-    assert answer.user == {"user_id": "user-0001", "email": EMAIL}
-    product_id = bench.product()
-    with ServiceClient(bench.service.base_url, BearerToken(answer.access_token)) as service:
-        assert [product.product_id for product in service.products()] == [product_id]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -36,23 +35,12 @@ from simulator.wire.models import (
     SignIn,
 )
 from simulator.wire.qr import LabelText, encode_label, parse_label
+from tests.contract.golden_bodies import EXCHANGES, GOLDEN, RECORD, ROWS, RULE, C, D, P, golden
 
-GOLDEN = Path(__file__).parent / "golden"
 BASE = "http://service.test/base"
-P = "019b76da-a800-7000-8000-000000000001"
-D = "019b76da-a800-7000-8000-000000000002"
-C = "019b76da-a800-7000-8000-000000000003"
-M = "019b76da-a800-7000-8000-000000000007"
-L = "019b76da-a800-7000-8000-000000000008"
 T0 = 1767225600.0
 TX = T0 + 3600
 
-
-def golden(name: str) -> Any:
-    return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
-
-
-EXCHANGES: dict[str, dict[str, Any]] = {row["name"]: row for row in golden("exchanges")}
 
 REQUESTS: dict[str, type[Sent]] = {
     "product_create_request": NewProduct,
@@ -97,18 +85,13 @@ CALLS: dict[str, Callable[[ServiceClient], Any]] = {
     ),
     "list commands of a device": lambda c: c.device_commands(D),
     "poll open commands": lambda c: c.device_commands(D, status="open", wait_s=25, etag='"v1"'),
-    "send a command": lambda c: c.send_command(
-        SendCommand(device_id=D, command_payload={"command": "open_door", "seconds": 5})
-    ),
+    "send a command": lambda c: c.send_command(request("command_send_request")),
     "send a command with a time to live": lambda c: c.send_command(
-        SendCommand(device_id=D, command_payload={"command": "open_door", "seconds": 5}, ttl_seconds=60),
-        idempotency_key="key-1",
+        request("command_send_with_ttl_request"), idempotency_key="key-1"
     ),
-    "report a result": lambda c: c.report_result(D, C, CommandResult(status="succeeded", result={"opened": True})),
-    "report a failure": lambda c: c.report_result(
-        D, C, CommandResult(status="failed", error="door_stuck: The door did not move.")
-    ),
-    "report progress": lambda c: c.report_result(D, C, CommandResult(status="in_progress", result={"percent": 40})),
+    "report a result": lambda c: c.report_result(D, C, request("command_result_request")),
+    "report a failure": lambda c: c.report_result(D, C, request("command_result_failed_request")),
+    "report progress": lambda c: c.report_result(D, C, request("command_result_progress_request")),
     "report a result to a plain server": lambda c: c.create_runtime_record(
         NewRuntimeRecord(
             product_id=P,
@@ -123,17 +106,8 @@ CALLS: dict[str, Callable[[ServiceClient], Any]] = {
             ).to_wire(),
         )
     ),
-    "post sensor data": lambda c: c.post_sensor_data(
-        PostSensorData(
-            device_id=D,
-            sensor_data={"temperature_c": 21.5, "load": 0, "door_open": 1},
-            recorded_at="2026-01-01T00:00:01.250Z",
-        ),
-        idempotency_key="key-2",
-    ),
-    "post sensor data without a time": lambda c: c.post_sensor_data(
-        PostSensorData(device_id=D, sensor_data={"temperature_c": 21.5})
-    ),
+    "post sensor data": lambda c: c.post_sensor_data(request("sensor_data_post"), idempotency_key="key-2"),
+    "post sensor data without a time": lambda c: c.post_sensor_data(request("sensor_data_post_without_time")),
     "post a batch of sensor data": lambda c: c.post_sensor_data_batch(
         [PostSensorData.model_validate(item) for item in golden("sensor_data_batch_post")]
     ),
@@ -148,20 +122,18 @@ CALLS: dict[str, Callable[[ServiceClient], Any]] = {
     "list runtime data": lambda c: list(
         c.runtime_data(product_id=P, device_id=D, table_name="visits", data={"status": "succeeded"})
     ),
-    "replace a runtime record": lambda c: c.replace_runtime_record(M, {"command_id": C, "status": "failed"}),
-    "delete a runtime record": lambda c: c.delete_runtime_record(M),
+    "replace a runtime record": lambda c: c.replace_runtime_record(RECORD, {"command_id": C, "status": "failed"}),
+    "delete a runtime record": lambda c: c.delete_runtime_record(RECORD),
     "scan a QR": lambda c: c.scan_qr(golden("scan_request")["qr_data"]),
     "register a device": lambda c: c.register_device(request("register_request")),
-    "register a device with the required fields only": lambda c: c.register_device(
-        RegisterDevice(user_id="user-0001", product_id=P, device_identifier="SN-000001")
-    ),
+    "register a device with the required fields only": lambda c: c.register_device(request("register_minimal_request")),
     "list devices of a user": lambda c: list(c.user_devices("user-0001")),
     "remove a device": lambda c: c.remove_device(D),
     "list rules": lambda c: list(c.rules()),
     "create a rule": lambda c: c.create_rule(request("rule_create_request")),
-    "read a rule": lambda c: c.rule(L),
-    "change a rule": lambda c: c.change_rule(L, RuleChange(enabled=False)),
-    "delete a rule": lambda c: c.delete_rule(L),
+    "read a rule": lambda c: c.rule(RULE),
+    "change a rule": lambda c: c.change_rule(RULE, RuleChange(enabled=False)),
+    "delete a rule": lambda c: c.delete_rule(RULE),
     "read analytics": lambda c: c.device_analytics(from_=T0, to=TX, interval_s=3600),
     "sign in": lambda c: c.sign_in("person@example.com", Secret("made-up-password")),
     "discover extensions": lambda c: c.discover(),
@@ -209,24 +181,19 @@ def test_every_golden_exchange_has_a_call_and_every_call_a_golden_exchange():
 
 
 def test_every_golden_body_is_used():
-    rows = [*EXCHANGES.values(), *golden("exchanges_records")]
-    used = {row[part] for row in rows for part in ("request", "response") if part in row}
-    tested_below = {"exchanges", "label", "validation_error", "dashboard_empty", "device_list_empty"}
-    tested_below |= {
-        "exchanges_records",
-        "command_list_first_page",
-        "command_list_last_page",
-    }
-    left = {path.stem for path in GOLDEN.glob("*.json")} - used - tested_below
-    assert {name for name in left if not name.startswith("error_") and name != "token_answer"} == set()
+    used = {row[part] for row in ROWS for part in ("request", "response") if part in row}
+    used |= {"exchanges", "exchanges_records", "label", "validation_error", "dashboard_empty", "device_list_empty"}
+    used |= {"command_list_first_page", "command_list_last_page", "token_answer"}
+    left = {path.stem for path in GOLDEN.glob("*.json")} - used
+    assert {name for name in left if not name.startswith("error_")} == set()
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_the_client_sends_the_golden_request(name):
+def test_the_client_sends_the_golden_request_and_reads_the_golden_answer(name):
     row = EXCHANGES[name]
     asked: list[httpx.Request] = []
     with client_for(answer_to(row), asked) as client:
-        CALLS[name](client)
+        received = CALLS[name](client)
     [sent] = asked
     assert (sent.method, sent.url.path) == (row["method"], f"/base{row['path']}")
     assert dict(sent.url.params) == row.get("query", {})
@@ -238,53 +205,37 @@ def test_the_client_sends_the_golden_request(name):
         assert json.loads(sent.content) == golden(row["request"])
     else:
         assert sent.content == b""
-
-
-@pytest.mark.parametrize("name", EXCHANGES)
-def test_the_client_reads_the_golden_answer(name):
-    row = EXCHANGES[name]
-    with client_for(answer_to(row)) as client:
-        received = CALLS[name](client)
-    if "response" not in row:
+    expected = golden(row["response"]) if "response" in row else None
+    if expected is None:
         assert received is None
     elif isinstance(received, frozenset):
-        assert received == frozenset(golden(row["response"])["extensions"])
+        assert received == frozenset(expected["extensions"])
     elif isinstance(received, CommandList):
-        assert_same(received.records, golden(row["response"])["data"])
+        assert_same(received.records, expected["data"])
         assert received.malformed == ()
-    elif isinstance(received, list):
-        assert_same(received, golden(row["response"])["data"])
     else:
-        assert_same(received, golden(row["response"]))
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_a_golden_request_survives_its_model_unchanged(name):
-    assert json.loads(json.dumps(request(name).to_wire())) == golden(name)
-
-
-def _without(body: dict[str, Any], names: Iterable[str]) -> Iterable[dict[str, Any]]:
-    return ({key: value for key, value in body.items() if key != name} for name in names)
+        assert_same(received, expected["data"] if isinstance(received, list) else expected)
 
 
 @pytest.mark.parametrize(
     ("name", "required"),
     [
-        ("product_create_request", ["name"]),
-        ("command_send_request", ["device_id", "command_payload"]),
-        ("sensor_data_post_without_time", ["device_id", "sensor_data"]),
-        ("runtime_data_create_request", ["product_id", "device_id", "table_name", "data_payload"]),
-        ("runtime_data_replace_request", ["data_payload"]),
-        ("register_minimal_request", ["user_id", "product_id", "device_identifier"]),
-        ("scan_request", ["qr_data"]),
-        ("sign_in_request", ["email", "password"]),
-        ("schema_create_request", ["name"]),
-        ("table_create_request", ["schema_id", "table_name", "columns"]),
+        ("product_create_request", "name"),
+        ("command_send_request", "device_id command_payload"),
+        ("sensor_data_post_without_time", "device_id sensor_data"),
+        ("runtime_data_create_request", "product_id device_id table_name data_payload"),
+        ("runtime_data_replace_request", "data_payload"),
+        ("register_minimal_request", "user_id product_id device_identifier"),
+        ("scan_request", "qr_data"),
+        ("sign_in_request", "email password"),
+        ("schema_create_request", "name"),
+        ("table_create_request", "schema_id table_name columns"),
     ],
 )
 def test_a_request_without_a_required_field_is_refused(name, required):
     REQUESTS[name].model_validate(golden(name))
-    for body in _without(golden(name), required):
+    for missing in required.split():
+        body = {member: value for member, value in golden(name).items() if member != missing}
         with pytest.raises(ValidationError):
             REQUESTS[name].model_validate(body)
 
@@ -295,36 +246,18 @@ def test_a_request_with_an_unknown_member_is_refused(name):
         REQUESTS[name].model_validate({**golden(name), "unknown_member": 1})
 
 
-@pytest.mark.parametrize("name", ["product_create_request", "product_change_request"])
-def test_unknown_members_of_a_product_are_kept(name):
-    body = {**golden(name), "unknown_member": {"a": None}}
-    assert json.loads(json.dumps(REQUESTS[name].model_validate(body).to_wire())) == body
-
-
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
-        (401, "missing_credentials", Unauthorized),
         (401, "invalid_credentials", Unauthorized),
-        (401, "invalid_token", Unauthorized),
+        (401, "Unauthorized", Unauthorized),
         (403, "insufficient_scope", Forbidden),
         (400, "validation_error", Refused),
-        (400, "invalid_qr", Refused),
-        (400, "invalid_signature", Refused),
-        (404, "not_found", NotFound),
         (404, "device_not_found", NotFound),
-        (404, "product_not_found", NotFound),
-        (405, "method_not_allowed", Refused),
         (409, "command_queue_full", Conflict),
-        (409, "device_already_registered", Conflict),
-        (409, "product_in_use", Conflict),
-        (413, "payload_too_large", Refused),
-        (415, "unsupported_media_type", Refused),
         (422, "idempotency_key_reused", Refused),
         (429, "rate_limit_exceeded", RateLimited),
         (500, "internal_error", ServerFault),
-        (400, "invalid_grant", Refused),
-        (401, "Unauthorized", Unauthorized),
     ],
 )
 def test_an_error_becomes_its_class_with_the_services_words(status, error, kind):

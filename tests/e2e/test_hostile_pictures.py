@@ -167,15 +167,6 @@ def test_the_command_refuses_what_is_no_picture_or_too_large(environment, tmp_pa
     assert peak_kb < MEMORY_KB
 
 
-@pytest.mark.parametrize("name", ["webp", "tiff of 32 bits"])
-def test_the_command_looks_at_a_picture_as_large_as_may_be(environment, tmp_path, name):
-    path = tmp_path / "large.png"
-    path.write_bytes(AS_LARGE_AS_MAY_BE[name])
-    report, peak_kb = _verify(environment, path)
-    assert (report["pages"], report["problems"]) == (1, [])
-    assert peak_kb < MEMORY_KB
-
-
 @pytest.mark.parametrize(
     ("pages", "is_drawn"),
     [

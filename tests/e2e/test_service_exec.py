@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -27,49 +28,57 @@ import os, sys
 import httpx
 keys = {"x-api-key": os.environ["DEVICE_SERVICE_API_KEY"], "x-secret-key": os.environ["DEVICE_SERVICE_SECRET_KEY"]}
 answer = httpx.get(os.environ["DEVICE_SERVICE_URL"] + "/products", headers=keys, trust_env=False, timeout=60)
-print(os.environ["DEVICE_SERVICE_URL"], answer.status_code, open(os.environ["DEVICE_SERVICE_SECRET_KEY_FILE"]).read())
+print(os.environ["DEVICE_SERVICE_URL"], answer.status_code, input())
+print(open(os.environ["DEVICE_SERVICE_SECRET_KEY_FILE"]).read())
 sys.exit(7)
 """
 SERVE_UNTIL_TERM = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
-print(os.getpid(), flush=True)
+print(os.environ["DEVICE_SERVICE_URL"], flush=True)
 signal.pause()
 """
 
 
+@contextlib.contextmanager
+def serving():
+    """A ``service exec`` whose command runs until it is told to end, and the address of its service."""
+    command = [*EXEC, "--", sys.executable, "-c", SERVE_UNTIL_TERM]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+
+
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **environ}
     return subprocess.run(
-        [*EXEC, *arguments], env={**os.environ, **environ}, capture_output=True, text=True, timeout=120, check=False
+        [*EXEC, *arguments], input="told\n", env=env, capture_output=True, text=True, timeout=120, check=False
     )
 
 
 def test_the_command_reaches_the_service_gives_its_exit_code_and_nothing_is_left(tmp_path):
     done = run("--", sys.executable, "-c", ASK, TMPDIR=str(tmp_path))
     assert done.returncode == 7, done.stderr
-    url, status, secret = done.stdout.split()
-    assert (status, secret[:4]) == ("200", "msk_")
+    url, status, told, secret = done.stdout.split()
+    assert (status, secret[:4], told) == ("200", "msk_", "told")
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", urlsplit(url).port)):
         pass
 
 
-def test_commands_of_the_simulator_find_service_and_keys_by_themselves():
-    sent = [sys.executable, "-m", "simulator.cli", "command", "send", "--device", "nobody", "--payload", "{}"]
-    done = run("--", *sent)
-    assert "device_not_found" in done.stderr, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("needs_token", [False, True])
-def test_commands_of_the_control_paths_find_the_service_by_themselves(needs_token):
+def test_commands_of_the_simulator_find_the_service_its_keys_and_its_token_by_themselves(needs_token):
     options = ("--control-token", "0123456789abcdef") if needs_token else ()
-    script = """set -e
+    script = """
+        "$0" -m simulator.cli command send --device nobody --payload '{}'
+        set -e
         "$0" -m simulator.cli faults add lose=answer --method POST --path /sensor-data >&2
         "$0" -m simulator.cli faults list
     """
     done = run(*options, "--", "sh", "-c", script, sys.executable)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "device_not_found" in done.stderr
     assert "/sensor-data" in done.stdout
 
 
@@ -106,12 +115,6 @@ def test_options_are_the_services_own_and_a_key_pair_may_be_chosen():
     assert done.stdout.split() == ["mk_mine", "msk_mine"]
 
 
-def test_a_control_token_that_is_needed_is_exported():
-    show = "import os; print(os.environ['DEVICE_SERVICE_CONTROL_TOKEN'])"
-    done = run("--control-token", "0123456789abcdef", "--", sys.executable, "-c", show)
-    assert done.stdout.strip() == "0123456789abcdef", done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -140,12 +143,9 @@ def test_an_option_before_exec_is_refused_instead_of_ignored():
     assert "service exec --rate-limit ..." in done.stderr
 
 
-def test_a_signal_is_passed_on_and_the_commands_own_exit_code_stays():
-    with subprocess.Popen(
-        [*EXEC, "--", sys.executable, "-c", SERVE_UNTIL_TERM], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip().isdecimal()
+def test_the_service_serves_until_a_signal_is_passed_on_and_the_commands_own_exit_code_stays():
+    with serving() as (process, url):
+        assert httpx.get(f"{url}/_emulator/health", trust_env=False, timeout=60).json()["status"] == "ok"
         process.terminate()
         assert process.wait(120) == 9
 
@@ -157,11 +157,8 @@ def test_a_command_that_a_signal_ends_gives_128_and_its_number():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
 def test_the_command_does_not_outlive_a_service_exec_that_is_killed():
-    with subprocess.Popen(
-        [*EXEC, "--", sys.executable, "-c", SERVE_UNTIL_TERM], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip().isdecimal()
+    with serving() as (process, url):
+        assert url
         process.kill()
         assert process.stdout.read() == ""  # returns when the command has closed its end, which is when it has ended
 
@@ -192,17 +189,3 @@ def test_no_key_pair_stays_in_a_temporary_folder_after_kill_9(tmp_path):
         while list(tmp_path.glob("device-service-*")):
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
-
-
-def test_the_service_serves_while_the_command_waits_on_its_input():
-    with subprocess.Popen(
-        [*EXEC, "--", sys.executable, "-c", "import os; print(os.environ['DEVICE_SERVICE_URL'], flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert httpx.get(f"{url}/_emulator/health", trust_env=False, timeout=60).json()["status"] == "ok"
-        process.communicate("\n", timeout=120)
-        assert process.returncode == 0

@@ -8,7 +8,6 @@ import pickle
 import stat
 import time
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -49,13 +48,6 @@ def test_a_signed_label_is_taken_by_its_key_and_by_no_other(kind, profile):
     assert not accepted(LabelSigner.make(kind).key, text)
     assert not accepted(LabelKey(LabelSigner.make(KINDS[0]).key.shown), text)
     assert not accepted(SIGNERS[kind].key, encode_label(LABELS[profile]))
-
-
-def test_the_signature_is_the_same_each_time_and_as_long_as_said():
-    for kind, size in zip(KINDS, (64, 16), strict=True):
-        signed = SIGNERS[kind].sign(LABELS["json"])
-        assert signed == SIGNERS[kind].sign(LABELS["json"])
-        assert len(signed.sig) == len(to_base64url(bytes(size)))
 
 
 def test_a_signature_is_the_one_that_anybody_else_computes():
@@ -99,33 +91,6 @@ def test_no_single_change_of_a_signed_label_is_accepted():
     assert tried > 10_000
 
 
-PIECES = ("&s=", "&d=", '"sig":', "}", '{"v":1,', "DL1:", "%00", "\\u0041", "https://", "AAAA", "==", "/../", "@")
-
-
-def edit(text: str, random: Random) -> str:
-    """The text after a few cuts, insertions and repetitions."""
-    for _ in range(random.randint(1, 4)):
-        start, end = sorted((random.randint(0, len(text)), random.randint(0, len(text))))
-        piece = random.choice((*PIECES, *base45.ALPHABET, text[random.randrange(len(text) or 1) :][:3]))
-        text = random.choice(
-            (
-                text[:start] + piece + text[start:],
-                text[:start] + text[end:],
-                text[:end] + text[start:end] + text[end:],
-                text[:start] + piece + text[start + len(piece) :],
-            )
-        )
-    return text
-
-
-def test_no_random_edit_of_a_signed_label_is_accepted():
-    random = Random(1)
-    for _ in range(5000):
-        signer, text = random.choice(SIGNED)
-        new = edit(text, random)
-        assert accepted(signer.key, new) == (new == text), new
-
-
 @settings(max_examples=60)
 @given(st.sampled_from(SIGNED), st.text(max_size=8), st.data())
 def test_no_text_put_into_a_signed_label_is_accepted(signed, piece, data):
@@ -133,11 +98,6 @@ def test_no_text_put_into_a_signed_label_is_accepted(signed, piece, data):
     at, end = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
     new = text[:at] + piece + text[end:]
     assert accepted(signer.key, new) == (new == text)
-
-
-@given(st.binary(max_size=100))
-def test_no_made_up_record_is_accepted(raw):
-    assert not accepted(SIGNERS["ed25519"].key, "DL1:" + base45.encode(raw))
 
 
 def test_a_signature_is_not_moved_to_another_label_profile_or_host():
