@@ -76,7 +76,6 @@ class ServiceAccess:
         token_file: what ``fleet-simulator login`` wrote, which is renewed, or a bearer token alone.
         ca_file: the authorities that alone are trusted; None trusts the system's.
         timeout_s: for one request.
-        prefix: of the options of the keys, for error texts.
     """
 
     base_url: str | None
@@ -85,7 +84,6 @@ class ServiceAccess:
     token_file: Path | None = None
     ca_file: Path | None = None
     timeout_s: float = 10.0
-    prefix: str = "--"
 
     def open(self) -> ServiceClient:
         """The client; nothing is sent yet.
@@ -112,10 +110,9 @@ class ServiceAccess:
             else:
                 credential = BearerToken(token)
         elif self.token_file is None and self.api_key is not None and self.secret_key_file is not None:
-            option = f"{self.prefix}secret-key-file"
-            credential = KeyPair(self.api_key, read_secret_file(self.secret_key_file, option))
+            credential = KeyPair(self.api_key, read_secret_file(self.secret_key_file, "--secret-key-file"))
         else:
-            fault = f"give {self.prefix}api-key and {self.prefix}secret-key-file, or --token-file alone"
+            fault = "give --api-key and --secret-key-file, or --token-file alone"
             raise ConfigurationError([fault], "credentials")
         if base_url is None:
             raise ConfigurationError(["--base-url is missing: give the address of the service"], "credentials")

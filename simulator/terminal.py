@@ -1,4 +1,4 @@
-"""What the commands of ``fleet-simulator`` share: options, failures as one line and an exit code, progress."""
+"""What the commands of ``fleet-simulator`` share: options, wrong use as one line, what is printed, progress."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from agent.errors import AgentError
 from agent.terminal import escape, unescaped
-from simulator.exit_codes import ExitCode, exit_code_of, text_of
+from simulator.exit_codes import ExitCode
 
 option = partial(click.option, show_default=True, show_envvar=True)
 """An option whose help shows its default and its environment variable."""
@@ -41,28 +40,10 @@ class Console(RichConsole):
             yield segment if segment.control else segment._replace(text=escape(segment.text))
 
 
-class CheckFailed(click.ClickException):
-    """A check failed: one line on standard error."""
-
-    exit_code = ExitCode.CHECK_FAILED
-
-
 class CommandLineError(click.ClickException):
     """Usage or configuration: one line on standard error that names the fix."""
 
     exit_code = ExitCode.USAGE
-
-
-class Interrupted(click.ClickException):
-    """Ctrl-C or SIGTERM: one line on standard error that says what is left."""
-
-    exit_code = ExitCode.INTERRUPTED
-
-
-class Unreachable(click.ClickException):
-    """The target cannot be reached: one line on standard error."""
-
-    exit_code = ExitCode.UNREACHABLE
 
 
 @contextmanager
@@ -86,18 +67,3 @@ def show_progress(what: str, console: Console | None = None) -> Iterator[Callabl
 def _print_line(console: Console, what: str, done: int, total: int) -> None:
     if done * _LINES // total > (done - 1) * _LINES // total:
         console.print(f"{what}: {done} of {total}", highlight=False)
-
-
-@contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Show an error of ours as one line on standard error, and end with the exit code that fits."""
-    try:
-        yield
-    except AgentError as problem:
-        classes = {ExitCode.USAGE: CommandLineError, ExitCode.UNREACHABLE: Unreachable}
-        raise classes.get(exit_code_of(problem), CheckFailed)(text_of(problem)) from None
-
-
-def end(code: ExitCode) -> None:
-    """End the command with this exit code."""
-    click.get_current_context().exit(code)

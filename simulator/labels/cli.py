@@ -22,14 +22,7 @@ from simulator.labels.make import DEFAULT_FORMATS, FORMATS, Batch, make_labels
 from simulator.labels.manifest import as_csv
 from simulator.labels.payload import open_payload
 from simulator.labels.verify import Report, State, verify_labels
-from simulator.terminal import (
-    CommandLineError,
-    Console,
-    Interrupted,
-    errors_in_one_line,
-    option,
-    show_progress,
-)
+from simulator.terminal import CommandLineError, Console, option, show_progress
 from simulator.whole_files import cannot_write, write_whole
 from simulator.wire.qr import keys
 
@@ -93,7 +86,7 @@ def _words(text: str) -> list[str]:
 @option("--profile", default="json", help="Form of the text: json, compact, or link:HOST.")
 @_sign_key_option
 @_json_option
-def make_command(*, profile: str, sign_key_file: Path | None, formats: str, as_json: bool, **options: Any) -> None:
+def make_command(*, profile: str, sign_key_file: Path | None, formats: str, as_json: bool, **options: Any) -> ExitCode:
     """Make labels as pictures, a true-size sheet and a file for Zebra printers, with a manifest.
 
     zxing-cpp reads each code back before it is written. Equal options give equal files; running an interrupted batch
@@ -101,15 +94,17 @@ def make_command(*, profile: str, sign_key_file: Path | None, formats: str, as_j
     """
     jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        with errors_in_one_line(), show_progress("labels") as on_progress, terminations_as_interrupts():
+        with show_progress("labels") as on_progress, terminations_as_interrupts():
             payload = open_payload(profile, sign_key_file)
             batch = make_labels(**options, payload=payload, formats=_words(formats), jobs=jobs, on_progress=on_progress)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted: the same command begins again, and completes the folder") from None
+        click.echo("interrupted: the same command begins again, and completes the folder", err=True)
+        return ExitCode.INTERRUPTED
     if as_json:
         click.echo(json.dumps(_made(batch), ensure_ascii=False))
     else:
         _print_batch(batch)
+    return ExitCode.GOOD
 
 
 def _made(batch: Batch) -> dict[str, Any]:
@@ -187,7 +182,7 @@ def verify_command(
     Against a manifest of 'labels make' it names what is missing, double or foreign. Exit code 0: every label is there
     once and nothing else; 1: something is missing, double, foreign or unread, or a file could not be read.
     """
-    with errors_in_one_line(), show_progress("files") as on_progress:
+    with show_progress("files") as on_progress:
         report = verify_labels(pictures, manifest=manifest, overlap=overlap, dpi=dpi, on_progress=on_progress)
     rows = [asdict(line) for line in report.lines]
     if table is not None and rows:
@@ -233,7 +228,7 @@ def damage_command(*, pictures: tuple[Path, ...], out: Path, kinds: str, seed: i
 
     No verdict is a failure: the exit code is 0 once everything is written. Equal seeds give equal damage.
     """
-    with errors_in_one_line(), show_progress("pictures") as on_progress:
+    with show_progress("pictures") as on_progress:
         made = damage_labels(pictures, out, kinds=_words(kinds), seed=seed, on_progress=on_progress)
     if as_json:
         click.echo(json.dumps({"folder": str(out), "labels": [asdict(one) for one in made]}))
@@ -262,8 +257,7 @@ def corpus_command(
 
     'onboard cases' sends them to a server.
     """
-    with errors_in_one_line():
-        signer = keys.read_label_signer(sign_key_file) if sign_key_file else made_up_signer()
-        pictures = write_corpus(out, Setting(product_id, signed_product_id, signer, link_host))
+    signer = keys.read_label_signer(sign_key_file) if sign_key_file else made_up_signer()
+    pictures = write_corpus(out, Setting(product_id, signed_product_id, signer, link_host))
     summary = {"folder": str(out), "pictures": pictures, "label_key": signer.key.shown}
     click.echo(json.dumps(summary) if as_json else f"{pictures} pictures and corpus.json in {out}")

@@ -5,7 +5,7 @@ A member that an answer leaves out contradicts nothing; a member that it has is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,17 +66,6 @@ def is_same(known: Known, device: Device, of_others: Collection[str] = ()) -> bo
         return False
     is_named = device.device_identifier == known.device_identifier
     return is_named and (device.product_id or known.product_id) == known.product_id
-
-
-def near_miss(known: Known, listed: Iterable[Device], of_others: Collection[str] = ()) -> str:
-    """Of a list without the device: a record with its identifier or name, and the members in which it differs."""
-    for device in listed:
-        if device.device_id in of_others:
-            continue
-        has_name = bool(known.device_name) and device.device_name == known.device_name
-        if device.device_identifier == known.device_identifier or has_name:
-            return "; ".join(contradictions(known, device))
-    return ""
 
 
 def _differ(expected: str, found: object) -> bool:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from agent.errors import AgentError, ErrorAnswer, Forbidden, ServiceError, TransportError, Unauthorized
@@ -21,7 +21,7 @@ from agent.wire.devices import Device
 from simulator.onboarding.agreement import Known, contradictions, is_same
 from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.listing import SharedList
-from simulator.onboarding.run_file import MARK, DeviceRow, Outcome, RunFile
+from simulator.onboarding.run_file import MARK, DeviceRow, Outcome
 from simulator.onboarding.session import Accounts, LabelSession, Observed, Subject
 
 _LOST: Final = frozenset({Answer.FAULT, Answer.NONE, Answer.NONSENSE})
@@ -42,7 +42,6 @@ class CampaignReport:
         unjudged: why something could not be judged; empty when all was.
         took_s, late_s: the 50th, 95th and 99th percentile of how long labels took, and began after they were due;
             empty when this start did none.
-        duration_s: of this start.
         stopped_by: why it stopped early.
         was_interrupted: by Ctrl-C.
     """
@@ -53,7 +52,6 @@ class CampaignReport:
     unjudged: str
     took_s: tuple[float, ...]
     late_s: tuple[float, ...]
-    duration_s: float
     stopped_by: AgentError | None
     was_interrupted: bool
 
@@ -63,10 +61,11 @@ class CampaignReport:
         return not (self.faults or self.unjudged or self.stopped_by or self.was_interrupted)
 
 
+@dataclass(slots=True)
 class Campaign:
     """One start of a campaign.
 
-    Args:
+    Attributes:
         accounts: who makes the requests; its file has the labels.
         listed: reads the list of our user.
         remove: remove each device of our user, also one that was there before.
@@ -75,26 +74,15 @@ class Campaign:
         stop: set to end early: what is in flight is finished, nothing more is begun.
     """
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        listed: SharedList,
-        *,
-        remove: bool = False,
-        rate: float | None = None,
-        concurrency: int = 8,
-        stop: threading.Event | None = None,
-    ) -> None:
-        self._accounts = accounts
-        self._file: RunFile = accounts.made
-        self._list = listed
-        self._remove = remove
-        self._rate = rate
-        self._concurrency = concurrency
-        self._stop = stop or threading.Event()
-        self._lock = threading.Lock()
-        self._lost_in_a_row = 0
-        self._error: AgentError | None = None
+    accounts: Accounts
+    listed: SharedList
+    remove: bool
+    rate: float | None
+    concurrency: int
+    stop: threading.Event
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _lost_in_a_row: int = field(default=0, init=False)
+    _error: AgentError | None = field(default=None, init=False)
 
     def run(self, on_label: Callable[[int, int], None]) -> CampaignReport:
         """Onboard all labels of the file that are not settled yet.
@@ -105,13 +93,12 @@ class Campaign:
         Raises:
             sqlite3.Error: the file cannot be written.
         """
-        began_s = time.monotonic()
-        rows = self._file.devices()
+        rows = self.accounts.made.devices()
         left = [row for row in rows if row.outcome in {Outcome.WAITING, Outcome.BEGUN} or self._is_to_remove(row)]
         before = len(rows) - len(left)
         was_interrupted = self._dispatch(left, lambda done: on_label(before + done, len(rows)))
         done = {row.key for row in left}
-        rows = self._file.devices()
+        rows = self.accounts.made.devices()
         timed = [row for row in rows if row.key in done and row.took_s is not None]
         faults, unjudged = self._audit(rows)
         return CampaignReport(
@@ -121,17 +108,16 @@ class Campaign:
             unjudged,
             _percentiles([row.took_s or 0.0 for row in timed]),
             _percentiles([row.late_s or 0.0 for row in timed]),
-            time.monotonic() - began_s,
             self._error,
             was_interrupted,
         )
 
     def _is_to_remove(self, row: DeviceRow) -> bool:
-        return self._remove and row.outcome in _HELD
+        return self.remove and row.outcome in _HELD
 
     def _dispatch(self, rows: Sequence[DeviceRow], on_done: Callable[[int], object]) -> bool:
         """Begin each label when it is due and there is room; whether Ctrl-C ended it."""
-        slots = threading.Semaphore(self._concurrency)
+        slots = threading.Semaphore(self.concurrency)
         began_s, done = time.monotonic(), 0
 
         def onboard(row: DeviceRow, due_s: float) -> None:
@@ -140,37 +126,37 @@ class Campaign:
                 begun_s = time.monotonic()
                 self._onboard(row)
                 took_s = time.monotonic() - begun_s
-                self._file.note(row, late_s=max(0.0, begun_s - due_s), took_s=took_s)
+                self.accounts.made.note(row, late_s=max(0.0, begun_s - due_s), took_s=took_s)
                 with self._lock:
                     done += 1
                     on_done(done)
             except BaseException:
-                self._stop.set()
+                self.stop.set()
                 raise
             finally:
                 slots.release()
 
         begun: list[Future[None]] = []
         was_interrupted = False
-        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="onboard") as pool:
+        with ThreadPoolExecutor(self.concurrency, thread_name_prefix="onboard") as pool:
             try:
                 for number, row in enumerate(rows):
-                    due_s = began_s if self._rate is None else began_s + number / self._rate
-                    self._stop.wait(max(0.0, due_s - time.monotonic()))
+                    due_s = began_s if self.rate is None else began_s + number / self.rate
+                    self.stop.wait(max(0.0, due_s - time.monotonic()))
                     slots.acquire()
-                    if self._stop.is_set():
+                    if self.stop.is_set():
                         break
-                    begun.append(pool.submit(onboard, row, time.monotonic() if self._rate is None else due_s))
+                    begun.append(pool.submit(onboard, row, time.monotonic() if self.rate is None else due_s))
             except KeyboardInterrupt:
-                self._stop.set()
+                self.stop.set()
                 was_interrupted = True
         for one in begun:
             one.result()
         return was_interrupted
 
     def _onboard(self, row: DeviceRow) -> None:
-        name = self._file.mark + row.device_identifier
-        session = LabelSession(self._accounts, Subject(row.text, row.product_id, row.device_identifier, name))
+        name = self.accounts.made.mark + row.device_identifier
+        session = LabelSession(self.accounts, Subject(row.text, row.product_id, row.device_identifier, name))
         try:
             if row.outcome in _HELD:
                 session.know(row.device_id)
@@ -178,16 +164,16 @@ class Campaign:
             else:
                 outcome, detail = self._registered(session, row)
             if outcome in _HELD:
-                self._file.note(row, outcome=outcome, device_id=session.device_id, detail=detail)
-                if self._remove:
+                self.accounts.made.note(row, outcome=outcome, device_id=session.device_id, detail=detail)
+                if self.remove:
                     outcome, detail = self._removed(session)
         except ServiceError as error:  # no clear answer; the file keeps what was begun
             self._lost(error)
-            self._file.note(row, detail=str(error))
+            self.accounts.made.note(row, detail=str(error))
             return
         with self._lock:
             self._lost_in_a_row = 0
-        self._file.note(row, outcome=outcome, device_id=session.device_id, detail=detail)
+        self.accounts.made.note(row, outcome=outcome, device_id=session.device_id, detail=detail)
 
     def _registered(self, session: LabelSession, row: DeviceRow) -> tuple[Outcome, str]:
         """How the label comes to be registered.
@@ -227,7 +213,7 @@ class Campaign:
         if scanned.answer not in _SHOWN:
             return _refused(scanned, "scan")
         try:
-            return self._accounts.patience.repeat(register)
+            return self.accounts.patience.repeat(register)
         except ServiceError:
             if in_doubt and is_ours():
                 return _FOUND
@@ -238,7 +224,7 @@ class Campaign:
         if listed := self._listed(row):
             session.device_id = listed[0].device_id
             return Outcome.FOUND, "it was registered before"
-        if self._list.read().may_be_cut:
+        if self.listed.read().may_be_cut:
             return Outcome.FOUND, "it was registered before; whose it is, a list that may be cut does not say"
         return Outcome.TAKEN, "it is registered, and not to this user"
 
@@ -261,21 +247,21 @@ class Campaign:
                 raise _error_of(observed)
             return observed
 
-        return self._accounts.patience.repeat(ask)
+        return self.accounts.patience.repeat(ask)
 
     def _listed(self, row: DeviceRow) -> list[Device]:
         known = Known(row.device_identifier, row.product_id)
-        return [device for device in self._list.read().devices if is_same(known, device)]
+        return [device for device in self.listed.read().devices if is_same(known, device)]
 
     def _lost(self, error: ServiceError) -> None:
         """No clear answer: as many in a row as may be in flight, or refused credentials, end the run."""
         with self._lock:
             self._lost_in_a_row += 1
-            is_over = self._lost_in_a_row >= self._concurrency or isinstance(error, (Unauthorized, Forbidden))
+            is_over = self._lost_in_a_row >= self.concurrency or isinstance(error, (Unauthorized, Forbidden))
             if is_over and self._error is None:
                 self._error = error
         if is_over:
-            self._stop.set()
+            self.stop.set()
 
     def _audit(self, rows: Sequence[DeviceRow]) -> tuple[list[str], str]:
         """Hold the list against the answers: each device exactly once, as it was registered; and why it cannot be."""
@@ -285,14 +271,14 @@ class Campaign:
         ):
             return faults, f"the list was not read: {self._error}"
         try:
-            listed = self._list.read()
+            listed = self.listed.read()
         except ServiceError as error:
             return faults, f"the list cannot be read: {error}"
         near: dict[str, list[Device]] = {}
         for device in listed.devices:
             for key in {device.device_id, device.device_identifier} - {"", None}:
                 near.setdefault(str(key), []).append(device)
-        missing = 0
+        unjudged = ""
         for row in rows:
             if row.outcome not in _GOOD:
                 continue
@@ -300,17 +286,20 @@ class Campaign:
             both = {id(one): one for key in (row.device_id, row.device_identifier) for one in near.get(key, ())}
             found = [device for device in both.values() if is_same(known, device)]
             is_kept = row.outcome is not Outcome.REMOVED
-            if is_kept and not found:
-                missing += 1
-                if not listed.may_be_cut:
-                    faults.append(f"{row.device_identifier}: registered, and not in the list of {row.user_id}")
+            if is_kept and not found and listed.may_be_cut:
+                unjudged = (
+                    f"the list has exactly {len(listed.devices)} devices and does not say whether there are more: it "
+                    "may be cut, so what is missing in it cannot be judged"
+                )
+            elif is_kept and not found:
+                faults.append(f"{row.device_identifier}: registered, and not in the list of {row.user_id}")
             elif not is_kept and found:
                 faults.append(f"{row.device_identifier}: removed, and still in the list of {row.user_id}")
             elif len(found) > 1:
                 faults.append(f"{row.device_identifier}: {len(found)} times in the list of {row.user_id}")
             elif found and (wrong := contradictions(known, found[0])):
                 faults.append(f"{row.device_identifier}: {'; '.join(wrong)}")
-        return faults, listed.doubt if missing else ""
+        return faults, unjudged
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float, ...]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
-from simulator.onboarding.journey import STRANGERS, TABLE, Action, State
+from simulator.onboarding.journey import TABLE, Action, State
 
 
 class Label(StrEnum):
@@ -29,22 +28,18 @@ class Label(StrEnum):
     """Of a product that never existed."""
     DELETED_PRODUCT = "deleted product"
     """Printed while its product was there: an expired label."""
-    STRANGERS_PRODUCT = "another account's product"
     RESIGNED = "re-signed product"
     """Signed by the key that its product had when the label was printed; the product has another key by now."""
 
 
-BEGINNING: Final[Mapping[Label, State]] = MappingProxyType(
-    {
-        Label.FRESH: State.UNREGISTERED,
-        Label.COPY: State.UNREGISTERED,
-        Label.OTHER_PRODUCT: State.UNREGISTERED,
-        Label.UNKNOWN_PRODUCT: State.FOREIGN,
-        Label.DELETED_PRODUCT: State.FOREIGN,
-        Label.STRANGERS_PRODUCT: State.FOREIGN,
-        Label.RESIGNED: State.FORGED,
-    }
-)
+BEGINNING: Final[Mapping[Label, State]] = {
+    Label.FRESH: State.UNREGISTERED,
+    Label.COPY: State.UNREGISTERED,
+    Label.OTHER_PRODUCT: State.UNREGISTERED,
+    Label.UNKNOWN_PRODUCT: State.FOREIGN,
+    Label.DELETED_PRODUCT: State.FOREIGN,
+    Label.RESIGNED: State.FORGED,
+}
 """The state of each label before the first step. A copy shares the state of what it was copied from."""
 
 
@@ -84,12 +79,6 @@ class Case:
     labels: tuple[Label, ...]
     steps: tuple[Step | ConcurrentRequests, ...]
 
-    @property
-    def needs_stranger(self) -> bool:
-        """Whether a second account takes part."""
-        actions = {action for step in self.steps for action in actions_of(step)}
-        return bool(actions & STRANGERS) or Label.STRANGERS_PRODUCT in self.labels
-
 
 def actions_of(step: Step | ConcurrentRequests) -> tuple[Action, ...]:
     """What is asked in one step."""
@@ -101,16 +90,14 @@ def _walk(*actions: Action) -> tuple[Step, ...]:
 
 
 _LOOK: Final = _walk(Action.SCAN, Action.LIST, Action.LIST_OTHER)
-_INTO: Final[Mapping[State, tuple[Label, Sequence[Action]]]] = MappingProxyType(
-    {
-        State.UNREGISTERED: (Label.FRESH, ()),
-        State.REGISTERED: (Label.FRESH, (Action.SCAN, Action.REGISTER)),
-        State.TAKEN: (Label.FRESH, (Action.REGISTER_OTHER,)),
-        State.REMOVED: (Label.FRESH, (Action.SCAN, Action.REGISTER, Action.REMOVE)),
-        State.FOREIGN: (Label.UNKNOWN_PRODUCT, ()),
-        State.FORGED: (Label.RESIGNED, ()),
-    }
-)
+_INTO: Final[Mapping[State, tuple[Label, Sequence[Action]]]] = {
+    State.UNREGISTERED: (Label.FRESH, ()),
+    State.REGISTERED: (Label.FRESH, (Action.SCAN, Action.REGISTER)),
+    State.TAKEN: (Label.FRESH, (Action.REGISTER_OTHER,)),
+    State.REMOVED: (Label.FRESH, (Action.SCAN, Action.REGISTER, Action.REMOVE)),
+    State.FOREIGN: (Label.UNKNOWN_PRODUCT, ()),
+    State.FORGED: (Label.RESIGNED, ()),
+}
 """How to bring a label into each state."""
 
 
@@ -133,7 +120,7 @@ def transitions() -> tuple[Case, ...]:
 
 
 _S, _R, _L, _D = Action.SCAN, Action.REGISTER, Action.LIST, Action.REMOVE
-_RO, _LO, _RC, _SS = Action.REGISTER_OTHER, Action.LIST_OTHER, Action.REGISTER_CHANGED, Action.SCAN_STRANGER
+_RO, _LO, _RC = Action.REGISTER_OTHER, Action.LIST_OTHER, Action.REGISTER_CHANGED
 _CROWD: Final = 4
 """Requests of each kind in a race: enough to meet in the service, few enough for a small one."""
 
@@ -170,8 +157,6 @@ ADVERSARIAL: Final = (
     _case("wrong_identifier", "Registered with another identifier: the label stays free.", _S, _RC, _L, _S, _R, _L),
     _case("unknown_product", "A label of no product.", _S, _R, _L, labels=[Label.UNKNOWN_PRODUCT]),
     _case("expired_label", "A label whose product was deleted.", _S, _R, _L, labels=[Label.DELETED_PRODUCT]),
-    _case("foreign_label", "A label of another account's.", _SS, _S, _R, _L, labels=[Label.STRANGERS_PRODUCT]),
-    _case("foreign_account", "Another account tries everything on ours.", _S, _R, *sorted(STRANGERS), *_LOOK),
     _case("race_same_user", "One user registers in parallel: one device.", _S, _race(*(_R,) * 2 * _CROWD), *_LOOK),
     _case("race_two_users", "Two users register in parallel: one gets it.", _S, _race(*(_R, _RO) * _CROWD), *_LOOK),
     _case("race_remove", "Removed in parallel: once.", _S, _R, _race(*(_D,) * _CROWD), *_LOOK),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import NotFound, ServiceError
@@ -25,40 +24,32 @@ class CleanupReport:
     problems: list[str] = field(default_factory=list)
 
 
-def clean_up(file: RunFile, accounts: Mapping[str, ServiceClient], patience: Patience) -> CleanupReport:
+def clean_up(file: RunFile, client: ServiceClient, patience: Patience) -> CleanupReport:
     """Remove all devices and products of a run; the same again goes on where an earlier one was ended.
 
     What a registration without a clear answer made is looked for in the user's list.
 
     Args:
         file: of the run.
-        accounts: by the name in the file: empty for its own, ``other`` for the second.
+        client: with the account that the run was about.
         patience: how long a request waits for the quota.
     """
     report = CleanupReport()
     rows = [row for row in file.devices() if row.outcome not in _NOT_OURS]
-    for account, user_id in dict.fromkeys((row.account, row.user_id) for row in rows):
-        of_user = [row for row in rows if (row.account, row.user_id) == (account, user_id)]
-        client = accounts.get(account)
-        if client is None:
-            report.problems.append(
-                f"{len(of_user)} device(s) of the other account: give --other-api-key and its secret"
-            )
-            continue
+    for user_id in dict.fromkeys(row.user_id for row in rows):
+        of_user = [row for row in rows if row.user_id == user_id]
         try:
             _remove_devices(file, client, user_id, of_user, patience, report)
         except ServiceError as error:
             report.problems.append(f"devices of {user_id} are left: {error}")
-    if file.about.get("other_account") == "yes" and "other" not in accounts:
-        report.problems.append("products of the other account, if any: give --other-api-key and its secret")
-    for client in accounts.values():
-        try:
-            for product in patience.repeat(lambda one=client: list(one.products())):  # type: ignore[misc]
-                if (product.name or "").startswith(file.mark):
-                    _delete_product(client, product.product_id, patience)
-                    report.products += 1
-        except ServiceError as error:
-            report.problems.append(f"products are left: {error}")
+    try:
+        for product in patience.repeat(lambda: list(client.products())):
+            if (product.name or "").startswith(file.mark):
+                with contextlib.suppress(NotFound):
+                    patience.repeat(lambda one=product.product_id: client.delete_product(one))  # type: ignore[misc]
+                report.products += 1
+    except ServiceError as error:
+        report.problems.append(f"products are left: {error}")
     return report
 
 
@@ -83,8 +74,3 @@ def _remove_devices(
 def _is_marked(name: str | None) -> bool:
     """A plain server may leave the name out; another name says that the device was there before."""
     return (name or MARK).startswith(MARK)
-
-
-def _delete_product(client: ServiceClient, product_id: str, patience: Patience) -> None:
-    with contextlib.suppress(NotFound):
-        patience.repeat(lambda: client.delete_product(product_id))

@@ -30,41 +30,24 @@ from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import MARK, DeviceRow, RunFile
 from simulator.onboarding.session import Accounts
 from simulator.onboarding.suite.settings import Settings, SettingsPlugin
-from simulator.terminal import CommandLineError, end, option, show_progress
+from simulator.terminal import CommandLineError, option, show_progress
 from simulator.wire.client import ServiceClient
 
 _FILE: Final = click.Path(path_type=Path)
 _SUITE: Final = Path(__file__).parent / "suite"
 _FAULTS_SHOWN: Final = 20
-_OTHER: Final = (
-    option("--other-api-key", help="Public key of a second account, which must not see anything of the first."),
-    option("--other-secret-key-file", type=_FILE, help="File with its secret key."),
-)
 
 
-_takes_patience = option(
-    "--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait for the quota."
-)
+def _takes_service(command: Callable[..., ExitCode]) -> Callable[..., ExitCode]:
+    """Add the options that lead to a service; the command gets ``access``, and the ``patience`` with its quota."""
 
-
-def _takes_access(command: Callable[..., None]) -> Callable[..., None]:
+    @takes_access
+    @option("--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait for the quota.")
     @functools.wraps(command)
-    def wrapper(*, max_wait_s: float, **given: Any) -> None:
-        command(patience=Patience(max_wait_s), **given)
+    def wrapper(*, max_wait_s: float, **given: Any) -> ExitCode:
+        return command(patience=Patience(max_wait_s), **given)
 
-    return takes_access(_takes_patience(wrapper))
-
-
-def _takes_other(command: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(command)
-    def wrapper(*, access: ServiceAccess, other_api_key: str, other_secret_key_file: Path, **given: Any) -> None:
-        other = replace(
-            access, api_key=other_api_key, secret_key_file=other_secret_key_file, token_file=None, prefix="--other-"
-        )
-        is_given = other_api_key or other_secret_key_file
-        command(access=access, other=other if is_given else None, **given)
-
-    return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)
+    return wrapper
 
 
 @click.group("onboard", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_ONBOARD"})
@@ -79,6 +62,11 @@ def _opened(access: ServiceAccess, patience: Patience) -> Iterator[ServiceClient
         with contextlib.suppress(NotFound):
             patience.repeat(lambda: list(client.user_devices(f"{MARK}nobody", limit=1)))
         yield client
+
+
+def _file_of(path: Path | None, client: ServiceClient, **about: str) -> contextlib.closing[RunFile]:
+    """The file of a run at this service."""
+    return contextlib.closing(RunFile(path, {"base_url": client.connection.origin, **about}))
 
 
 def _read(paths: tuple[Path, ...], *, pictures: bool) -> tuple[list[ListedLabel], list[str]]:
@@ -107,52 +95,46 @@ def _print_faults(faults: list[str]) -> None:
         click.echo(f"failed: {len(faults) - _FAULTS_SHOWN} more; --json has them all", err=True)
 
 
-def _takes_labels(command: Callable[..., None]) -> Callable[..., None]:
+def _takes_labels(command: Callable[..., ExitCode]) -> Callable[..., ExitCode]:
     """What both ways to onboard labels take."""
     options = (
         click.argument("labels", nargs=-1, required=True, type=_FILE),
-        _takes_access,
+        _takes_service,
         option("--user-id", required=True, help="Account that the devices are linked to."),
+        option("--remove/--keep", default=False, help="Remove each device of the user at the end, or keep it."),
         option(
-            "--remove/--keep",
-            default=False,
-            help="Remove each device of the user at the end, or keep it.",
+            "--pictures/--manifest",
+            default=None,
+            help="Read a folder's pictures ('labels' does), or take its manifest.json at its word ('campaign' does).",
         ),
         option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
     )
     return functools.reduce(lambda made, add: add(made), reversed(options), command)
 
 
-_pictures_option = functools.partial(
-    option, "--pictures/--manifest", help="Read a folder's pictures, or take its manifest.json at its word."
-)
-
-
 @onboard_group.command("labels")
 @_takes_labels
-@_pictures_option(default=True)
-def labels_command(**given: Any) -> None:
+def labels_command(**given: Any) -> ExitCode:
     """Drive labels through onboarding one by one: scan, register, list and, with --remove, remove.
 
     LABELS are folders, pictures or PDF documents, each with any number of labels. Exit code 0: every answer was as
     specified. 1: a label did not read or an answer was not. 2: usage, or the keys were refused. 5: no service there.
     """
-    _onboard(**given, run_path=None, rate=None, concurrency=1)
+    return _onboard(**given, run_path=None, rate=None, concurrency=1)
 
 
 @onboard_group.command("campaign")
 @_takes_labels
-@_pictures_option(default=False)
 @option("--run", "run_path", required=True, type=_FILE, help="SQLite file of the run; the same again goes on.")
 @option("--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit.")
 @option("--concurrency", type=click.IntRange(1, 64), default=8, help="Labels in flight at once.")
-def campaign_command(**given: Any) -> None:
+def campaign_command(**given: Any) -> ExitCode:
     """Onboard labels by the thousand, each exactly once, through lost answers, quotas and kills.
 
     Exit code 0: every device is there exactly once. 1: it is not, a label was refused, or the list cannot be judged.
     2: usage, or the keys were refused. 5: no service there. 130: ended by Ctrl-C; the same command goes on.
     """
-    _onboard(**given)
+    return _onboard(**given)
 
 
 def _onboard(
@@ -163,23 +145,22 @@ def _onboard(
     user_id: str,
     remove: bool,
     as_json: bool,
-    pictures: bool,
+    pictures: bool | None,
     run_path: Path | None,
     rate: float | None,
     concurrency: int,
-) -> None:
+) -> ExitCode:
     if not user_id.strip() or len(user_id) > IDENTIFIER_CHARACTERS:
         raise CommandLineError(f"--user-id has {len(user_id)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}")
     stop = threading.Event()
     patience = replace(patience, sleep=stop.wait, is_over=stop.is_set)
     with _opened(access, patience) as client, terminations_as_interrupts():
-        labels_read, problems = _read(labels, pictures=pictures)
-        about = {"base_url": client.connection.origin, "user_id": user_id}
-        with contextlib.closing(RunFile(run_path, about)) as file:
-            file.add(DeviceRow("", user_id, one.product_id, one.identifier, one.text) for one in labels_read)
+        labels_read, problems = _read(labels, pictures=run_path is None if pictures is None else pictures)
+        with _file_of(run_path, client, user_id=user_id) as file:
+            file.add(DeviceRow(user_id, one.product_id, one.identifier, one.text) for one in labels_read)
             accounts = Accounts(client, user_id, patience=patience, made=file)
             listed = SharedList(client, user_id, patience)
-            campaign = Campaign(accounts, listed, remove=remove, rate=rate, concurrency=concurrency, stop=stop)
+            campaign = Campaign(accounts, listed, remove, rate, concurrency, stop)
             with show_progress("labels onboarded") as on_progress:
                 report = campaign.run(on_progress)
     faults = [*(f"unread: {problem}" for problem in problems), *report.faults]
@@ -197,16 +178,15 @@ def _onboard(
     again = "; the same command goes on" if run_path is not None else ""
     if report.was_interrupted:
         click.echo(f"interrupted{again}", err=True)
-        return end(ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     if report.stopped_by is not None:
         click.echo(bounded(f"stopped: {text_of(report.stopped_by)}{again}"), err=True)
-        return end(exit_code_of(report.stopped_by))
-    return end(ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED)
+        return exit_code_of(report.stopped_by)
+    return ExitCode.GOOD if report.passed and not problems else ExitCode.CHECK_FAILED
 
 
 @onboard_group.command("cases")
-@_takes_access
-@_takes_other
+@_takes_service
 @option("--product-id", default="", help="A product for most labels.  [default: made, and deleted at the end]")
 @option("--select", help="Only tests that match, in pytest's words for -k: 'race or round_trip'.")
 @option("--repeat", type=click.IntRange(1, 1000), default=1, help="How often each race is run.")
@@ -216,7 +196,6 @@ def _onboard(
 def cases_command(
     *,
     access: ServiceAccess,
-    other: ServiceAccess | None,
     patience: Patience,
     product_id: str,
     select: str | None,
@@ -224,18 +203,14 @@ def cases_command(
     strict: bool,
     junit: Path | None,
     run_path: Path | None,
-) -> None:
+) -> ExitCode:
     """Every order of events and every bad payload against a server, as a pytest suite.
 
     Exit code 0: every answer was as specified, or nothing is specified. 1: one was not. 2: usage, or the keys were
     refused. 5: no service there.
     """
-    with contextlib.ExitStack() as stack:
-        client = stack.enter_context(_opened(access, patience))
-        strange = stack.enter_context(_opened(other, patience)) if other is not None else None
-        about = {"base_url": client.connection.origin, "other_account": "yes" if strange else "no"}
-        file = stack.enter_context(contextlib.closing(RunFile(run_path, about)))
-        settings = Settings(client, strange, file, patience, product_id, strict, repeat)
+    with _opened(access, patience) as client, _file_of(run_path, client) as file:
+        settings = Settings(client, file, patience, product_id, strict, repeat)
         words = ["-q", "-rfs", "-c", "/dev/null", f"--rootdir={_SUITE}", f"--confcutdir={_SUITE}", "--tb=short"]
         words += ["-p", "no:cacheprovider", "--import-mode=importlib"]
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed is no part of this suite
@@ -244,25 +219,19 @@ def cases_command(
         code = pytest.main([*words, str(_SUITE)], plugins=[SettingsPlugin(settings)])
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise CommandLineError(f"--select {select!r} matches no test")
-    return end(ExitCode.GOOD if code == pytest.ExitCode.OK else ExitCode.CHECK_FAILED)
+    return ExitCode.GOOD if code == pytest.ExitCode.OK else ExitCode.CHECK_FAILED
 
 
 @onboard_group.command("cleanup")
 @click.argument("run_path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@_takes_access
-@_takes_other
-def cleanup_command(*, run_path: Path, access: ServiceAccess, other: ServiceAccess | None, patience: Patience) -> None:
+@_takes_service
+def cleanup_command(*, run_path: Path, access: ServiceAccess, patience: Patience) -> ExitCode:
     """Remove all devices and products that the run of this file made.
 
     Exit code 0: nothing is left. 1: something is; it is named.
     """
-    with contextlib.ExitStack() as stack:
-        accounts = {"": stack.enter_context(_opened(access, patience))}
-        if other is not None:
-            accounts["other"] = stack.enter_context(_opened(other, patience))
-        about = {"base_url": accounts[""].connection.origin}
-        file = stack.enter_context(contextlib.closing(RunFile(run_path, about)))
-        report = clean_up(file, accounts, patience)
+    with _opened(access, patience) as client, _file_of(run_path, client) as file:
+        report = clean_up(file, client, patience)
     click.echo(f"{report.devices} device(s) and {report.products} product(s) removed")
     _print_faults(report.problems)
-    return end(ExitCode.CHECK_FAILED if report.problems else ExitCode.GOOD)
+    return ExitCode.CHECK_FAILED if report.problems else ExitCode.GOOD

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 
@@ -30,7 +29,7 @@ class State(StrEnum):
     REMOVED = "removed"
     """It was registered and removed; the label is free again."""
     FOREIGN = "foreign"
-    """The label's product is not one of this account: unknown, another account's, or deleted after printing."""
+    """The label's product is not one of this account: unknown, or deleted after printing."""
     FORGED = "forged"
     """The label's signature is not one of its product's present key: made up, or the key was changed after printing."""
 
@@ -46,16 +45,6 @@ class Action(StrEnum):
     """With the answer to this label's scan, and an identifier that is not this label's."""
     REGISTER_OTHER = "another user registers"
     LIST_OTHER = "another user lists"
-    SCAN_STRANGER = "another account scans"
-    REGISTER_STRANGER = "another account registers"
-    LIST_STRANGER = "another account lists our user"
-    REMOVE_STRANGER = "another account removes"
-
-
-STRANGERS: Final = frozenset(
-    {Action.SCAN_STRANGER, Action.REGISTER_STRANGER, Action.LIST_STRANGER, Action.REMOVE_STRANGER}
-)
-"""Actions that need the credentials of a second account."""
 
 
 class Answer(StrEnum):
@@ -86,17 +75,6 @@ class Answer(StrEnum):
 
 Expected = Mapping[Answer, State]
 """Good answers to one action, each with the state after it."""
-Rows = Mapping[State, Mapping[Action, Expected]]
-
-
-def _missing(state: State) -> Mapping[Action, Expected]:
-    """Another account never learns that there is such a label, user or device: errors rule 3."""
-    return {
-        Action.SCAN_STRANGER: {Answer.NOT_FOUND: state},
-        Action.REGISTER_STRANGER: {Answer.NOT_FOUND: state},
-        Action.LIST_STRANGER: {Answer.NOT_FOUND: state, Answer.NOT_LISTED: state},
-        Action.REMOVE_STRANGER: {Answer.NOT_FOUND: state},
-    }
 
 
 def _unlisted(state: State) -> Expected:
@@ -114,105 +92,90 @@ def _free(state: State) -> Mapping[Action, Expected]:
         Action.REGISTER_CHANGED: {Answer.LINKED: state},
         Action.REGISTER_OTHER: {Answer.LINKED: State.TAKEN},
         Action.LIST_OTHER: _unlisted(state),
-        **_missing(state),
     }
 
 
-TABLE: Final[Rows] = MappingProxyType(
-    {
-        State.UNREGISTERED: _free(State.UNREGISTERED),
-        State.REGISTERED: {
-            Action.SCAN: {Answer.SHOWN_REGISTERED: State.REGISTERED},
-            Action.REGISTER: {Answer.LINKED: State.REGISTERED},
-            Action.LIST: {Answer.LISTED: State.REGISTERED},
-            Action.REMOVE: {Answer.REMOVED: State.REMOVED},
-            Action.REGISTER_CHANGED: {Answer.LINKED: State.REGISTERED},
-            Action.REGISTER_OTHER: {Answer.CONFLICT: State.REGISTERED},
-            Action.LIST_OTHER: _unlisted(State.REGISTERED),
-            **_missing(State.REGISTERED),
-        },
-        State.TAKEN: {
-            Action.SCAN: {Answer.SHOWN_REGISTERED: State.TAKEN},
-            Action.REGISTER: {Answer.CONFLICT: State.TAKEN},
-            Action.LIST: _unlisted(State.TAKEN),
-            # A removal names no user: whoever holds the account's credentials may.
-            Action.REMOVE: {Answer.REMOVED: State.REMOVED},
-            Action.REGISTER_CHANGED: {Answer.LINKED: State.TAKEN},
-            Action.REGISTER_OTHER: {Answer.LINKED: State.TAKEN},
-            Action.LIST_OTHER: {Answer.LISTED: State.TAKEN},
-            **_missing(State.TAKEN),
-        },
-        State.REMOVED: _free(State.REMOVED),
-        State.FOREIGN: {
-            Action.SCAN: {Answer.NOT_FOUND: State.FOREIGN},
-            Action.REGISTER: {Answer.NOT_FOUND: State.FOREIGN},
-            Action.LIST: _unlisted(State.FOREIGN),
-            Action.REMOVE: {Answer.NOT_FOUND: State.FOREIGN},
-            Action.REGISTER_CHANGED: {Answer.NOT_FOUND: State.FOREIGN},
-            Action.REGISTER_OTHER: {Answer.NOT_FOUND: State.FOREIGN},
-            Action.LIST_OTHER: _unlisted(State.FOREIGN),
-            # The label may well be the other account's own, so only what touches our user is theirs to be refused.
-            Action.SCAN_STRANGER: {Answer.NOT_FOUND: State.FOREIGN, Answer.SHOWN: State.FOREIGN},
-            Action.REGISTER_STRANGER: {Answer.NOT_FOUND: State.FOREIGN, Answer.LINKED: State.FOREIGN},
-            Action.LIST_STRANGER: _unlisted(State.FOREIGN),
-            Action.REMOVE_STRANGER: {Answer.NOT_FOUND: State.FOREIGN},
-        },
-        State.FORGED: {
-            Action.SCAN: {Answer.REFUSED: State.FORGED},
-            # The service checks signatures where it scans. Whether a caller who registers all the same succeeds is not
-            # followed up: what comes after is right either way.
-            Action.REGISTER: {Answer.LINKED: State.FORGED, Answer.CONFLICT: State.FORGED},
-            Action.LIST: {Answer.LISTED: State.FORGED, **_unlisted(State.FORGED)},
-            Action.REMOVE: {Answer.NOT_FOUND: State.FORGED, Answer.REMOVED: State.FORGED},
-            Action.REGISTER_CHANGED: {Answer.LINKED: State.FORGED},
-            Action.REGISTER_OTHER: {Answer.LINKED: State.FORGED, Answer.CONFLICT: State.FORGED},
-            Action.LIST_OTHER: {Answer.LISTED: State.FORGED, **_unlisted(State.FORGED)},
-            **_missing(State.FORGED),
-        },
-    }
-)
+TABLE: Final[Mapping[State, Mapping[Action, Expected]]] = {
+    State.UNREGISTERED: _free(State.UNREGISTERED),
+    State.REGISTERED: {
+        Action.SCAN: {Answer.SHOWN_REGISTERED: State.REGISTERED},
+        Action.REGISTER: {Answer.LINKED: State.REGISTERED},
+        Action.LIST: {Answer.LISTED: State.REGISTERED},
+        Action.REMOVE: {Answer.REMOVED: State.REMOVED},
+        Action.REGISTER_CHANGED: {Answer.LINKED: State.REGISTERED},
+        Action.REGISTER_OTHER: {Answer.CONFLICT: State.REGISTERED},
+        Action.LIST_OTHER: _unlisted(State.REGISTERED),
+    },
+    State.TAKEN: {
+        Action.SCAN: {Answer.SHOWN_REGISTERED: State.TAKEN},
+        Action.REGISTER: {Answer.CONFLICT: State.TAKEN},
+        Action.LIST: _unlisted(State.TAKEN),
+        # A removal names no user: whoever holds the account's credentials may.
+        Action.REMOVE: {Answer.REMOVED: State.REMOVED},
+        Action.REGISTER_CHANGED: {Answer.LINKED: State.TAKEN},
+        Action.REGISTER_OTHER: {Answer.LINKED: State.TAKEN},
+        Action.LIST_OTHER: {Answer.LISTED: State.TAKEN},
+    },
+    State.REMOVED: _free(State.REMOVED),
+    State.FOREIGN: {
+        Action.SCAN: {Answer.NOT_FOUND: State.FOREIGN},
+        Action.REGISTER: {Answer.NOT_FOUND: State.FOREIGN},
+        Action.LIST: _unlisted(State.FOREIGN),
+        Action.REMOVE: {Answer.NOT_FOUND: State.FOREIGN},
+        Action.REGISTER_CHANGED: {Answer.NOT_FOUND: State.FOREIGN},
+        Action.REGISTER_OTHER: {Answer.NOT_FOUND: State.FOREIGN},
+        Action.LIST_OTHER: _unlisted(State.FOREIGN),
+    },
+    State.FORGED: {
+        Action.SCAN: {Answer.REFUSED: State.FORGED},
+        # The service checks signatures where it scans. Whether a caller who registers all the same succeeds is not
+        # followed up: what comes after is right either way.
+        Action.REGISTER: {Answer.LINKED: State.FORGED, Answer.CONFLICT: State.FORGED},
+        Action.LIST: {Answer.LISTED: State.FORGED, **_unlisted(State.FORGED)},
+        Action.REMOVE: {Answer.NOT_FOUND: State.FORGED, Answer.REMOVED: State.FORGED},
+        Action.REGISTER_CHANGED: {Answer.LINKED: State.FORGED},
+        Action.REGISTER_OTHER: {Answer.LINKED: State.FORGED, Answer.CONFLICT: State.FORGED},
+        Action.LIST_OTHER: {Answer.LISTED: State.FORGED, **_unlisted(State.FORGED)},
+    },
+}
 
 _FREE_TOO: Final[Mapping[Action, Collection[Answer]]] = {
     Action.SCAN: {Answer.SHOWN_SILENT},
     Action.REMOVE: {Answer.REFUSED},
     Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
 }
-OPEN: Final[Mapping[State, Mapping[Action, Collection[Answer]]]] = MappingProxyType(
-    {
-        State.UNREGISTERED: _FREE_TOO,
-        State.REMOVED: _FREE_TOO,
-        State.REGISTERED: {
-            Action.SCAN: {Answer.SHOWN_SILENT, Answer.CONFLICT},
-            Action.REGISTER: {Answer.CONFLICT, Answer.REFUSED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
-            Action.REGISTER_OTHER: {Answer.REFUSED},
-        },
-        State.TAKEN: {
-            Action.SCAN: {Answer.SHOWN_SILENT, Answer.CONFLICT},
-            Action.REGISTER: {Answer.REFUSED},
-            Action.REMOVE: {Answer.REFUSED, Answer.NOT_FOUND},
-            Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
-            Action.REGISTER_OTHER: {Answer.CONFLICT, Answer.REFUSED},
-        },
-        State.FOREIGN: {
-            Action.SCAN: {Answer.REFUSED},
-            Action.REGISTER: {Answer.REFUSED},
-            Action.REMOVE: {Answer.REFUSED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED},
-            Action.REGISTER_OTHER: {Answer.REFUSED},
-            Action.SCAN_STRANGER: {Answer.REFUSED, Answer.SHOWN_SILENT},
-            Action.REGISTER_STRANGER: {Answer.REFUSED},
-        },
-        State.FORGED: {
-            # A server without signatures takes the label for a good one.
-            Action.SCAN: {Answer.SHOWN, Answer.SHOWN_SILENT, Answer.SHOWN_REGISTERED},
-            Action.REGISTER: {Answer.REFUSED},
-            Action.REMOVE: {Answer.REFUSED},
-            Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
-            Action.REGISTER_OTHER: {Answer.REFUSED},
-        },
-    }
-)
+OPEN: Final[Mapping[State, Mapping[Action, Collection[Answer]]]] = {
+    State.UNREGISTERED: _FREE_TOO,
+    State.REMOVED: _FREE_TOO,
+    State.REGISTERED: {
+        Action.SCAN: {Answer.SHOWN_SILENT, Answer.CONFLICT},
+        Action.REGISTER: {Answer.CONFLICT, Answer.REFUSED},
+        Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
+        Action.REGISTER_OTHER: {Answer.REFUSED},
+    },
+    State.TAKEN: {
+        Action.SCAN: {Answer.SHOWN_SILENT, Answer.CONFLICT},
+        Action.REGISTER: {Answer.REFUSED},
+        Action.REMOVE: {Answer.REFUSED, Answer.NOT_FOUND},
+        Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
+        Action.REGISTER_OTHER: {Answer.CONFLICT, Answer.REFUSED},
+    },
+    State.FOREIGN: {
+        Action.SCAN: {Answer.REFUSED},
+        Action.REGISTER: {Answer.REFUSED},
+        Action.REMOVE: {Answer.REFUSED},
+        Action.REGISTER_CHANGED: {Answer.REFUSED},
+        Action.REGISTER_OTHER: {Answer.REFUSED},
+    },
+    State.FORGED: {
+        # A server without signatures takes the label for a good one.
+        Action.SCAN: {Answer.SHOWN, Answer.SHOWN_SILENT, Answer.SHOWN_REGISTERED},
+        Action.REGISTER: {Answer.REFUSED},
+        Action.REMOVE: {Answer.REFUSED},
+        Action.REGISTER_CHANGED: {Answer.REFUSED, Answer.CONFLICT},
+        Action.REGISTER_OTHER: {Answer.REFUSED},
+    },
+}
 """What is right, too, since the specification is silent (rules E2, E5 and errors rule 5); the state stays."""
 
 

@@ -29,16 +29,6 @@ class DeviceList:
     devices: list[Device]
     may_be_cut: bool
 
-    @property
-    def doubt(self) -> str:
-        """One sentence about a list that may be cut; empty else."""
-        if not self.may_be_cut:
-            return ""
-        return (
-            f"the list has exactly {len(self.devices)} devices and does not say whether there are more: it may be cut, "
-            "so what is missing in it cannot be judged"
-        )
-
 
 def read_devices(client: ServiceClient, user_id: str) -> DeviceList:
     """All devices of a user; none of one whom the service does not know.
@@ -62,7 +52,6 @@ class SharedList:
 
     def __init__(self, client: ServiceClient, user_id: str, patience: Patience) -> None:
         self._client, self._user_id, self._patience = client, user_id, patience
-        self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._begun = 0
         self._done = 0
@@ -74,13 +63,10 @@ class SharedList:
         Raises:
             ServiceError: it cannot be read.
         """
-        with self._lock:
-            wanted = self._begun + 1
+        wanted = self._begun + 1
         with self._reading:
             if self._done < wanted:
-                with self._lock:
-                    self._begun += 1
-                    number = self._begun
+                self._begun += 1
                 self._listed = self._patience.repeat(lambda: read_devices(self._client, self._user_id))
-                self._done = number
+                self._done = self._begun
             return self._listed

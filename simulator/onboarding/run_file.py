@@ -22,10 +22,10 @@ MARK: Final = "onboard:"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS device (
-    number INTEGER PRIMARY KEY, account TEXT NOT NULL, user_id TEXT NOT NULL, product_id TEXT NOT NULL,
-    device_identifier TEXT NOT NULL, text TEXT NOT NULL DEFAULT '', outcome TEXT NOT NULL,
-    device_id TEXT NOT NULL DEFAULT '', detail TEXT NOT NULL DEFAULT '', late_s REAL, took_s REAL,
-    UNIQUE (account, user_id, product_id, device_identifier)
+    number INTEGER PRIMARY KEY, user_id TEXT NOT NULL, product_id TEXT NOT NULL, device_identifier TEXT NOT NULL,
+    text TEXT NOT NULL DEFAULT '', outcome TEXT NOT NULL, device_id TEXT NOT NULL DEFAULT '',
+    detail TEXT NOT NULL DEFAULT '', late_s REAL, took_s REAL,
+    UNIQUE (user_id, product_id, device_identifier)
 );
 PRAGMA user_version = 1;
 """
@@ -54,7 +54,6 @@ class Outcome(StrEnum):
 class DeviceRow:
     """A device of a run: whose it is, what it is, and what became of it."""
 
-    account: str
     user_id: str
     product_id: str
     device_identifier: str
@@ -66,13 +65,13 @@ class DeviceRow:
     took_s: float | None = None
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> tuple[str, str, str]:
         """What names it in the file."""
-        return self.account, self.user_id, self.product_id, self.device_identifier
+        return self.user_id, self.product_id, self.device_identifier
 
 
 _COLUMNS: Final = ", ".join(DeviceRow.__dataclass_fields__)
-_KEY: Final = "account = ? AND user_id = ? AND product_id = ? AND device_identifier = ?"
+_KEY: Final = "user_id = ? AND product_id = ? AND device_identifier = ?"
 
 
 class RunFile:

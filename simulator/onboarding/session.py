@@ -22,8 +22,8 @@ from agent.wire.answers import one_line
 from agent.wire.base import JsonObject
 from agent.wire.devices import Device
 from agent.wire.registration import RegisterDevice
-from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss, scan_contradictions
-from simulator.onboarding.journey import STRANGERS, Action, Answer
+from simulator.onboarding.agreement import Known, contradictions, is_same, scan_contradictions
+from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import DeviceRow, Outcome, RunFile
 from simulator.wire.client import ServiceClient
@@ -57,10 +57,9 @@ class Accounts:
     """Who makes requests.
 
     Attributes:
-        service: with the account that the run is about.
+        service: with the account's credentials.
         user_id: our user.
         other_user_id: another user of the same account.
-        stranger: the service with another account; None when there is none.
         patience: how long a request waits for the quota.
         made: what is registered on the way.
     """
@@ -68,7 +67,6 @@ class Accounts:
     service: ServiceClient
     user_id: str
     other_user_id: str = ""
-    stranger: ServiceClient | None = None
     patience: Patience = field(default_factory=Patience)
     made: RunFile = field(default_factory=lambda: RunFile(None, {}))
 
@@ -132,19 +130,14 @@ class LabelSession:
 
     def ask(self, action: Action) -> Observed:
         """Do one action; several threads may at once, since nothing is stored before :meth:`learn`."""
-        service = self._accounts.stranger if action in STRANGERS else self._accounts.service
-        if service is None:
-            raise ValueError(f"{action} needs a second account")
         try:
-            return self._accounts.patience.call(lambda: self._request(action, service))
+            return self._accounts.patience.call(lambda: self._request(action))
         except (ServiceError, InvalidMessage) as error:
             return Observed(classify(error), one_line(str(error)), error=error)
 
     def learn(self, action: Action, observed: Observed) -> None:
         """Store what an answer says about this label's device."""
         answer = observed.answer
-        if action in STRANGERS:
-            return
         if answer in {Answer.LINKED, Answer.LINKED_AGAIN} and action is not Action.REGISTER_CHANGED:
             self._is_known, self.device_id = True, observed.device_id
             is_other = action is Action.REGISTER_OTHER
@@ -159,26 +152,26 @@ class LabelSession:
         elif answer is Answer.SHOWN_REGISTERED and not self._is_known:
             self._was_there = self._is_known = True
 
-    def _request(self, action: Action, service: ServiceClient) -> Observed:
+    def _request(self, action: Action) -> Observed:
         mine, other = self._accounts.user_id, self._accounts.other_user_id
         match action:
-            case Action.SCAN | Action.SCAN_STRANGER:
-                return self._scan(service)
+            case Action.SCAN:
+                return self._scan()
             case Action.REGISTER:
-                return self._register(service, mine)
+                return self._register(mine)
             case Action.REGISTER_CHANGED:
-                return self._register(service, mine, _CHANGED)
-            case Action.REGISTER_OTHER | Action.REGISTER_STRANGER:
-                return self._register(service, other)
-            case Action.LIST | Action.LIST_STRANGER:
-                return self._list(service, mine)
+                return self._register(mine, _CHANGED)
+            case Action.REGISTER_OTHER:
+                return self._register(other)
+            case Action.LIST:
+                return self._list(mine)
             case Action.LIST_OTHER:
-                return self._list(service, other)
-            case Action.REMOVE | Action.REMOVE_STRANGER:
-                return self._remove(service)
+                return self._list(other)
+            case Action.REMOVE:
+                return self._remove()
 
-    def _scan(self, service: ServiceClient) -> Observed:
-        shown = service.scan_qr(self.subject.text)
+    def _scan(self) -> Observed:
+        shown = self._accounts.service.scan_qr(self.subject.text)
         label = Known(self.subject.device_identifier, self.subject.product_id)
         if wrong := scan_contradictions(label, shown):  # a plain server may leave any member out
             return Observed(Answer.SHOWN_ANOTHER, "; ".join(wrong))
@@ -192,11 +185,10 @@ class LabelSession:
         self.is_new = self.is_new or not shown.already_registered
         return Observed(Answer.SHOWN_REGISTERED if shown.already_registered else Answer.SHOWN, product.name or "")
 
-    def _register(self, service: ServiceClient, user_id: str, suffix: str = "") -> Observed:
+    def _register(self, user_id: str, suffix: str = "") -> Observed:
         subject = self.subject
         identifier, name = subject.device_identifier + suffix, subject.device_name + suffix
-        account = "" if service is self._accounts.service else "other"
-        row = DeviceRow(account, user_id, subject.product_id, identifier)
+        row = DeviceRow(user_id, subject.product_id, identifier)
         is_ours = (suffix or not self._was_there) and self._accounts.made.begin(row)
         registration = RegisterDevice(
             user_id=user_id,
@@ -206,7 +198,7 @@ class LabelSession:
             qr_info=self._qr_info or {"product_id": subject.product_id, "device_identifier": subject.device_identifier},
         )
         try:
-            device = service.register_device(registration)
+            device = self._accounts.service.register_device(registration)
         except ErrorAnswer as error:
             if is_ours and not isinstance(error, ServerFault):  # after a 5xx nobody knows
                 self._accounts.made.note(row, only_if=Outcome.BEGUN, outcome=Outcome.WAITING)
@@ -223,12 +215,12 @@ class LabelSession:
         detail = f"device {device.device_id}" if device.device_id else "the answer names no device_id"
         return Observed(Answer.LINKED, detail, device.device_id)
 
-    def _list(self, service: ServiceClient, user_id: str) -> Observed:
-        listed = list(service.user_devices(user_id))
+    def _list(self, user_id: str) -> Observed:
+        listed = list(self._accounts.service.user_devices(user_id))
         of_others = self._of_others()
         found = [device for device in listed if is_same(self._known(user_id, self.device_id), device, of_others)]
         if not found:
-            return Observed(Answer.NOT_LISTED, near_miss(self._known(user_id, ""), listed, of_others))
+            return Observed(Answer.NOT_LISTED, f"of {len(listed)} devices")
         if len(found) > 1:
             names = ", ".join(device.device_id or "without an id" for device in found)
             return Observed(Answer.LISTED_TWICE, f"devices {names}", found[0].device_id)
@@ -236,18 +228,18 @@ class LabelSession:
             return Observed(Answer.CONTRADICTED, "; ".join(wrong))
         return Observed(Answer.LISTED, f"device {found[0].device_id}", found[0].device_id)
 
-    def _remove(self, service: ServiceClient) -> Observed:
+    def _remove(self) -> Observed:
         if self.lacks_id:
             # A registration may be answered without a body (rule E2); the list is what names the device then.
             self.device_id = next((device.device_id for device in self._listed() if device.device_id), "")
             if not self.device_id:
                 return Observed(Answer.NONSENSE, "neither the registration nor the list named a device_id to remove")
         device_id = self.device_id or NEVER_MADE
-        removed = service.remove_device(device_id)
+        removed = self._accounts.service.remove_device(device_id)
         if removed is not None and (wrong := contradictions(self._known(self._owner, device_id), removed)):
             return Observed(Answer.CONTRADICTED, "; ".join(wrong))
         for user_id in (self._accounts.user_id, self._accounts.other_user_id):
-            row = DeviceRow("", user_id, self.subject.product_id, self.subject.device_identifier)
+            row = DeviceRow(user_id, self.subject.product_id, self.subject.device_identifier)
             self._accounts.made.note(row, only_if=Outcome.REGISTERED, outcome=Outcome.REMOVED)
         return Observed(Answer.REMOVED, f"device {device_id}", device_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from simulator.onboarding.cases import BEGINNING, Case, ConcurrentRequests, Label, Step, actions_of
@@ -67,19 +68,14 @@ def _race(session: LabelSession, actions: Sequence[Action]) -> list[Observed]:
     """All at once, from threads that wait for each other; their answers are stored when the last has come."""
     if Action.REMOVE in actions and session.lacks_id:
         session.perform(Action.LIST)  # once the first removal is through, no list names the device for the others
-    seen: dict[int, Observed] = {}
     start = threading.Barrier(len(actions))
 
-    def run(index: int) -> None:
+    def ask(action: Action) -> Observed:
         start.wait()
-        seen[index] = session.ask(actions[index])
+        return session.ask(action)
 
-    threads = [threading.Thread(target=run, args=(index,), name=f"race-{index}") for index in range(len(actions))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = [seen[index] for index in range(len(actions))]
+    with ThreadPoolExecutor(len(actions), thread_name_prefix="race") as pool:
+        found = list(pool.map(ask, actions))
     if Action.REMOVE not in actions:
         first = next((one.device_id for one in found if one.answer is Answer.LINKED and one.device_id), "")
         # Registrations that made another device than the first one are no answer to the same registration.

@@ -443,24 +443,3 @@ class Rule(Received):
     last_fired_at: LooseTime = None
     created_at: LooseTime = None
     updated_at: LooseTime = None
-
-
-class RuleOutcome(Received):
-    """What came of an action: ``command_id`` or ``record_id`` when done, ``error`` and ``message`` when failed."""
-
-    type: str = ""
-    status: str = ""
-    command_id: str | None = None
-    record_id: str | None = None
-    error: str | None = None
-    message: str | None = None
-
-
-class RuleFiring(Received):
-    """One time that a rule fired; ``device_id`` is the device whose reading it was."""
-
-    id: str = ""
-    rule_id: str = ""
-    device_id: str = ""
-    fired_at: LooseTime = None
-    actions: tuple[RuleOutcome, ...] = ()

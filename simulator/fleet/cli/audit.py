@@ -26,7 +26,7 @@ from simulator.fleet.run.auditing import Merged, merge_audit
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_target
-from simulator.terminal import errors_in_one_line, show_progress
+from simulator.terminal import show_progress
 
 _DEFAULTS = AuditSettings()
 
@@ -68,14 +68,13 @@ def audit_command(
     """
     settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
     merged = Merged(())
-    with errors_in_one_line():
-        if (run / RUN_FILE).exists():
-            settings = replace(settings, ended_s=_end_of(read_record(run), run))
-        way = find_target(target)
-        permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
-        audit = asyncio.run(_audit(run, way, settings))
-        if (run / RUN_FILE).exists():
-            merged = merge_audit(run, audit)
+    if (run / RUN_FILE).exists():
+        settings = replace(settings, ended_s=_end_of(read_record(run), run))
+    way = find_target(target)
+    permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
+    audit = asyncio.run(_audit(run, way, settings))
+    if (run / RUN_FILE).exists():
+        merged = merge_audit(run, audit)
     click.echo(json.dumps(asdict(audit), indent=1) if as_json else "\n".join(lines_of(audit)))
     for sentence in (*merged.sentences, *in_few_lines(merged.missing)):
         click.echo(bounded(sentence), err=True)

@@ -14,7 +14,7 @@ from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_offers, find_target
-from simulator.terminal import CommandLineError, errors_in_one_line, show_progress
+from simulator.terminal import CommandLineError, show_progress
 
 
 @click.command("cleanup")
@@ -36,10 +36,9 @@ def cleanup_command(
     """
     if prefix is not None and not prefix.strip():
         raise CommandLineError("--prefix is empty: give the first characters of the identifiers, or leave it out")
-    with errors_in_one_line():
-        way = find_target(target)
-        permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
-        count = asyncio.run(_clean(way, prefix or "", dry_run=dry_run))
+    way = find_target(target)
+    permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
+    count = asyncio.run(_clean(way, prefix or "", dry_run=dry_run))
     if as_json:
         click.echo(f'{{"products": {count.products}, "devices": {count.devices}}}')
     else:

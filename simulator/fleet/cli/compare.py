@@ -8,7 +8,7 @@ import click
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report.compare import compare_runs, comparison_json, print_comparison
-from simulator.terminal import Console, errors_in_one_line
+from simulator.terminal import Console
 
 _RUN = click.Path(path_type=Path, file_okay=False)
 
@@ -29,8 +29,7 @@ def compare_command(*, a: Path, b: Path, phase: str | None, as_json: bool) -> Ex
     Exit codes: 0 B is not worse in anything, 1 it is, 2 usage, or runs of different scenarios, 3 a run proves nothing,
     such as one whose generator was the limit.
     """
-    with errors_in_one_line():
-        found = compare_runs(a, b, phase)
+    found = compare_runs(a, b, phase)
     if as_json:
         click.echo(comparison_json(found), nl=False)
     else:

@@ -8,7 +8,6 @@ import click
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.scenario.starters import starter_names, starter_text, write_scenario
-from simulator.terminal import errors_in_one_line
 
 _STDOUT = Path("-")
 
@@ -29,16 +28,15 @@ def init_command(*, starter: str, out: Path | None, force: bool, listing: bool) 
     marks faults by it, without a network. Exit codes: 0 written, 2 there is no such scenario, or a file is there
     already or cannot be written.
     """
-    with errors_in_one_line():
-        if listing:
-            click.echo("\n".join(starter_names()))
-            return ExitCode.GOOD
-        text, path = starter_text(starter), out or Path(f"{starter}.yaml")
-        if path == _STDOUT:
-            click.echo(text, nl=False)
-        else:
-            first, schema = write_scenario(path, text, force=force)
-            click.echo(
-                f"wrote {first}, and {schema.name} beside it; look at what it would do: fleet-simulator plan {first}"
-            )
+    if listing:
+        click.echo("\n".join(starter_names()))
+        return ExitCode.GOOD
+    text, path = starter_text(starter), out or Path(f"{starter}.yaml")
+    if path == _STDOUT:
+        click.echo(text, nl=False)
+    else:
+        first, schema = write_scenario(path, text, force=force)
+        click.echo(
+            f"wrote {first}, and {schema.name} beside it; look at what it would do: fleet-simulator plan {first}"
+        )
     return ExitCode.GOOD

@@ -15,7 +15,6 @@ from simulator.fleet.forecast import describe, forecast
 from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.model import schema_text
 from simulator.fleet.target.target import faults_of_address
-from simulator.terminal import errors_in_one_line
 
 
 @click.command("plan")
@@ -37,11 +36,10 @@ def plan_command(
     """
     file = read_or_refuse(scenario, allow_python=allow_python)
     figures = forecast(Plan(file.scenario))
-    with errors_in_one_line():
-        if base_url is not None:
-            if faults := faults_of_address(base_url):
-                raise ConfigurationError(faults, "target")
-            figures = dataclasses.replace(figures, target=base_url)
+    if base_url is not None:
+        if faults := faults_of_address(base_url):
+            raise ConfigurationError(faults, "target")
+        figures = dataclasses.replace(figures, target=base_url)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(figures), indent=2))
     else:

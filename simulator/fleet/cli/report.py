@@ -12,7 +12,7 @@ from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.summary import print_summary
-from simulator.terminal import Console, errors_in_one_line
+from simulator.terminal import Console
 
 
 @click.command("report")
@@ -33,8 +33,7 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
     Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 5 a file could
     not be written.
     """
-    with errors_in_one_line():
-        made = make_reports(folder)
+    made = make_reports(folder)
     if as_json:
         click.echo(summary_json(made.record), nl=False)
     else:

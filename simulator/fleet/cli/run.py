@@ -30,7 +30,7 @@ from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import KeyPairFile, Target, TargetOptions, find_target, target_of
 from simulator.interrupts import terminations_as_interrupts
-from simulator.terminal import Console, errors_in_one_line
+from simulator.terminal import Console
 
 _LEFT = (
     "; the devices that are registered stay at the target: the next run takes them, and 'fleet-simulator cleanup' "
@@ -88,7 +88,7 @@ def run_command(
     inconclusive (the generator was the limit, a worker died, or a report could not be written), 4 data lost or
     changed, 5 the target cannot be reached or went away, or the record could not be written, 130 ended by Ctrl-C.
     """
-    with _ended_by_hand(local=local), errors_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
+    with _ended_by_hand(local=local), terminations_as_interrupts(), ExitStack() as ends:
         takes_output = progress == STANDARD_OUTPUT
         if takes_output and as_json:
             raise ConfigurationError(

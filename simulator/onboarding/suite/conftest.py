@@ -18,8 +18,7 @@ def settings(pytestconfig: pytest.Config) -> Iterator[Settings]:
     """The settings; all that the run has made is taken back at its end."""
     found = settings_of(pytestconfig)
     yield found
-    accounts = {"": found.client} | ({} if found.other is None else {"other": found.other})
-    report = clean_up(found.file, accounts, found.patience)
+    report = clean_up(found.file, found.client, found.patience)
     if report.problems:
         pytest.fail("left behind: " + "; ".join(report.problems))
 
@@ -34,7 +33,7 @@ def products(settings: Settings) -> Products:
 def accounts(settings: Settings, products: Products) -> Accounts:
     """Who makes requests."""
     users = f"onboard-{products.tag}-a", f"onboard-{products.tag}-b"
-    return Accounts(settings.client, *users, settings.other, settings.patience, settings.file)
+    return Accounts(settings.client, *users, settings.patience, settings.file)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ from simulator.wire.qr import LabelText, encode_label
 from simulator.wire.qr.keys import ED25519, LabelSigner
 
 _PLUGIN: Final = "onboarding_settings"
-NEEDS_OTHER: Final = "it needs a second account: give --other-api-key and --other-secret-key-file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,6 @@ class Settings:
 
     Attributes:
         client: with the account that is tested.
-        other: another account of the server; None skips what needs one.
         file: remembers what is made.
         patience: how long a request waits for the quota.
         product_id: a product for most labels; empty makes one.
@@ -38,7 +36,6 @@ class Settings:
     """
 
     client: ServiceClient
-    other: ServiceClient | None
     file: RunFile
     patience: Patience
     product_id: str = ""
@@ -94,19 +91,16 @@ class Products:
             after = LabelSigner(ED25519, hashlib.sha256(b"after").digest())
             self._settings.client.change_product(product_id, ProductChange(label_key=after.reveal_label_key()))
             return product_id
-        product_id = self.make(label.value, is_others=label is Label.STRANGERS_PRODUCT)
+        product_id = self.make(label.value)
         if label is Label.DELETED_PRODUCT:
             self._settings.client.delete_product(product_id)
         return product_id
 
-    def make(self, what: str, label_key: str | None = None, *, is_others: bool = False) -> str:
-        """Make a product."""
-        client = self._settings.other if is_others else self._settings.client
-        if client is None:
-            pytest.skip(NEEDS_OTHER)
+    def make(self, what: str, label_key: str | None = None) -> str:
+        """Make a product; skips the test when the server makes none."""
         new = NewProduct(name=self._settings.file.mark + what, label_key=label_key)
         try:
-            return self._settings.patience.call(lambda: client.create_product(new)).product_id
+            return self._settings.patience.call(lambda: self._settings.client.create_product(new)).product_id
         except ErrorAnswer as error:
             if isinstance(error, (ServerFault, RateLimited, Unauthorized)):
                 raise

@@ -7,7 +7,7 @@ import pytest
 from simulator.onboarding.cases import CASES, Case, ConcurrentRequests
 from simulator.onboarding.journey import Verdict
 from simulator.onboarding.session import Accounts
-from simulator.onboarding.suite.settings import NEEDS_OTHER, Products, Settings, settings_of
+from simulator.onboarding.suite.settings import Products, Settings, settings_of
 from simulator.onboarding.walk import walk
 
 
@@ -26,8 +26,6 @@ def test_order(
     case: Case, request: pytest.FixtureRequest, settings: Settings, accounts: Accounts, products: Products
 ) -> None:
     """Each answer is one that the table has for the state; what the specification leaves open is noted."""
-    if case.needs_stranger and settings.other is None:
-        pytest.skip(NEEDS_OTHER)
     name = request.node.callspec.id.replace(".", "-")
     steps = walk(accounts, case, products.subjects(case, name))
     for step in steps:

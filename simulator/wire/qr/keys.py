@@ -134,12 +134,9 @@ class LabelSigner:
         Raises:
             InvalidQr: the label is one that cannot be written.
         """
-        return replace(label, sig=self.sign_bytes(signed_bytes(label)))
-
-    def sign_bytes(self, message: bytes) -> str:
-        """The signature over any bytes, base64url; for a profile of one's own."""
+        message = signed_bytes(label)
         signature = _cut_hmac(self._material, message) if self._private is None else self._private.sign(message)
-        return to_base64url(signature)
+        return replace(label, sig=to_base64url(signature))
 
     def reveal_label_key(self) -> str:
         """What goes into the product's ``label_key``. Of ``hmac-sha256`` this is the secret itself."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from agent.errors import InvalidQr, InvalidSignature
-from simulator.labels.cli import labels_command
+from simulator.cli import program
 from simulator.labels.corpus import Setting, made_up_signer, read_corpus
 from simulator.labels.damage import KINDS, STRENGTHS, damage_labels
 from simulator.labels.errors import LabelError
@@ -28,7 +28,7 @@ def _batch(tmp_path_factory):
 
 
 def _run(*arguments):
-    return CliRunner().invoke(labels_command, [*map(str, arguments)])
+    return CliRunner().invoke(program, ["labels", *map(str, arguments)])
 
 
 def test_the_weakest_damage_is_read_and_the_strongest_of_most_kinds_is_not(batch, tmp_path):

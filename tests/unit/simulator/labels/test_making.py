@@ -11,7 +11,7 @@ import zxingcpp
 from click.testing import CliRunner
 from PIL import Image
 
-from simulator.labels.cli import labels_command
+from simulator.cli import program
 from simulator.labels.errors import LabelError
 from simulator.labels.identifiers import IdentifierTemplate, check_character
 from simulator.labels.make import make_labels
@@ -29,7 +29,7 @@ def _make(out, **options):
 
 
 def _run(*arguments):
-    return CliRunner().invoke(labels_command, ["make", *map(str, arguments)])
+    return CliRunner().invoke(program, ["labels", "make", *map(str, arguments)])
 
 
 def _files(folder):
@@ -72,7 +72,7 @@ def test_a_template_that_cannot_be_is_one_line_that_names_the_fix(tmp_path, patt
 @pytest.mark.parametrize("kind", ["ed25519", "hmac-sha256"])
 def test_signed_labels_hold_for_their_key_and_no_secret_is_printed(tmp_path, profile, kind):
     key = tmp_path / "key"
-    made = CliRunner().invoke(labels_command, ["keygen", "--out", str(key), "--kind", kind, "--json"])
+    made = CliRunner().invoke(program, ["labels", "keygen", "--out", str(key), "--kind", kind, "--json"])
     told = json.loads(made.stdout)
     text = _make(tmp_path / "out", payload=open_payload(profile, key)).labels[0].order.text
     label_key = key.read_text().strip() if kind == "hmac-sha256" else told["label_key"]
@@ -81,7 +81,7 @@ def test_signed_labels_hold_for_their_key_and_no_secret_is_printed(tmp_path, pro
     assert told["shown_as"] in manifest
     if kind == "hmac-sha256":
         assert label_key not in made.stdout + manifest
-    again = CliRunner().invoke(labels_command, ["keygen", "--out", str(key)])
+    again = CliRunner().invoke(program, ["labels", "keygen", "--out", str(key)])
     assert again.exit_code == 2
     assert key.stat().st_mode & 0o077 == 0
     key.unlink()

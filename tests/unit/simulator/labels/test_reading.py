@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from simulator.labels.cli import labels_command
+from simulator.cli import program
 from simulator.labels.errors import LabelError
 from simulator.labels.finding import CodeSearch
 from simulator.labels.make import make_labels
@@ -253,7 +253,7 @@ def test_a_manifest_that_is_none_is_refused(tmp_path, name, content, words):
 
 
 def _run(*arguments):
-    return CliRunner().invoke(labels_command, ["verify", *map(str, arguments)])
+    return CliRunner().invoke(program, ["labels", "verify", *map(str, arguments)])
 
 
 def test_the_command_ends_with_0_when_all_is_well_and_json_and_csv_tell_the_same(batch, texts, tmp_path):

@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from simulator.labels.cli import labels_command
+from simulator.cli import program
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import Payload
 from simulator.labels.reading import read_labels
@@ -27,7 +27,7 @@ def _make_from(tmp_path, data):
     source = tmp_path / "devices.csv"
     source.write_bytes(data)
     arguments = ["make", "--from", str(source), "--product-id", "p", "--out", str(tmp_path / "out"), "--formats", "png"]
-    return CliRunner().invoke(labels_command, arguments)
+    return CliRunner().invoke(program, ["labels", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,6 @@ def test_a_table_and_a_count_of_serials_do_not_go_together(tmp_path):
         (["--from", str(tmp_path / "nowhere.csv")], "give a CSV file to --from"),
         ([], "give --product-id"),
     ):
-        refused = CliRunner().invoke(labels_command, ["make", "--out", str(tmp_path / "out"), *arguments])
+        refused = CliRunner().invoke(program, ["labels", "make", "--out", str(tmp_path / "out"), *arguments])
         assert refused.exit_code == 2
         assert words in refused.stderr

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
-from simulator.fleet.cli.cleanup import cleanup_command
+from simulator.cli import program
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target
 from simulator.up import UpSettings, running_up
 
@@ -54,10 +54,10 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path):
 
 def test_cleanup_finds_the_way_to_what_up_started_and_refuses_a_foreign_server(tmp_path, secret):
     with running_up(UpSettings(port=0, data_dir=tmp_path / "up", gateway=False)):
-        answer = CliRunner().invoke(cleanup_command, ["--up", str(tmp_path / "up"), "--json"])
+        answer = CliRunner().invoke(program, ["cleanup", "--up", str(tmp_path / "up"), "--json"])
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout) == {"products": 0, "devices": 0}
-    foreign = ["--base-url", "http://192.0.2.1", "--api-key", "mk_a", "--secret-key-file", str(secret)]
-    refused = CliRunner().invoke(cleanup_command, foreign)
+    foreign = ["cleanup", "--base-url", "http://192.0.2.1", "--api-key", "mk_a", "--secret-key-file", str(secret)]
+    refused = CliRunner().invoke(program, foreign)
     assert refused.exit_code == 2
     assert "--i-own-this-target" in refused.output
