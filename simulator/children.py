@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from agent.errors import AgentError
+from agent.errors import AgentError, TransportError
 from simulator.die_with_parent import with_parent
 from simulator.interrupts import without_interrupts
 
@@ -25,21 +25,25 @@ KEPT_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH
 
 
 class ChildFailed(AgentError):
-    """A child process could not be started, ended by itself, or did not get ready in time; the text shows its log."""
+    """A child process ended by itself; the text shows its log."""
+
+
+class NotStarted(ChildFailed, TransportError):
+    """A child process could not be started, or did not get ready; for who needs it, that is a target out of reach."""
 
 
 def program_path(name: str) -> Path:
     """Where one of this distribution's own programs is installed.
 
     Raises:
-        ChildFailed: it is neither beside this Python nor on the PATH.
+        NotStarted: it is neither beside this Python nor on the PATH.
     """
     beside = Path(sys.executable).with_name(name)
     if beside.is_file():
         return beside
     found = shutil.which(name)
     if found is None:
-        raise ChildFailed(f"the program {name} is not installed beside {sys.executable}: pip install device-agent")
+        raise NotStarted(f"the program {name} is not installed beside {sys.executable}: pip install device-agent")
     return Path(found)
 
 
@@ -81,7 +85,7 @@ class ChildProcess:
             environment: beside the few variables that every program gets.
 
         Raises:
-            ChildFailed: it could not be started.
+            NotStarted: it could not be started.
         """
         inherited = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         with contextlib.ExitStack() as files:
@@ -97,7 +101,7 @@ class ChildProcess:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise ChildFailed(f"{self.name} could not be started: {error}") from None
+                raise NotStarted(f"{self.name} could not be started: {error}") from None
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Wait until ``ready`` says so.
@@ -108,14 +112,14 @@ class ChildProcess:
             timeout_s: how long.
 
         Raises:
-            ChildFailed: it ended, or was not ready in time; the message ends with the last lines of its log.
+            NotStarted: it ended, or was not ready in time; the message ends with the last lines of its log.
         """
         deadline_s = time.monotonic() + timeout_s
         while not ready():
             if not self.running:
-                raise ChildFailed(f"{self.name} ended with {self.exit_code} before {what}{self._last_words()}")
+                raise NotStarted(f"{self.name} ended with {self.exit_code} before {what}{self._last_words()}")
             if time.monotonic() > deadline_s:
-                raise ChildFailed(f"{self.name}: {what} did not happen within {timeout_s:g} s{self._last_words()}")
+                raise NotStarted(f"{self.name}: {what} did not happen within {timeout_s:g} s{self._last_words()}")
             time.sleep(_POLL_S)
 
     def look(self) -> None:

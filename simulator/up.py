@@ -147,7 +147,7 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
     Raises:
         ConfigurationError: the settings cannot be used.
         AgentError: the devices could not be registered.
-        ChildFailed: broker or gateway could not be started.
+        NotStarted: broker or gateway could not be started.
     """
     from simulator.service.server import RunningService  # half a second: not for --help or a wrong option
 

@@ -60,7 +60,7 @@ class RealAgent:
         """Start it, for the first time or again.
 
         Raises:
-            ChildFailed: it could not be started.
+            NotStarted: it could not be started.
         """
         self._back_at_s = time.time()
         self._child.start([str(program_path("device-agent")), "run", "--config", str(self.config_path)])

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import yaml
 
-from agent.errors import AgentError, TransportError
+from agent.errors import AgentError
 from agent.wire.auth import KeyPair
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
 from agent.wire.sending import SendCommand
-from simulator.children import ChildFailed, ChildProcess, Children, program_path
+from simulator.children import ChildProcess, Children, program_path
 from simulator.demo.agent import WITNESS, RealAgent
 from simulator.exit_codes import ExitCode
 from simulator.fleet.target.local import running_local
@@ -33,10 +33,6 @@ _LOOK_S: Final = 0.1
 
 Say = Callable[[str, str], None]
 """Prints one step: who, and what happened."""
-
-
-class NotStarted(TransportError):
-    """Service, broker or gateway could not be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +152,7 @@ class Demo:
 
     def _start_service(self) -> str:
         """The service's address."""
-        try:
-            standing = self._ends.enter_context(running_local(self._root / "up", rate_limit=0, gateway=True))
-        except ChildFailed as error:
-            raise NotStarted(str(error)) from None
+        standing = self._ends.enter_context(running_local(self._root / "up", rate_limit=0, gateway=True))
         self._say("service", f"listens on {standing.base_url}, its data on the disk")
         self._say("gateway", f"listens on {standing.gateway_url}; broker: {standing.broker}")
         return standing.base_url

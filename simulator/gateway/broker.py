@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.children import ChildFailed, ChildProcess, program_path
+from simulator.children import ChildProcess, NotStarted, program_path
 from simulator.listening import check_port
 
 PORT_OPTION: Final = "--mqtt-port"
@@ -72,14 +72,14 @@ def running_broker(folder: Path, log: Path, port: int | None = None) -> Iterator
 
     Raises:
         ConfigurationError: the port is taken.
-        ChildFailed: it could not be started.
+        NotStarted: it could not be started.
     """
     if port:
         check_port(_HOST, port, PORT_OPTION)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         broker = _started(folder, log, port)
-    except ChildFailed:
+    except NotStarted:
         if port:
             check_port(_HOST, port, PORT_OPTION)  # taken between the look and the broker's start
         raise
@@ -98,7 +98,7 @@ def _started(folder: Path, log: Path, wanted: int | None) -> Broker:
     for left in reversed(range(_PORTS_TRIED)):
         try:
             return _start(folder, log, before or _free_port())
-        except ChildFailed as error:
+        except NotStarted as error:
             before = 0
             if not left or _TAKEN not in str(error).lower():
                 raise
@@ -118,7 +118,7 @@ def _start(folder: Path, log: Path, port: int) -> Broker:
             file.seek(log_begins)
             text = file.read().decode(errors="replace")
         if _TAKEN in text.lower():
-            raise ChildFailed(f"{child.name}: Address already in use: port {port}")
+            raise NotStarted(f"{child.name}: Address already in use: port {port}")
         return any(words in text for words in _RUNS)
 
     child.start([program, "-c", str(configuration)])

@@ -16,7 +16,7 @@ import yaml
 
 from agent.config.section import is_this_machine
 from agent.errors import UnexpectedAnswer
-from simulator.children import ChildFailed, ChildProcess, program_path
+from simulator.children import ChildProcess, NotStarted, program_path
 from simulator.gateway.broker import Broker, running_broker
 from simulator.keys import Keys, write_secret
 from simulator.listening import check_port
@@ -84,7 +84,7 @@ class Gateway:
         Raises:
             UnexpectedAnswer: the certificate could not be made.
             ConfigurationError: the port is taken.
-            ChildFailed: it did not start; the text ends with its log.
+            NotStarted: it did not start; the text ends with its log.
         """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         http: dict[str, Any] = {"host": host, "port": port}
@@ -118,7 +118,7 @@ class Gateway:
         self._child.start([str(program_path("device-gateway")), "run", "--config", str(self._config)])
         try:
             self._child.wait_until(serves, "it served devices", _READY_S)
-        except ChildFailed:
+        except NotStarted:
             self.end()  # so that the port is not its own
             check_port(host, port, HTTP_PORT_OPTION)
             raise
@@ -219,7 +219,7 @@ def running_trial(
 
     Raises:
         ConfigurationError: a port is taken.
-        ChildFailed: one of them could not be started.
+        NotStarted: one of them could not be started.
         UnexpectedAnswer: a device got no token.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -13,7 +13,7 @@ import httpx
 
 from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
-from simulator.pytest_plugin.control import ControlRefused, Fault, ServiceUnderTest
+from simulator.pytest_plugin.control import ControlRefused, Fault, ServiceUnderTest, read_answer
 from simulator.pytest_plugin.loopback import LoopbackTransport
 from simulator.wire.client import ServiceClient
 
@@ -196,10 +196,10 @@ class Account:
                 self.__dict__[name].close()
 
     def _sent(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return _read(self._observer.post(path, json=body))
+        return read_answer(self._observer.post(path, json=body))
 
     def _shown(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return _read(self._observer.get(path, params=query))
+        return read_answer(self._observer.get(path, params=query))
 
 
 def _wait(ask: Callable[[], Found | None], timeout_s: float, describe: Callable[[], str]) -> Found:
@@ -213,13 +213,4 @@ def _wait(ask: Callable[[], Found | None], timeout_s: float, describe: Callable[
         if time.monotonic() > deadline_s:
             raise AssertionError(f"after {timeout_s:g} s {describe()}")
         time.sleep(_LOOK_S)
-    return found
-
-
-def _read(answer: httpx.Response) -> dict[str, Any]:
-    if answer.is_error:
-        raise ControlRefused(
-            f"{answer.request.method} {answer.request.url.path}: {answer.text[:500]}", answer.status_code
-        )
-    found: dict[str, Any] = answer.json()
     return found

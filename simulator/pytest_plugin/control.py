@@ -69,12 +69,7 @@ class Control:
         self._http.close()
 
     def _ask(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
-        answer = self._http.request(method, _PREFIX + path, **sent)
-        if answer.is_error:
-            is_gone = answer.status_code == httpx.codes.NOT_FOUND
-            raise (NotThere if is_gone else ControlRefused)(_error_of(answer), answer.status_code)
-        found: dict[str, Any] = answer.json() if answer.content else {}
-        return found
+        return read_answer(self._http.request(method, _PREFIX + path, **sent))
 
 
 class Fault:
@@ -277,12 +272,21 @@ def _split(method: str | None, path: str | None, wanted: Mapping[str, Any]) -> t
     return match, {name: value for name, value in wanted.items() if name not in _MATCH}
 
 
-def _error_of(answer: httpx.Response) -> str:
+def read_answer(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object that the service answered; empty for an answer without a body.
+
+    Raises:
+        ControlRefused: it is an error.
+    """
+    if not answer.is_error:
+        found: dict[str, Any] = answer.json() if answer.content else {}
+        return found
     try:
         body = answer.json()
-        return f"{body['error']}: {body['message']}"
+        text = f"{body['error']}: {body['message']}"
     except (ValueError, KeyError, TypeError):
-        return f"status {answer.status_code}: {answer.text[:300]}"
+        text = answer.text[:300]
+    raise (NotThere if answer.status_code == httpx.codes.NOT_FOUND else ControlRefused)(text, answer.status_code)
 
 
 def _describe(question: Mapping[str, Any], answer: Mapping[str, Any]) -> str:

@@ -136,7 +136,7 @@ class AgentProcess:
         """Start it, for the first time or again, and wait until it is ready.
 
         Raises:
-            ChildFailed: it could not be started; the text shows the end of its log.
+            NotStarted: it could not be started; the text shows the end of its log.
         """
         before = self.log.count(_READY)
         self._process.start([str(program_path("device-agent")), "run", "--config", str(self.config_path)])
@@ -181,7 +181,7 @@ class AgentProcesses:
             config: keys of the agent's configuration, laid over those that it needs.
 
         Raises:
-            ChildFailed: the agent could not be started; the text shows the end of its log.
+            NotStarted: the agent could not be started; the text shows the end of its log.
         """
         self._count += 1
         folder = self._folder / f"agent-{self._count}"

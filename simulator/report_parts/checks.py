@@ -11,8 +11,6 @@ class Mark(StrEnum):
     """How a check ended."""
 
     GOOD = "good"
-    NOTED = "noted"
-    """Good, with something that a reader should know."""
     BAD = "bad"
     SKIPPED = "skipped"
 
@@ -25,7 +23,7 @@ class Check:
         group: checks of a kind stand together.
         name: unique in the group.
         title: a sentence.
-        reason: why it is bad, noted or skipped; of a good one what a reader may want to know.
+        reason: why it is bad or skipped; of a good one what a reader may want to know.
         seconds: how long it took; None when nobody measured.
     """
 

@@ -74,8 +74,6 @@ def _add_case(suite: ET.Element, check: Check) -> None:
     if check.mark is Mark.BAD:
         failure = ET.SubElement(case, "failure", message=_clean(check.reason), type="check")
         failure.text = _clean(check.title)
-    if check.mark is Mark.NOTED:
-        ET.SubElement(case, "system-out").text = _clean(f"{check.reason}\n{check.title}")
 
 
 def _clean(text: str) -> str:

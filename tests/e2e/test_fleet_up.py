@@ -135,6 +135,14 @@ def test_a_port_that_is_taken_or_wanted_twice_is_refused_at_once_with_its_own_op
         assert "--no-gateway leaves out" in refused("--no-gateway", option)
 
 
+def test_a_broker_that_does_not_start_is_said_by_the_exit_code(capsys, monkeypatch):
+    monkeypatch.setattr("simulator.gateway.broker.find_mosquitto", lambda: "/bin/false")
+    with pytest.raises(SystemExit) as ended:
+        main(UP[1:])
+    assert ended.value.code == 5
+    assert "mosquitto ended with 1 before it listened" in capsys.readouterr().err
+
+
 def test_a_gateway_that_loses_its_port_before_it_listens_names_the_option(tmp_path):
     keys = Keys("mk_a", Secret("msk_a"))
     with socket.create_server(("127.0.0.1", 0)) as other, running() as bench:

@@ -94,7 +94,7 @@ def running_local(folder: Path, *, rate_limit: int, gateway: bool) -> Iterator[L
         gateway: with gateway and broker.
 
     Raises:
-        ChildFailed: it did not start; the text shows the end of its log.
+        NotStarted: it did not start; the text shows the end of its log.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with Children() as children:

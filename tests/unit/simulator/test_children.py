@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulator.children import ChildFailed, ChildProcess, Children, program_path
+from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.interrupts import terminations_as_interrupts
 
 FOREVER = [sys.executable, "-c", "print('up', flush=True)\nimport time\nwhile True: time.sleep(60)"]
@@ -101,8 +102,19 @@ def test_a_child_that_is_never_ready_is_told_and_can_still_be_ended(tmp_path):
 
 def test_a_program_that_does_not_exist_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(ChildFailed, match="not installed"):
+    with pytest.raises(ChildFailed, match="not installed") as caught:
         program_path("no-such-program-of-ours")
+    assert exit_code_of(caught.value) is ExitCode.UNREACHABLE
+
+
+def test_what_does_not_start_is_out_of_reach_and_what_ends_later_is_a_failed_check(tmp_path):
+    child = ChildProcess("child", tmp_path / "log")
+    child.start([sys.executable, "-c", ""])
+    with pytest.raises(ChildFailed) as early:
+        child.wait_until(lambda: False, "it was ready", 60)
+    with pytest.raises(ChildFailed) as late:
+        child.look()
+    assert [exit_code_of(one.value) for one in (early, late)] == [ExitCode.UNREACHABLE, ExitCode.CHECK_FAILED]
 
 
 def test_keys_in_the_environment_do_not_reach_a_child(tmp_path, monkeypatch):

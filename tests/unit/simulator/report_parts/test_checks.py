@@ -20,7 +20,7 @@ def run_of(*checks, **more):
 RUN = run_of(
     Check("one", "good", "A good one.", Mark.GOOD, seconds=0.5),
     Check("one", "bad", "A bad one.", Mark.BAD, "register: expected x, answered y", 0.25),
-    Check("two", "noted", "Allowed.", Mark.NOTED, "the specification is silent"),
+    Check("two", "untimed", "Allowed.", Mark.GOOD, "nobody measured it"),
     Check("two", "skipped", "Not played.", Mark.SKIPPED, "it needs a second account"),
     problems=("stopped: no service", "and cut short"),
     began_at="2026-01-01T00:00:00.000Z",
@@ -56,7 +56,7 @@ def test_each_problem_is_an_error_and_what_nobody_measured_has_no_time():
     assert [error.get("message") for error in root.iter("error")] == list(RUN.problems)
     times = {case.get("name"): case.get("time") for case in root.iter("testcase")}
     assert times == {
-        "good": "0.500000", "bad": "0.250000", "noted": None, "skipped": None, **dict.fromkeys(RUN.problems),
+        "good": "0.500000", "bad": "0.250000", "untimed": None, "skipped": None, **dict.fromkeys(RUN.problems),
     }  # fmt: skip
     assert [suite.get("time") for suite in root] == ["0.750000", None, None]
     assert root.get("time") == "0.750000"
