@@ -25,17 +25,8 @@ class Keys:
     secret_path: Path | None = None
 
 
-def make_keys(folder: Path | None = None) -> Keys:
-    """A fresh key pair; in ``folder``, when there is one, the files ``api_key`` and ``secret_key`` of mode 600."""
-    api_key, secret_key = f"mk_local_{secrets.token_hex(8)}", f"msk_local_{secrets.token_hex(20)}"
-    if folder is None:
-        return Keys(api_key, Secret(secret_key))
-    write_secret(folder / "api_key", api_key)
-    return Keys(api_key, Secret(secret_key), write_secret(folder / "secret_key", secret_key))
-
-
 def keep_keys(folder: Path) -> Keys:
-    """The key pair in ``folder`` from an earlier start, or a fresh one that the next start finds there.
+    """The key pair in the files ``api_key`` and ``secret_key`` of a folder; a fresh one where there is none yet.
 
     Raises:
         ConfigurationError: the folder cannot be written, or a file cannot be read.
@@ -43,7 +34,8 @@ def keep_keys(folder: Path) -> Keys:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (folder / "secret_key").exists():
-            return make_keys(folder)
+            write_secret(folder / "api_key", f"mk_local_{secrets.token_hex(8)}")
+            write_secret(folder / "secret_key", f"msk_local_{secrets.token_hex(20)}")
         api_key, secret_key = ((folder / name).read_text("ascii").strip() for name in ("api_key", "secret_key"))
         return Keys(api_key, Secret(secret_key), folder / "secret_key")
     except OSError as error:

@@ -8,7 +8,6 @@ from typing import Any, Self
 from agent.wire.base import JsonObject
 from agent.wire.connection import Connection
 from agent.wire.json_text import encode_json
-from agent.wire.lists import Params
 from agent.wire.secret import Secret
 
 TOKEN_HEADER = "X-Emulator-Token"  # noqa: S105 - the header's name
@@ -38,23 +37,17 @@ class ControlClient:
     ) -> None:
         self._connection.close()
 
-    def request(
-        self, method: str, path: str, body: JsonObject | None = None, params: Params | None = None, *, wait_s: float = 0
-    ) -> Any:
+    def request(self, method: str, path: str, body: JsonObject | None = None) -> Any:
         """The JSON value that is answered; None for an answer without a body.
 
         Args:
             method: of HTTP.
             path: from ``/_emulator/`` on, ids percent-encoded.
             body: sent as JSON.
-            params: of the query.
-            wait_s: how long the answer may take beside the timeout.
 
         Raises:
             ServiceError: the class that fits; see :mod:`agent.errors`.
         """
         content = None if body is None else encode_json(body)
-        answer = self._connection.request(
-            method, path, params=params, body=content, headers=self._headers, wait_s=wait_s
-        )
+        answer = self._connection.request(method, path, body=content, headers=self._headers)
         return answer.json() if answer.content else None

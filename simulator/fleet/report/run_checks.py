@@ -9,7 +9,7 @@ from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, Verd
 from simulator.fleet.report.formatting import VERDICT_WORDS, clock_text
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
-from simulator.report_parts.checks import Check, CheckRun, Mark
+from simulator.report_parts.junit import Check, CheckRun, Mark
 
 _INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}
 _THRESHOLDS, _AUDIT, _RUN = "thresholds", "audit", "run"

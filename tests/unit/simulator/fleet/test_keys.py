@@ -6,14 +6,14 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.wire.auth import KeyPair
-from simulator.keys import curl_line, keep_keys, make_keys
+from simulator.keys import curl_line, keep_keys
 
 
-def test_made_keys_are_good_for_the_client_and_never_the_same():
-    first, second = make_keys(), make_keys()
+def test_made_keys_are_good_for_the_client_and_never_the_same(tmp_path):
+    first, second = keep_keys(tmp_path / "one"), keep_keys(tmp_path / "two")
     KeyPair(first.api_key, first.secret_key)
     assert first.secret_key != second.secret_key
-    assert first.secret_path is None
+    assert first.secret_path == tmp_path / "one" / "secret_key"
 
 
 def test_keys_are_kept_over_two_starts_in_files_of_mode_600(tmp_path):
@@ -30,7 +30,7 @@ def test_a_place_that_cannot_keep_keys_is_told(tmp_path):
 
 
 def test_a_curl_line_reads_the_secret_from_its_file(tmp_path):
-    keys = make_keys(tmp_path)
+    keys = keep_keys(tmp_path)
     line = curl_line("http://127.0.0.1:1", keys, "/products", '{"name": "x"}')
     assert keys.secret_key.reveal() not in line
     printed = tmp_path / "secret"

@@ -6,8 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from simulator.report_parts.checks import Check, CheckRun, Mark
-from simulator.report_parts.junit import junit_xml
+from simulator.report_parts.junit import Check, CheckRun, Mark, junit_xml
 
 NASTY = "a<b>&\"'\x00\x1b]]></failure>\ud800\U0001f600<script>alert(1)</script>"
 
