@@ -196,7 +196,7 @@ class ServiceUnderTest:
             method: as for :meth:`fault`.
             path: as for :meth:`fault`.
             wanted: ``exactly``, ``at_least`` or ``at_most`` (without any at least one), further members of a match, and
-                ``status``, ``since``, ``after``, ``text``.
+                ``status``, ``after``, ``text``.
 
         Returns:
             How many came.

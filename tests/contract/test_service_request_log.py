@@ -116,7 +116,6 @@ def filters(device_id):
         ({"device_id": "nobody"}, "device_id"),
         ({"account_id": "mk_nobody"}, "account_id"),
         ({"status": "9xx"}, "status"),
-        ({"since": "yesterday"}, "since"),
         ({"after": "-1"}, "after"),
         ({"cursor": "x"}, "cursor"),
         ({"pth": "/sensor-data"}, "pth"),

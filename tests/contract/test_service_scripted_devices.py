@@ -67,7 +67,7 @@ def test_what_a_device_does_at_once_is_done_when_the_clock_has_been_moved(bench)
 def test_without_answers_every_command_succeeds_at_once_and_the_device_is_online(bench):
     device_id = bench.device()
     shown = play(bench, device_id)
-    assert shown["script"]["answers"] == [{"status": "succeeded", "in_progress": False}]
+    assert shown["script"]["answers"] == [{"status": "succeeded"}]
     command_id = bench.send(device_id)
     until(lambda: status(bench, device_id, command_id), "succeeded")
     device = bench.http.get("/devices").json()["data"][0]
@@ -113,26 +113,26 @@ def test_an_answer_is_used_as_often_as_it_says_and_the_next_one_after_that(bench
 def test_an_answer_comes_so_many_seconds_of_the_services_clock_after_the_delivery(bench):
     freeze(bench)
     device_id = bench.device()
-    play(bench, device_id, answers=[{"after_s": 30, "in_progress": True}])
+    play(bench, device_id, answers=[{"after_s": 30}])
     command_id = bench.send(device_id)
-    until(lambda: status(bench, device_id, command_id), "in_progress")
+    until(lambda: status(bench, device_id, command_id), "delivered")
     advance(bench, 29)
-    assert status(bench, device_id, command_id) == "in_progress"
+    assert status(bench, device_id, command_id) == "delivered"
     advance(bench, 2)
     record = bench.command(device_id, command_id)
     assert record["status"] == "succeeded"
     assert record["completed_at"][17:19] == "30"  # carried out at its instant, not when the clock stopped
 
 
-def test_an_answer_comes_after_so_many_polls_of_the_device(bench):
+def test_a_device_that_polls_has_a_command_with_its_next_poll(bench):
     freeze(bench)
     device_id = bench.device()
-    play(bench, device_id, poll_s=10, answers=[{"after_polls": 3}])
-    until(lambda: bench.http.get(f"{PATH}/{device_id}").json()["delivered"], 0)
+    play(bench, device_id, poll_s=10)
+    advance(bench, 1)
     command_id = bench.send(device_id)
-    advance(bench, 20)
-    assert status(bench, device_id, command_id) in {"queued", "delivered"}
-    advance(bench, 20)
+    advance(bench, 5)
+    assert status(bench, device_id, command_id) == "queued"
+    advance(bench, 5)
     assert status(bench, device_id, command_id) == "succeeded"
 
 
@@ -250,8 +250,6 @@ def test_reset_and_removal_end_scripts(bench):
     ("script", "field"),
     [
         ({"answers": [{"after_s": -1}]}, "answers.0.after_s"),
-        ({"answers": [{"after_s": 1, "after_polls": 1}], "poll_s": 1}, "answers.0"),
-        ({"answers": [{"after_polls": 1}]}, "body"),
         ({"answers": [{"status": "never", "result": {}}]}, "answers.0"),
         ({"answers": [{"status": "exploded"}]}, "answers.0.status"),
         ({"answers": [{"error": "x"}]}, "answers.0"),

@@ -85,12 +85,11 @@ function Whole({ one, onClose }) {
 }
 
 function Message({ title, message }) {
-  const { headers, body, body_encoding: encoding, body_bytes: size, truncated } = message;
+  const { headers, body, body_bytes: size, truncated } = message;
   const lines = headers.map((one) => `${one.name}: ${one.value}`).join("\n");
   return html`<section class="stack"><h3>${title}</h3>
     <${Json} value=${lines || "no headers"} label="Headers" />
     ${size > 0 ? html`<${Json} value=${readable(body)} label="Body" />` : html`<p class="quiet small">No body.</p>`}
-    ${encoding === "base64" && html`<p class="quiet small">It is no text, and shown as Base64.</p>`}
     ${truncated && html`<p class="quiet small">The beginning of ${bytes(size)} is kept.</p>`}</section>`;
 }
 

@@ -86,7 +86,7 @@ function Snapshots() {
       <ul class="rows">${list.value?.data.map((one) => html`<li key=${one.name}><div class="grow"><strong
         class="mono">${one.name}</strong>
         <div class="quiet small">
-          ${bytes(one.size_bytes)}${one.made_at && `, ${time(one.made_at)}`}${one.fault && `: ${one.fault}`}</div></div>
+          ${bytes(one.size_bytes)}, ${time(one.made_at)}</div></div>
         <button class="button small" type="button" aria-label="Load ${one.name}" disabled=${action.isBusy}
           onClick=${() => load(one)}>Load</button>
         <button class="button small bad" type="button" aria-label="Delete ${one.name}" disabled=${action.isBusy}

@@ -22,7 +22,7 @@ from agent.wire.secret import Secret
 from simulator.service.caller import Caller, hash_secret
 from simulator.service.config import fault_of_keys
 from simulator.service.db import insert, one
-from simulator.service.errors import ApiError, conflict, invalid, invalid_all, not_found
+from simulator.service.errors import conflict, invalid, invalid_all, not_found
 from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.http import CallDep, Json, Router, answers, no_content
 from simulator.service.oauth.store import NewClient, add_client
@@ -60,15 +60,22 @@ def add_account(sql: sqlite3.Connection, name: str, account_id: str, keys: Keys,
     return add_key(sql, account, keys, now_ms)
 
 
-def add_key(sql: sqlite3.Connection, account: int, keys: Keys, now_ms: int) -> Caller:
+def add_key(sql: sqlite3.Connection, account: int, keys: Keys, now_ms: int, place: str = "") -> Caller:
     """A further key pair of an account.
+
+    Args:
+        sql: in a transaction.
+        account: the account's row.
+        keys: the pair.
+        now_ms: this instant.
+        place: what stands before ``api_key`` in an error.
 
     Raises:
         ApiError: 409 ``key_exists``: this one, in any account; ``key_limit_reached``.
     """
     if one(sql, "SELECT 1 FROM api_keys WHERE api_key = ?", (keys.api_key,)) is not None:
         issue = f"the key {keys.api_key!r} belongs to an account already"
-        raise conflict("key_exists", f"api_key: {issue}.", [("api_key", issue)])
+        raise conflict("key_exists", f"{place}api_key: {issue}.", [(f"{place}api_key", issue)])
     if len(_keys_of(sql, account)) >= KEYS_MAX:
         raise conflict("key_limit_reached", f"The account has {KEYS_MAX} key pairs: remove one first.")
     secret_hash = hash_secret(keys.secret_key.reveal())
@@ -191,16 +198,11 @@ class AccountChange(Sent):
 
 
 class Key(BaseModel):
-    """A key pair of an account, without its secret."""
+    """A key pair of an account; ``secret_key`` is in the answer that made it, and in no other."""
 
     api_key: str
+    secret_key: str = ""
     created_at: str
-
-
-class MadeKeys(Key):
-    """A key pair that was added just now."""
-
-    secret_key: str
 
 
 class Account(BaseModel):
@@ -225,13 +227,7 @@ class MadeClient(BaseModel):
     grant_types: list[str]
 
 
-class MadeAccount(Account):
-    """An account that was made just now, with its secrets."""
-
-    keys: list[MadeKeys]  # type: ignore[assignment]
-
-
-@router.post(_PATH, status_code=201, response_model=MadeAccount, responses=answers(409))
+@router.post(_PATH, status_code=201, response_model=Account, responses=answers(409))
 async def make_account(call: CallDep, body: NewAccount) -> Response:
     """Make an account with its key pairs, whose secrets are shown this once."""
     service, now_ms = call.service, call.now_ms
@@ -251,19 +247,8 @@ async def make_account(call: CallDep, body: NewAccount) -> Response:
         account = insert(sql, "accounts", id=account_id, name=name, quota=body.quota, created_at=now_ms)
         set_variant(sql, account, variant)
         for place, pair in enumerate(pairs):
-            try:
-                add_key(sql, account, pair, now_ms)
-            except ApiError as exc:
-                details = [(f"keys.{place}.{field}", issue) for field, issue in exc.details]
-                raise conflict(exc.error, f"keys.{place}.{exc.message}", details) from None
-    record = {
-        "account_id": account_id,
-        "name": name,
-        "created_at": show_time(now_ms),
-        "quota": body.quota,
-        "variant": name_of(variant),
-        "keys": [_show_made(pair, now_ms) for pair in pairs],
-    }
+            add_key(sql, account, pair, now_ms, f"keys.{place}.")
+        record = _show(sql, find_account(sql, account_id)) | {"keys": [_show_made(pair, now_ms) for pair in pairs]}
     return Json(record, 201, {"Location": f"{_PATH}/{account_id}", **_NO_STORE})
 
 
@@ -306,7 +291,7 @@ async def remove_account(call: CallDep, account_id: str) -> Response:
     return no_content()
 
 
-@router.post(f"{_ONE}/keys", status_code=201, response_model=MadeKeys, responses=answers(404, 409))
+@router.post(f"{_ONE}/keys", status_code=201, response_model=Key, responses=answers(404, 409))
 async def make_key(call: CallDep, account_id: str, body: NewKeys) -> Response:
     """A further key pair of an account; the others stay good. Its secret is shown this once."""
     faults: list[tuple[str, str]] = []
@@ -356,12 +341,7 @@ def account_of_key(sql: sqlite3.Connection, api_key: str | None) -> int | None:
     Raises:
         ApiError: 404 ``account_not_found``.
     """
-    if api_key is None:
-        return None
-    row = one(sql, "SELECT account FROM api_keys WHERE api_key = ?", (api_key,))
-    if row is None:
-        raise not_found("account", api_key, "on this service")
-    return int(row["account"])
+    return None if api_key is None else int(find_account(sql, api_key)["row"])
 
 
 @router.get(f"{_ONE}/variant", response_model=ServerVariant, responses=answers(404))

@@ -7,6 +7,7 @@ quota, no fault, no line in the request log. All of it is timed by the service's
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +43,6 @@ SECONDS_MAX: Final = 366 * 86_400
 EVERY_MIN_S: Final = 0.1
 NAMED_BY: Final = "command"
 """The member of ``command_payload`` that names the command."""
-UNKNOWN: Final = CommandResult(status="rejected", error="this device's script has no answer for the command")
 
 Every = Annotated[float, Field(strict=False, ge=EVERY_MIN_S, le=SECONDS_MAX)]
 
@@ -68,24 +68,20 @@ class ScriptedAnswer(Sent):
         float | None,
         Field(strict=False, ge=0, le=SECONDS_MAX, description="Seconds of the service's clock after the delivery."),
     ] = None
-    after_polls: Annotated[
-        int | None,
-        Field(ge=1, le=10_000, description="The device's polls that list the command before it is answered."),
-    ] = None
-    in_progress: Annotated[bool, Field(description="Report `in_progress` when the command is delivered.")] = False
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.after_s is not None and self.after_polls is not None:
-            raise ValueError("after_s and after_polls exclude each other: give one")
-        given: tuple[object, ...] = (self.after_s, self.after_polls, self.result, self.error)
+        given: tuple[object, ...] = (self.after_s, self.result, self.error)
         if self.status == "never" and any(value is not None for value in given):
-            raise ValueError("never has no result, error, after_s or after_polls: leave them out")
+            raise ValueError("never has no result, error or after_s: leave them out")
         if self.status == "succeeded" and self.error is not None:
             raise ValueError("error belongs to failed and rejected")
         if self.result is not None and json_text.size_bytes(self.result) > COMMAND_PAYLOAD_BYTES:
             raise ValueError(f"result is larger than {COMMAND_PAYLOAD_BYTES} bytes")
         return self
+
+
+UNKNOWN: Final = ScriptedAnswer(status="rejected", error="this device's script has no answer for the command")
 
 
 class ScriptedReadings(Sent):
@@ -120,20 +116,18 @@ class DeviceScript(Sent):
     ] = None
     readings: ScriptedReadings | None = None
 
-    @model_validator(mode="after")
-    def _check_polling(self) -> Self:
-        if self.poll_s is None and any(answer.after_polls is not None for answer in self.answers):
-            raise ValueError("answers with after_polls need poll_s")
-        return self
-
 
 @dataclass(slots=True)
 class _Command:
     """A command that a device has been given and has not ended."""
 
-    answer: ScriptedAnswer | None
-    due_ms: int | None
-    polls: int = 0
+    answer: ScriptedAnswer
+    delivered_ms: int
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it is answered; None for never."""
+        return None if self.answer.status == "never" else self.delivered_ms + round((self.answer.after_s or 0) * 1000)
 
 
 @dataclass(slots=True)
@@ -161,14 +155,14 @@ class ScriptedDevice:
     readings: int = 0
     open: dict[str, _Command] = field(default_factory=dict)
 
-    def choose(self, payload: Mapping[str, Any]) -> ScriptedAnswer | None:
-        """The answer to a command, which uses it once; None when there is none."""
+    def choose(self, payload: Mapping[str, Any]) -> ScriptedAnswer:
+        """The answer to a command, which uses it once."""
         for place, answer in enumerate(self.script.answers):
             left = self.left[place]
             if left != 0 and answer.command in {None, payload.get(NAMED_BY)}:
                 self.left[place] = None if left is None else left - 1
                 return answer
-        return None
+        return UNKNOWN
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When it has something to do."""
@@ -183,9 +177,7 @@ class ScriptedDevice:
         self.next_poll_ms = None if self.next_poll_ms is None else min(self.next_poll_ms, now_ms)
         self.next_reading_ms = None if self.next_reading_ms is None else min(self.next_reading_ms, now_ms)
         for command in self.open.values():
-            latest_ms = _due_ms(command.answer, now_ms)
-            if command.due_ms is not None and latest_ms is not None:
-                command.due_ms = min(command.due_ms, latest_ms)
+            command.delivered_ms = min(command.delivered_ms, now_ms)
 
     def show(self) -> dict[str, Any]:
         """As the control paths answer it."""
@@ -211,17 +203,27 @@ class ScriptedDevices:
         service.on_reset(lambda _account: self.drop_missing())
         service.changes.listeners.append(self._wake)
 
-    def put(self, row: sqlite3.Row, script: DeviceScript, signals: tuple[SignalSet, DeviceRandom] | None) -> None:
+    def put(self, script: DeviceScript) -> ScriptedDevice:
         """Have a device act by a script from now on, instead of the one that it had.
 
         Raises:
-            ApiError: 409 ``too_many_scripted_devices``.
+            ApiError: 404 ``device_not_found``; 400: a signal is wrong; 409 ``too_many_scripted_devices``.
         """
-        if script.device_id not in self.by_id and len(self.by_id) >= DEVICES_MAX:
+        device_id, readings, now_ms = script.device_id, script.readings, self._service.clock.now_ms()
+        query = "SELECT * FROM devices WHERE id = ? AND removed_at IS NULL"
+        row = one(self._service.db.sql, query, (device_id,))
+        if row is None:
+            raise not_found("device", device_id, "on this service")
+        signals = None
+        if readings is not None:
+            try:
+                signals = signals_of_json(readings.signals), DeviceRandom(readings.seed, row["device_identifier"])
+            except SignalFaultsError as error:
+                raise invalid_all([(f"readings.signals.{name}", issue) for name, issue in error.faults]) from None
+        if device_id not in self.by_id and len(self.by_id) >= DEVICES_MAX:
             text = f"The service plays {DEVICES_MAX} devices at most: delete some of their scripts."
             raise conflict("too_many_scripted_devices", text)
-        now_ms = self._service.clock.now_ms()
-        self.by_id[script.device_id] = ScriptedDevice(
+        device = self.by_id[device_id] = ScriptedDevice(
             row=row["row"],
             script=script,
             signals=signals,
@@ -231,6 +233,7 @@ class ScriptedDevices:
         )
         self._service.saw(row["row"])
         self._call_soon()
+        return device
 
     def next_due_ms(self) -> int | None:
         """When the next one has something to do; now, where commands were sent to one."""
@@ -296,13 +299,17 @@ class ScriptedDevices:
         if polls or (device.next_poll_ms is None and device.woken):
             self._poll(sql, row, device, now_ms)
         for command_id, command in list(device.open.items()):
-            if command.due_ms is not None and command.due_ms <= now_ms:
-                del device.open[command_id]
-                answer = command.answer
-                said = UNKNOWN
-                if answer is not None and answer.status != "never":
-                    said = CommandResult(status=answer.status, result=answer.result, error=answer.error)
-                self._report(sql, row, device, command_id, said, now_ms)
+            answer, due_ms = command.answer, command.due_ms
+            if answer.status == "never" or due_ms is None or due_ms > now_ms:
+                continue
+            del device.open[command_id]
+            said = CommandResult(status=answer.status, result=answer.result, error=answer.error)
+            woken = device.woken
+            with contextlib.suppress(ApiError):  # it has expired, or was deleted, meanwhile
+                take_result(self._service, sql, row, command_id, said, now_ms)
+                device.reported += 1
+                device.woken = woken
+                self._service.saw(device.row)
         if device.next_reading_ms is not None and device.next_reading_ms <= now_ms:
             self._read(sql, row, device, device.next_reading_ms, now_ms)
 
@@ -323,33 +330,8 @@ class ScriptedDevices:
             if command["id"] not in device.open:
                 device.delivered += 1
                 answer = device.choose(from_json(command["command_payload"]))
-                device.open[command["id"]] = _Command(answer, _due_ms(answer, now_ms))
-                if answer is not None and answer.in_progress:
-                    self._report(sql, row, device, command["id"], CommandResult(status="in_progress"), now_ms)
-            known = device.open[command["id"]]
-            known.polls += 1
-            wanted = None if known.answer is None else known.answer.after_polls
-            if wanted is not None and known.polls >= wanted:
-                known.due_ms = now_ms
+                device.open[command["id"]] = _Command(answer, now_ms)
         device.woken = False  # the device itself has changed them, and need not look again
-
-    def _report(
-        self,
-        sql: sqlite3.Connection,
-        row: sqlite3.Row,
-        device: ScriptedDevice,
-        command_id: str,
-        said: CommandResult,
-        now_ms: int,
-    ) -> None:
-        woken = device.woken
-        try:
-            take_result(self._service, sql, row, command_id, said, now_ms)
-        except ApiError:  # it has expired, or was deleted, meanwhile
-            return
-        device.reported += 1
-        device.woken = woken
-        self._service.saw(device.row)
 
     def _read(self, sql: sqlite3.Connection, row: sqlite3.Row, device: ScriptedDevice, at_ms: int, now_ms: int) -> None:
         """Send the reading of one instant."""
@@ -363,15 +345,6 @@ class ScriptedDevices:
             reading = PostSensorData(device_id=row["id"], sensor_data=dict(values), recorded_at=at_ms)
             store_reading(self._service, sql, row, reading, now_ms)
             device.readings += 1
-
-
-def _due_ms(answer: ScriptedAnswer | None, now_ms: int) -> int | None:
-    """When a command that is delivered now is answered; None where polls say it, or nothing does."""
-    if answer is None:
-        return now_ms
-    if answer.status == "never" or answer.after_polls is not None:
-        return None
-    return now_ms + round((answer.after_s or 0) * 1000)
 
 
 def _after(at_ms: int | None, every_s: float | None, now_ms: int) -> int | None:
@@ -415,19 +388,8 @@ class ScriptedList(BaseModel):
 async def script_device(call: CallDep, body: DeviceScript) -> Response:
     """Have a registered device act by a script: answer commands, send readings. A second script replaces the first."""
     scripted = call.service.scripted
-    row = one(call.db.sql, "SELECT * FROM devices WHERE id = ? AND removed_at IS NULL", (body.device_id,))
-    if row is None:
-        raise not_found("device", body.device_id, "on this service")
-    signals = None
-    if body.readings is not None:
-        try:
-            chance = DeviceRandom(body.readings.seed, row["device_identifier"])
-            signals = signals_of_json(body.readings.signals), chance
-        except SignalFaultsError as error:
-            raise invalid_all([(f"readings.signals.{name}", issue) for name, issue in error.faults]) from None
     is_new = body.device_id not in scripted.by_id
-    scripted.put(row, body, signals)
-    record = _of(call, body.device_id).show()
+    record = scripted.put(body).show()
     return created(record, f"{_PATH}/{body.device_id}") if is_new else Json(record)
 
 

@@ -7,12 +7,10 @@ latency lets the rules after it be asked, so latencies add up; any other effect 
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -22,9 +20,9 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
-    field_validator,
     model_validator,
 )
+from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -113,34 +111,27 @@ class ChosenAnswer(Sent):
     body: Any = None
     retry_after_s: Annotated[int, Field(ge=0, le=10**9, description="As the header Retry-After.")] | None = None
 
-    @field_validator("headers")
-    @classmethod
-    def _check_length_kept(cls, headers: dict[str, str]) -> dict[str, str]:
-        if wrong := [name for name in headers if name.lower() in {"content-length", "transfer-encoding"}]:
-            raise ValueError(f"{wrong[0]} is made of the body: the effect truncate makes it a wrong one")
-        return headers
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.body is not None and self.status in _WITHOUT_BODY:
             raise ValueError(f"an answer with the status {self.status} has no body")
+        if wrong := [name for name in self.headers if name.lower() in {"content-length", "transfer-encoding"}]:
+            raise ValueError(f"{wrong[0]} is made of the body: the effect truncate makes it a wrong one")
         return self
 
     def response(self) -> Response:
         """The answer to send."""
-        body, media_type = self.body, None if self.status < 400 else "application/json"
-        if isinstance(body, str):
-            content, media_type = body.encode(), "text/plain"
-        elif body is None and self.status >= 400:
+        body, media_type = self.body, "application/json"
+        if body is None and self.status >= 400:
             message = f"A fault of the local service answers {self.status}: GET /_emulator/faults lists all."
-            content = json.dumps({"error": "injected_fault", "message": message}).encode()
-        else:
-            content = b"" if body is None else json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-            media_type = "application/json" if content else None
+            body = {"error": "injected_fault", "message": message}
+        if isinstance(body, str):
+            media_type = "text/plain"
+        content = body.encode() if isinstance(body, str) else b"" if body is None else to_json(body)
         headers = {name.lower(): value for name, value in self.headers.items()}
         if self.retry_after_s is not None:
             headers["retry-after"] = str(self.retry_after_s)
-        return Response(content, self.status, headers, media_type)
+        return Response(content, self.status, headers, None if body is None else media_type)
 
 
 class Truncate(Sent):
@@ -230,13 +221,10 @@ class NewFault(Sent):
     effect: Effect
 
 
-class Fault(Sent):
+class Fault(NewFault):
     """A fault, with how many requests it was asked about and fitted (``matched``), and how many met it (``hits``)."""
 
     fault_id: str
-    match: RequestMatch
-    times: FaultTimes
-    effect: Effect
     matched: int
     hits: int
     created_at: str
@@ -288,43 +276,16 @@ class Rule:
         }
 
 
-@dataclass(slots=True)
-class Decision:
-    """What happens to one request.
-
-    Attributes:
-        request_s: what it waits before it is carried out, seconds.
-        answer_s: what its answer waits.
-        effect: besides; None for none.
-    """
-
-    fault_ids: list[str] = field(default_factory=list)
-    request_s: float = 0.0
-    answer_s: float = 0.0
-    effect: Effect | None = None
-
-    def add(self, fault_id: str, effect: Effect, random: Random) -> None:
-        """Have the request meet this too."""
-        self.fault_ids.append(fault_id)
-        if effect.latency is None:
-            self.effect = effect
-        elif effect.latency.of == "request":
-            self.request_s += effect.latency.draw(random)
-        else:
-            self.answer_s += effect.latency.draw(random)
-
-
 class FaultRules:
-    """The faults of a service, in their order.
+    """The faults of a service.
 
     Attributes:
-        live: those that may still have an effect; a request looks here first.
+        all: by their ids, in their order.
     """
 
     def __init__(self, seed: int | None) -> None:
-        self.live: list[Rule] = []
         self._seed = seed
-        self._rules: dict[str, Rule] = {}
+        self.all: dict[str, Rule] = {}
         self._numbers = itertools.count(1)
         self._released = asyncio.Event()
         self._is_closed = False
@@ -335,17 +296,16 @@ class FaultRules:
         Raises:
             ApiError: 409 ``fault_limit_reached``.
         """
-        if len(self._rules) >= RULES_MAX:
+        if len(self.all) >= RULES_MAX:
             raise conflict("fault_limit_reached", f"There are {RULES_MAX} faults already: delete some.")
         fault_id = f"f{next(self._numbers)}"
         random = Random() if self._seed is None else Random(f"{self._seed} {fault_id}")  # noqa: S311 - it is no secret
-        rule = self._rules[fault_id] = Rule(fault_id, wanted, matcher, now_ms, random)
-        self._find_live()
+        rule = self.all[fault_id] = Rule(fault_id, wanted, matcher, now_ms, random)
         return rule
 
-    def all(self) -> list[Rule]:
-        """Every one, in their order."""
-        return list(self._rules.values())
+    def live(self) -> list[Rule]:
+        """Those that may still have an effect."""
+        return [rule for rule in self.all.values() if not rule.is_used_up]
 
     def find(self, fault_id: str) -> Rule:
         """The fault with this id.
@@ -353,41 +313,22 @@ class FaultRules:
         Raises:
             ApiError: 404 ``fault_not_found``.
         """
-        if fault_id not in self._rules:
+        if fault_id not in self.all:
             raise not_found("fault", fault_id)
-        return self._rules[fault_id]
-
-    def remove(self, fault_id: str) -> None:
-        """Delete one; what it holds goes on being held."""
-        del self._rules[self.find(fault_id).fault_id]
-        self._find_live()
+        return self.all[fault_id]
 
     def clear(self, account: int | None = None) -> None:
         """Delete all, and let go of every request that is held; of an account, only those that name it."""
-        kept = [] if account is None else [rule for rule in self.all() if rule.matcher.account != account]
-        self._rules = {rule.fault_id: rule for rule in kept}
-        self._find_live()
+        kept = [] if account is None else [rule for rule in self.all.values() if rule.matcher.account != account]
+        self.all = {rule.fault_id: rule for rule in kept}
         if account is None:
-            self.release()
+            self._released.set()
+            self._released = asyncio.Event()
 
     def close(self) -> None:
         """The service ends: nothing is held any longer."""
         self._is_closed = True
-        self.release()
-
-    def release(self) -> None:
-        """Let go of every request that is held."""
         self._released.set()
-        self._released = asyncio.Event()
-
-    def decide(self, request: Facts, decision: Decision) -> None:
-        """Add what a request meets of the rules."""
-        for rule in self.live:
-            if rule.meets(request):
-                decision.add(rule.fault_id, rule.wanted.effect, rule.random)
-            if decision.effect is not None:
-                break
-        self._find_live()
 
     async def hold(self, wait_s: float, receive: Receive | None = None) -> bool:
         """Wait, or until nothing is to be held; False when ``receive`` says that the caller has left."""
@@ -403,9 +344,6 @@ class FaultRules:
                 one.cancel()
         return left not in done
 
-    def _find_live(self) -> None:
-        self.live = [rule for rule in self._rules.values() if not rule.is_used_up]
-
 
 # --- requests that meet them --------------------------------------------------------------------------------------
 
@@ -419,33 +357,36 @@ class Faults:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
-        rules = self._service.faults
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        header = headers_of(scope).get(FAULT_HEADER)
+        header, rules = headers_of(scope).get(FAULT_HEADER), self._service.faults
         is_control = scope["path"].startswith((CONTROL_PREFIX, CONSOLE_PREFIX))
-        if (header is None and (is_control or not rules.live)) or is_observer(self._service, scope):
+        live = [] if is_control else rules.live()
+        if (header is None and not live) or is_observer(self._service, scope):
             await self._app(scope, receive, send)
             return
-        decision, inbox = Decision(), Inbox(receive)
+        met = Meeting(self._service, scope, receive, send)
         try:
             if header is not None:
-                decision.add(ONE_SHOT, self._read_header(scope, header), Random())  # noqa: S311 - it is no secret
-            if decision.effect is None and rules.live:
-                needs_body = any(rule.wanted.match.device_id is not None for rule in rules.live)
-                body = await inbox.read() if needs_body else b""
+                met.add(ONE_SHOT, self._read_header(scope, header), Random())  # noqa: S311 - it is no secret
+            if met.effect is None and live:
+                needs_body = any(rule.wanted.match.device_id is not None for rule in live)
+                body = await met.read_body() if needs_body else b""
                 if body is None:  # the caller has gone
                     return
-                rules.decide(read_facts(self._service, scope, body), decision)
+                facts = read_facts(self._service, scope, body)
+                for rule in rules.live():
+                    if met.effect is None and rule.meets(facts):
+                        met.add(rule.fault_id, rule.wanted.effect, rule.random)
         except ApiError as error:
             await send_error(send, error)
             return
-        if not decision.fault_ids:
-            await self._app(scope, inbox.receive, send)
-            return
-        scope["faults"] = decision.fault_ids
-        await self._carry_out(decision, scope, inbox, send)
+        if met.fault_ids:
+            scope["faults"] = met.fault_ids
+            await met.carry_out(self._app)
+        else:
+            await self._app(scope, met.receive, send)
 
     def _read_header(self, scope: Scope, header: bytes) -> Effect:
         """The effect that the header names.
@@ -467,110 +408,99 @@ class Faults:
             raise invalid("X-Emulator-Fault", "truncate has no effect: the answer to a HEAD has no body")
         return effect
 
-    async def _carry_out(self, decision: Decision, scope: Scope, inbox: Inbox, send: Send) -> None:
-        effect = decision.effect or Effect.model_construct()
-        rules, end = self._service.faults, functools.partial(self._service.connections.end, scope)
+
+class Meeting:
+    """One request and the faults that it meets, from reading its body to sending its answer.
+
+    Attributes:
+        fault_ids: of those that it meets.
+        effect: besides latencies; None for none.
+    """
+
+    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+        self.fault_ids: list[str] = []
+        self.effect: Effect | None = None
+        self._service, self._scope, self._later, self._send = service, scope, receive, send
+        self._waits_s: dict[Side, float] = {"request": 0.0, "answer": 0.0}
+        self._read: deque[Message] = deque()
+        self._is_read = False
+        self._left: int | None = None
+        """How many bytes of the answer's body still go out, where it is cut and that is known."""
+        self._is_over = self._is_ended = False
+        """Nothing more is sent; the connection was ended."""
+
+    def add(self, fault_id: str, effect: Effect, random: Random) -> None:
+        """Have the request meet this too."""
+        self.fault_ids.append(fault_id)
+        if effect.latency is None:
+            self.effect = effect
+        else:
+            self._waits_s[effect.latency.of] += effect.latency.draw(random)
+
+    async def read_body(self) -> bytes | None:
+        """The whole body, or its beginning where it is larger than the service takes; None when the caller has gone.
+
+        The service reads it all the same, by :meth:`receive`.
+        """
+        size = sum(len(message.get("body", b"")) for message in self._read)
+        while not self._is_read and size <= BODY_BYTES:
+            message = await self._later()
+            if message["type"] == "http.disconnect":
+                return None
+            self._read.append(message)
+            size += len(message.get("body", b""))
+            self._is_read = not message.get("more_body")
+        return b"".join(message.get("body", b"") for message in self._read)
+
+    async def receive(self) -> Message:
+        """What was read already, then what comes after it."""
+        return self._read.popleft() if self._read else await self._later()
+
+    async def carry_out(self, app: ASGIApp) -> None:
+        """Let the request meet them."""
+        effect = self.effect or Effect.model_construct()
         if effect.refuse:
-            await end(reset=True)
-            await until_gone(inbox.receive)
+            await self._end(reset=True)
+            await until_gone(self._later)
             return
         # A connection that is closed while something of the request is unread ends with a RST.
-        if await inbox.read() is None:
+        if await self.read_body() is None:
             return
-        wait_s = decision.request_s + (decision.answer_s if effect.answer is not None else 0.0)
-        if wait_s and not await rules.hold(wait_s, inbox.later):
+        wait_s = self._waits_s["request"] + (self._waits_s["answer"] if effect.answer is not None else 0.0)
+        if wait_s and not await self._service.faults.hold(wait_s, self._later):
             return
         if effect.answer is not None:
             response = effect.answer.response()
             response.headers.setdefault("date", http_date(self._service.clock.now_ms() // 1000).decode())
-            await response(scope, inbox.receive, send)
+            await response(self._scope, self.receive, self._send)
         elif "request" in {effect.lose, effect.reset}:
-            await end(reset=effect.reset is not None)
-            await until_gone(inbox.later)
+            await self._end(reset=effect.reset is not None)
         else:
-            sending = Sending(send, end, rules, decision.answer_s, effect)
-            await self._app(scope, inbox.receive, sending.send)
-            if sending.is_cut:
-                await until_gone(inbox.later)
+            await app(self._scope, self.receive, self._send_on)
+        if self._is_ended:
+            await until_gone(self._later)
 
+    async def _end(self, *, reset: bool) -> None:
+        self._is_over = self._is_ended = True
+        await self._service.connections.end(self._scope, reset=reset)
 
-class Inbox:
-    """The request's body, read before the service sees it and handed on to it unchanged.
-
-    Attributes:
-        later: brings what comes after the body.
-    """
-
-    def __init__(self, receive: Receive) -> None:
-        self.later = receive
-        self._kept: deque[Message] = deque()
-        self._is_read = False
-
-    async def read(self) -> bytes | None:
-        """The whole body, or its beginning where it is larger than the service takes; None when the caller has gone."""
-        size = sum(len(message.get("body", b"")) for message in self._kept)
-        while not self._is_read and size <= BODY_BYTES:
-            message = await self.later()
-            if message["type"] == "http.disconnect":
-                return None
-            self._kept.append(message)
-            size += len(message.get("body", b""))
-            self._is_read = not message.get("more_body")
-        return b"".join(message.get("body", b"") for message in self._kept)
-
-    async def receive(self) -> Message:
-        """What was read already, then what comes after it."""
-        return self._kept.popleft() if self._kept else await self.later()
-
-
-class Sending:
-    """The service's answer on its way out.
-
-    Args:
-        send: where it goes.
-        end: ends the connection.
-        rules: which hold it.
-        answer_s: for so long, seconds.
-        effect: what else happens to it.
-
-    Attributes:
-        is_cut: the connection was ended: nothing more is sent.
-    """
-
-    def __init__(
-        self, send: Send, end: Callable[..., Awaitable[None]], rules: FaultRules, answer_s: float, effect: Effect
-    ) -> None:
-        self.is_cut = False
-        self._send = send
-        self._end = end
-        self._rules = rules
-        self._answer_s = answer_s
-        self._effect = effect
-        self._left: int | None = None
-        self._is_complete = False
-
-    async def send(self, message: Message) -> None:
-        """One message of the service."""
-        if self.is_cut or self._is_complete:
+    async def _send_on(self, message: Message) -> None:
+        """One message of the service's answer."""
+        if self._is_over:
             return
-        if message["type"] == "http.response.start" and self._answer_s:
-            await self._rules.hold(self._answer_s)
-        effect = self._effect
-        if effect.lose is not None or effect.reset is not None:
-            await self._cut(reset=effect.reset is not None)
-        elif effect.truncate is not None:
-            await self._truncate(message, effect.truncate)
-        else:
+        if message["type"] == "http.response.start" and self._waits_s["answer"]:
+            await self._service.faults.hold(self._waits_s["answer"])
+        effect = self.effect
+        if effect is None:
             await self._send(message)
-
-    async def _cut(self, *, reset: bool) -> None:
-        self.is_cut = True
-        await self._end(reset=reset)
+        elif effect.truncate is None:
+            await self._end(reset=effect.reset is not None)
+        elif message["type"] == "http.response.start":
+            await self._send(self._sized(message, effect.truncate))
+        else:
+            await self._truncate(message, effect.truncate)
 
     async def _truncate(self, message: Message, wanted: Truncate) -> None:
-        if message["type"] == "http.response.start":
-            await self._send(self._sized(message, wanted))
-            return
         piece: bytes = message.get("body", b"")
         if self._left is None and piece:
             self._left = len(piece) // 2  # of a stream, the first piece that has something in it
@@ -579,10 +509,11 @@ class Sending:
             self._left = None if self._left is None else left - len(piece)
             await self._send(message)
             return
-        self._is_complete = wanted.end == "complete"
-        await self._send({"type": "http.response.body", "body": piece[:left], "more_body": not self._is_complete})
-        if not self._is_complete:
-            await self._cut(reset=wanted.end == "reset")
+        self._is_over = True
+        is_complete = wanted.end == "complete"
+        await self._send({"type": "http.response.body", "body": piece[:left], "more_body": not is_complete})
+        if not is_complete:
+            await self._end(reset=wanted.end == "reset")
 
     def _sized(self, start: Message, wanted: Truncate) -> Message:
         """Find out where the body ends; with ``complete`` that is its length."""
@@ -612,7 +543,7 @@ class FaultList(BaseModel):
 @router.get(_PATH, response_model=FaultList)
 async def list_all_faults(call: CallDep) -> Response:
     """All faults, in the order in which they are asked."""
-    return Json({"data": [rule.show() for rule in call.service.faults.all()]})
+    return Json({"data": [rule.show() for rule in call.service.faults.all.values()]})
 
 
 @router.post(_PATH, status_code=201, response_model=Fault, responses=answers(409))
@@ -638,6 +569,6 @@ async def show_fault(call: CallDep, fault_id: str) -> Response:
 
 @router.delete(f"{_PATH}/{{fault_id}}", status_code=204, responses=answers(404))
 async def remove_fault(call: CallDep, fault_id: str) -> Response:
-    """Delete one fault."""
-    call.service.faults.remove(fault_id)
+    """Delete one fault; what it holds goes on being held."""
+    del call.service.faults.all[call.service.faults.find(fault_id).fault_id]
     return no_content()

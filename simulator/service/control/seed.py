@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
@@ -27,9 +27,9 @@ from agent.wire.registration import Identifier, RegisterDevice
 from simulator.service.api.devices import register
 from simulator.service.api.products import SERVER_SET, add_product, change_definition, check_vocabulary
 from simulator.service.api.rules import add_rule, replace_rule
-from simulator.service.control.accounts import first_account
+from simulator.service.control.accounts import OfAccount, account_of_key, first_account
 from simulator.service.db import one, update
-from simulator.service.errors import ApiError, conflict, invalid, invalid_all, not_found
+from simulator.service.errors import ApiError, conflict, invalid, invalid_all
 from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.http import CallDep, Json, Router, answers
 from simulator.service.oauth.passwords import hash_password, is_password
@@ -111,8 +111,9 @@ class SeedError(Exception):
         problems: (line, field, issue), in the order of the lines.
     """
 
-    def __init__(self, problems: list[tuple[int, str, str]]) -> None:
-        self.problems = sorted(problems)[:_PROBLEMS_SHOWN]
+    def __init__(self, document: Document, problems: list[tuple[KeyPath, str]]) -> None:
+        placed = [(document.place_of(path).line, ".".join(map(str, path)), issue) for path, issue in problems]
+        self.problems = sorted(placed)[:_PROBLEMS_SHOWN]
         super().__init__("; ".join(self.lines()))
 
     def lines(self) -> list[str]:
@@ -125,24 +126,29 @@ class SeedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SeedText:
-    """A seed and where its parts stand in the text."""
+    """A seed and where its parts stand in the text.
+
+    Attributes:
+        hashes: address -> what is to be stored of the password.
+    """
 
     seed: Seed
     document: Document
-
-    def problem(self, path: KeyPath, issue: str) -> tuple[int, str, str]:
-        """A problem of the part at this path, as :class:`SeedError` has it."""
-        return self.document.place_of(path).line, ".".join(map(str, path)), issue
+    hashes: Mapping[str, str]
 
 
-def read_seed(raw: bytes) -> SeedText:
+def read_seed(raw: bytes, stored: Mapping[str, str]) -> SeedText:
     """The seed of a YAML or JSON text.
+
+    Args:
+        raw: the text.
+        stored: address -> hash of the password that there is; it stays where it fits.
 
     Raises:
         SeedError: everything that is wrong with it.
     """
     document = read_document(raw, bytes_max=SEED_BYTES, depth_max=2 * JSON_DEPTH)
-    problems = [(fault.path, fault.issue) for fault in document.faults]
+    problems: list[tuple[KeyPath, str]] = [(fault.path, fault.issue) for fault in document.faults]
     for group, items in document.value.items() if isinstance(document.value, dict) else ():
         for index, item in enumerate(items) if isinstance(items, list) else ():
             if (issue := find_fault(item)) is not None:
@@ -162,10 +168,13 @@ def read_seed(raw: bytes) -> SeedText:
             if name in names[:index]:
                 path = ("products", place, "rules", index)
                 problems.append((path, f"the product has a rule {name!r} already"))
-    text = SeedText(seed, document)
     if problems:
-        raise SeedError([text.problem(path, issue) for path, issue in problems])
-    return text
+        raise SeedError(document, problems)
+    hashes = {}
+    for user in seed.users:  # each takes about 100 ms
+        before, password = stored.get(user.email), user.password.reveal()
+        hashes[user.email] = before if before and is_password(before, password) else hash_password(password)
+    return SeedText(seed, document, hashes)
 
 
 def _describe(fault: ErrorDetails) -> str:
@@ -183,9 +192,8 @@ async def sow(service: Service, account: int, raw: bytes) -> SeedCounts:
     Raises:
         SeedError: everything that is wrong with it, or does not fit what is stored. Nothing was changed then.
     """
-    text = await asyncio.to_thread(read_seed, raw)  # YAML is slow to read
-    hashes = await asyncio.to_thread(_hash_passwords, text.seed, _stored_hashes(service, text.seed))
-    return _sow(service, account, text, hashes)
+    text = await asyncio.to_thread(read_seed, raw, _stored_hashes(service))  # YAML and passwords take a while
+    return _sow(service, account, text)
 
 
 def sow_file(service: Service, account: int, path: Path) -> SeedCounts:
@@ -195,39 +203,29 @@ def sow_file(service: Service, account: int, path: Path) -> SeedCounts:
         ConfigurationError: it cannot be read or used.
     """
     try:
-        text = read_seed(path.read_bytes())
-        return _sow(service, account, text, _hash_passwords(text.seed, _stored_hashes(service, text.seed)))
+        return _sow(service, account, read_seed(path.read_bytes(), _stored_hashes(service)))
     except OSError as exc:
         raise ConfigurationError([f"seed {path}: {exc.strerror}; give a file that can be read"], "seed") from None
     except SeedError as exc:
         raise ConfigurationError([f"seed {path} {line}" for line in exc.lines()], "seed") from None
 
 
-def _stored_hashes(service: Service, seed: Seed) -> dict[str, str]:
-    rows = (find_person(service.db.sql, user.email) for user in seed.users)
-    return {row["email"]: row["password_hash"] for row in rows if row is not None}
+def _stored_hashes(service: Service) -> dict[str, str]:
+    rows = service.db.sql.execute("SELECT email, password_hash FROM people")
+    return {row["email"]: row["password_hash"] for row in rows}
 
 
-def _hash_passwords(seed: Seed, stored: Mapping[str, str]) -> dict[str, str]:
-    """Address -> what is to be stored of the password: what is there if it fits. Each takes about 100 ms."""
-    hashes = {}
-    for user in seed.users:
-        before, password = stored.get(user.email), user.password.reveal()
-        hashes[user.email] = before if before and is_password(before, password) else hash_password(password)
-    return hashes
-
-
-def _sow(service: Service, account: int, text: SeedText, hashes: Mapping[str, str]) -> SeedCounts:
-    problems: list[tuple[int, str, str]] = []
+def _sow(service: Service, account: int, text: SeedText) -> SeedCounts:
+    problems: list[tuple[KeyPath, str]] = []
     counts: Counter[str] = Counter()
     with service.db.write() as sql:
-        for path, put, item in _Sower(service, sql, account, hashes).steps(text.seed):
+        for path, put, item in _Sower(service, sql, account, text.hashes).steps(text.seed):
             try:
                 counts[put(item)] += 1
             except ApiError as exc:
-                problems.append(text.problem(path, exc.message))
+                problems.append((path, exc.message))
         if problems:
-            raise SeedError(problems)
+            raise SeedError(text.document, problems)
     return SeedCounts(**counts)
 
 
@@ -240,17 +238,18 @@ class _Sower:
 
     def steps(self, seed: Seed) -> Iterator[tuple[KeyPath, Callable[[Any], str], Any]]:
         """Each item with its path and its method, in the order in which they need each other."""
-        for index, product in enumerate(seed.products):
-            yield ("products", index), self._put_product, product
-        for index, device in enumerate(seed.devices):
-            yield ("devices", index), self._put_device, device
-        for index, user in enumerate(seed.users):
-            yield ("users", index), self._put_user, user
+        groups: tuple[tuple[str, Sequence[Any], Callable[[Any], str]], ...] = (
+            ("products", seed.products, self._put_product),
+            ("devices", seed.devices, self._put_device),
+            ("users", seed.users, self._put_user),
+            ("clients", seed.clients, self._put_client),
+        )
+        for group, items, put in groups:
+            for index, item in enumerate(items):
+                yield (group, index), put, item
         for place, product in enumerate(seed.products):
             for index, rule in enumerate(product.rules):
                 yield ("products", place, "rules", index), self._put_rule, (product.name, rule)
-        for index, client in enumerate(seed.clients):
-            yield ("clients", index), self._put_client, client
 
     def _find_product(self, name: str) -> sqlite3.Row | None:
         select = "SELECT * FROM products WHERE account = ? AND definition ->> '$.name' = ? ORDER BY row LIMIT 1"
@@ -353,15 +352,10 @@ _BODY: Final = {
         }
     },
 )
-async def seed_account(call: CallDep, api_key: Annotated[str | None, Query()] = None) -> Response:
+async def seed_account(call: CallDep, query: Annotated[OfAccount, Query()]) -> Response:
     """Bring an account, the first one without `api_key`, to what a seed says; the same seed twice changes nothing."""
     call.request.scope.update(body_types=_BODY_TYPES, body_limit=SEED_BYTES)
-    account = first_account(call.db.sql)
-    if api_key is not None:
-        row = one(call.db.sql, "SELECT account FROM api_keys WHERE api_key = ?", (api_key,))
-        if row is None:
-            raise not_found("account", api_key, "on this service")
-        account = row["account"]
+    account = account_of_key(call.db.sql, query.api_key) or first_account(call.db.sql)
     try:
         return Json(await sow(call.service, account, await call.request.body()))
     except SeedError as exc:

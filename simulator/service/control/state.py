@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import re
 import sqlite3
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -82,30 +81,13 @@ class NewSnapshot(Sent):
     ] = None
 
 
-class SnapshotClock(BaseModel):
-    """The service's clock when a snapshot was saved."""
-
-    time: str
-    mode: Literal["real", "offset", "frozen"]
-
-
 class Snapshot(BaseModel):
-    """A snapshot. Of a file that is none, ``fault`` says why, and what it would have is null."""
+    """A snapshot: a file, and when it was written by the machine's clock."""
 
     name: str
     file: str
     size_bytes: int
-    made_at: str | None
-    clock: SnapshotClock | None
-    fault: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """What a snapshot says of itself: when it was made by the machine's clock, and the service's clock."""
-
-    made_ms: int
-    clock: ClockState
+    made_at: str
 
 
 @router.post(_PATH, status_code=201, response_model=Snapshot, responses=answers(409))
@@ -117,7 +99,7 @@ async def save_snapshot(call: CallDep, body: NewSnapshot) -> Response:
         raise invalid("name", "must have 1 to 100 letters, digits, dots, hyphens and underscores; no dot at first")
     path = _folder(service) / (name + _ENDING)
     service.flush_seen()
-    header = _Header(service.clock.base_ms(), service.clock.state())
+    clock = service.clock.state()
     async with service.saving:  # the name is looked up in here: of several saves at once one has it
         if path.exists():
             issue = f"there is a snapshot {name!r} already: delete it, or take another name"
@@ -125,7 +107,7 @@ async def save_snapshot(call: CallDep, body: NewSnapshot) -> Response:
         if len(_names(service)) >= SNAPSHOTS_MAX:
             raise conflict("snapshot_limit_reached", f"There are {SNAPSHOTS_MAX} snapshots: delete one first.")
         try:
-            await call.db.aggregate(lambda sql: _save(sql, path, header))
+            await call.db.aggregate(lambda sql: _save(sql, path, clock))
         except (OSError, sqlite3.Error) as exc:
             text = f"{path} cannot be written: {exc}. Nothing was changed."
             raise unavailable("snapshot_not_saved", text, 1) from None
@@ -155,13 +137,13 @@ async def delete_snapshot(call: CallDep, name: str) -> Response:
 async def load_snapshot(call: CallDep, name: str) -> Response:
     """Replace everything by the snapshot, with the clock that it was saved with; or leave everything as it is."""
     service, path = call.service, _find(call.service, name)
-    header, digest = await call.db.aggregate(lambda sql: (_check(service, sql, path), _digest(path)))
+    clock, digest = await call.db.aggregate(lambda sql: (_check(service, sql, path), _digest(path)))
     async with service.timers.moving:
         try:
             service.db.restore(path)
         except sqlite3.Error as exc:
             raise _unfit("file", f"cannot be read: {exc}") from None
-        service.clock.restore(header.clock)
+        service.clock.restore(clock)
     service.ids.restart(digest)
     with service.db.write() as sql:
         sql.execute("DROP TABLE snapshot")
@@ -190,16 +172,12 @@ def _find(service: Service, name: str) -> Path:
 
 def _show(service: Service, name: str) -> dict[str, Any]:
     path = _find(service, name)
-    shown = {"name": name, "file": str(path), "size_bytes": path.stat().st_size}
-    try:
-        header = _look(path)
-    except ApiError as exc:
-        return {**shown, "made_at": None, "clock": None, "fault": exc.message}
-    clock = {"mode": header.clock.mode.value, "time": show_time(header.clock.now_ms)}
-    return {**shown, "made_at": show_time(header.made_ms), "clock": clock, "fault": None}
+    written = path.stat()
+    made_at = show_time(round(written.st_mtime * 1000))
+    return {"name": name, "file": str(path), "size_bytes": written.st_size, "made_at": made_at}
 
 
-def _save(sql: sqlite3.Connection, path: Path, header: _Header) -> None:
+def _save(sql: sqlite3.Connection, path: Path, clock: ClockState) -> None:
     """Copy all that is committed; the file has its name once it is whole."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
@@ -209,9 +187,8 @@ def _save(sql: sqlite3.Connection, path: Path, header: _Header) -> None:
         with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as copy:
             sql.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
-            copy.execute("CREATE TABLE snapshot (made_ms INTEGER, mode TEXT, now_ms INTEGER)")
-            row = (header.made_ms, header.clock.mode.value, header.clock.now_ms)
-            copy.execute("INSERT INTO snapshot VALUES (?, ?, ?)", row)
+            copy.execute("CREATE TABLE snapshot (mode TEXT, now_ms INTEGER)")
+            copy.execute("INSERT INTO snapshot VALUES (?, ?)", (clock.mode.value, clock.now_ms))
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -219,48 +196,36 @@ def _save(sql: sqlite3.Connection, path: Path, header: _Header) -> None:
         raise
 
 
-def _look(path: Path) -> _Header:
-    """What a snapshot says of itself.
+def _check(service: Service, sql: sqlite3.Connection, path: Path) -> ClockState:
+    """Refuse a file that the service could not go on with: nothing is replaced before it is known to fit.
 
     Raises:
-        ApiError: 400 ``invalid_snapshot``: it is none, or of another release.
+        ApiError: 400 ``invalid_snapshot``: it is none, damaged, or of another release.
     """
-    with _opened(path) as copy:
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    with contextlib.closing(sqlite3.connect(address, uri=True)) as copy:
         try:
-            version = copy.execute("PRAGMA user_version").fetchone()[0]
-            made_ms, mode, now_ms = copy.execute("SELECT made_ms, mode, now_ms FROM snapshot").fetchone()
-            header = _Header(int(made_ms), ClockState(ClockMode(mode), int(now_ms)))
-        except (sqlite3.Error, TypeError, ValueError):
-            raise _unfit("file", "is no snapshot of this service") from None
-    if version != VERSION:
-        raise _unfit("schema", f"is {version}, of another release; this one has {VERSION}")
-    return header
-
-
-def _check(service: Service, sql: sqlite3.Connection, path: Path) -> _Header:
-    """Refuse a file that the service could not go on with: nothing is replaced before it is known to fit."""
-    header = _look(path)
-    with _opened(path) as copy:
-        try:
+            mode, now_ms = copy.execute("SELECT mode, now_ms FROM snapshot").fetchone()
+            clock = ClockState(ClockMode(mode), int(now_ms))
             if copy.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
                 raise _unfit("file", "is damaged")
-            if _schema(copy) != _schema(sql):
-                raise _unfit("schema", "is another one than this service has")
+            if copy.execute("PRAGMA user_version").fetchone()[0] != VERSION or _schema(copy) != _schema(sql):
+                raise _unfit("schema", "is of another release")
             keys = dict(copy.execute("SELECT api_key, secret_hash FROM api_keys").fetchall())
             copy.row_factory = sqlite3.Row
             for row in copy.execute("SELECT variant FROM accounts WHERE variant IS NOT NULL"):
                 variant_of(row)
-        except sqlite3.Error:
-            raise _unfit("file", "is damaged") from None
         except ValidationError:
             raise _unfit("accounts", "have a variant that this release does not know") from None
+        except (sqlite3.Error, TypeError, ValueError):
+            raise _unfit("file", "is damaged, or no snapshot of this service") from None
     if not keys:
         raise _unfit("api_keys", "is empty: without keys nobody could come in")
     own = service.own_keys
     own_hash = None if own is None else hash_secret(own.secret_key.reveal())
     if own is not None and own_hash is not None and keys.get(own.api_key, own_hash) != own_hash:
         raise _unfit("api_keys", f"has {own.api_key} with another secret than this service was started with")
-    return header
+    return clock
 
 
 def _schema(sql: sqlite3.Connection) -> list[tuple[str, ...]]:
@@ -272,12 +237,6 @@ def _digest(path: Path) -> str:
     """Ids that are made after a load differ from those that the snapshot holds."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Any:
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as copy:
-        yield copy
 
 
 def _unfit(field: str, issue: str) -> ApiError:
