@@ -187,6 +187,15 @@ def test_no_secret_of_any_kind_is_shown(bench):
     assert shown.count(MASK) > 10
 
 
+def test_a_body_that_is_no_text_is_shown_with_its_bytes_written_out_and_without_its_secrets(bench):
+    body = b'\xff msk_Zq7-s3c {"password": "Zq7-s3c\xe9"}'
+    bench.http.post("/sensor-data", content=body, headers={"content-type": "application/json"})
+    (entry,) = entries(bench)
+    assert entry["request"]["body"].startswith(f"\\xff {MASK} ")
+    assert entry["request"]["body_bytes"] == len(body)
+    assert "Zq7" not in str(entry)
+
+
 def test_under_a_profile_the_log_shows_what_went_over_the_wire(bench):
     bench.service.set_variant(PLAIN.model_copy(update={"list_shape": "bare"}))
     answer = bench.http.get("/products")

@@ -241,7 +241,8 @@ class Recorder:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
         log = self._service.requests
-        if scope["type"] != "http" or not log.keep or self._is_outside(scope):
+        is_outside = scope["type"] != "http" or not log.keep or is_observer(self._service, scope)
+        if is_outside or scope["path"].startswith((CONTROL_PREFIX, CONSOLE_PREFIX)):
             await self._app(scope, receive, send)
             return
         asked = {name: scope[name] for name in ("method", "raw_path", "query_string", "headers", "client")}
@@ -269,12 +270,6 @@ class Recorder:
         finally:
             exchange.end(scope)
             log.add(exchange)
-
-    def _is_outside(self, scope: Scope) -> bool:
-        """Whether it is about the service, and not of who is tested."""
-        if scope["path"].startswith((CONTROL_PREFIX, CONSOLE_PREFIX)):
-            return True
-        return is_observer(self._service, scope)
 
 
 # --- what is asked ------------------------------------------------------------------------------------------------
