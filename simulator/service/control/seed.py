@@ -27,7 +27,7 @@ from agent.wire.registration import Identifier, RegisterDevice
 from simulator.service.api.devices import register
 from simulator.service.api.products import SERVER_SET, add_product, change_definition, check_vocabulary
 from simulator.service.api.rules import add_rule, replace_rule
-from simulator.service.control.accounts import OfAccount, account_of_key, first_account
+from simulator.service.control.accounts import account_of_key, first_account
 from simulator.service.db import one, update
 from simulator.service.errors import ApiError, conflict, invalid, invalid_all
 from simulator.service.gate import CONTROL_PREFIX
@@ -352,10 +352,10 @@ _BODY: Final = {
         }
     },
 )
-async def seed_account(call: CallDep, query: Annotated[OfAccount, Query()]) -> Response:
+async def seed_account(call: CallDep, api_key: Annotated[str | None, Query()] = None) -> Response:
     """Bring an account, the first one without `api_key`, to what a seed says; the same seed twice changes nothing."""
     call.request.scope.update(body_types=_BODY_TYPES, body_limit=SEED_BYTES)
-    account = account_of_key(call.db.sql, query.api_key) or first_account(call.db.sql)
+    account = account_of_key(call.db.sql, api_key) or first_account(call.db.sql)
     try:
         return Json(await sow(call.service, account, await call.request.body()))
     except SeedError as exc:
