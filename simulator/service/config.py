@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from agent.errors import ConfigurationError
-from agent.wire.base import describe_issue
+from agent.wire.base import list_faults
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.options import Option
@@ -85,7 +85,7 @@ class Settings(BaseModel):
         try:
             made = handler(given)
         except ValidationError as error:
-            faults = [f"{'.'.join(map(str, one['loc']))}: {describe_issue(one)}" for one in error.errors()]
+            faults = [f"{field}: {issue}" for field, issue in list_faults(error)]
             raise ConfigurationError(faults, "settings") from None
         if faults := made.faults():
             raise ConfigurationError(faults, "settings")

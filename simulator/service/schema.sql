@@ -219,8 +219,7 @@ CREATE TABLE tokens (
     scope TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
-    ended_at INTEGER,      -- rotated, replaced or revoked
-    issued_with BLOB       -- of an access token: the refresh token that it came with
+    ended_at INTEGER       -- rotated or revoked
 ) WITHOUT ROWID;
 CREATE INDEX tokens_of_grant ON tokens (grant_row);
 CREATE INDEX tokens_by_end ON tokens (expires_at);

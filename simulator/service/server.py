@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import APIRouter
-from pydantic import BaseModel
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
@@ -33,7 +32,6 @@ from simulator.watched import PartEnded
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
 
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
@@ -241,7 +239,6 @@ def _uvicorn_config(service: Service, on_start: Callable[[], None], up: Path | N
     logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
     return uvicorn.Config(
         build_app(service, on_start, _console(service, up)),
-        loop=_loop(),
         http=service.connections.protocol(),
         ws="none",
         lifespan="on",
@@ -264,11 +261,3 @@ def _console(service: Service, up: Path | None) -> Sequence[APIRouter]:
 
     config = service.config
     return make_console(service, ConsoleSettings(config.runs_dir or Path("fleet-runs"), config.scenarios_dir, up))
-
-
-def _loop() -> str:
-    try:
-        import uvloop  # noqa: F401 - not there on every system
-    except ImportError:
-        return "asyncio"
-    return "uvloop"

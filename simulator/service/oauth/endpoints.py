@@ -91,19 +91,22 @@ async def revoke_token(call: CallDep) -> Response:
 
 async def _answer(call: CallDep, ask: Callable[[Validator, dict[str, str]], tuple[int, str]]) -> Response:
     authorization = call.request.headers.get("authorization", "")
-    uses_basic = authorization.lower().startswith("basic")
     try:
         values = await _read(call)
         with call.db.write() as sql:
-            status, body = ask(Validator(sql, call.now_ms, call.service.ids.next(), authorization), values)
-    except ApiError as error:
-        return _refuse(error.status_code, error.error, error.message)
-    except OAuth2Error as error:
-        return _refuse(error.status_code, error.error, provider.describe(error), uses_basic=uses_basic)
-    found = json.loads(body)
-    if "error" in found:
-        return _refuse(status, found["error"], found.get("error_description", ""), uses_basic=uses_basic)
-    return Json(found, headers=_NO_STORE)
+            status, text = ask(Validator(sql, call.now_ms, call.service.ids.next(), authorization), values)
+        found = json.loads(text)
+    except ApiError as refused:
+        status, found = refused.status_code, {"error": refused.error, "error_description": refused.message}
+    except OAuth2Error as refused:
+        status, found = refused.status_code, {"error": refused.error, "error_description": refused.description}
+    if "error" not in found:
+        return Json(found, headers=_NO_STORE)
+    text = provider.describe(found["error"], found.get("error_description"))
+    body = {"error": found["error"], "error_description": text, "message": text}
+    # With a challenge when the client came by HTTP Basic (RFC 6749, section 5.2).
+    is_challenged = found["error"] == "invalid_client" and authorization.lower().startswith("basic")
+    return Json(body, status, {**_NO_STORE, **(_BASIC if is_challenged else {})})
 
 
 async def _read(call: CallDep) -> dict[str, str]:
@@ -131,14 +134,6 @@ async def _read(call: CallDep) -> dict[str, str]:
     if not isinstance(body, dict) or any(not isinstance(body.get(name), str | None) for name in SENT):
         raise ApiError(400, "invalid_request", "The body must be a JSON object, and each of its parameters text.")
     return {name: body[name] for name in SENT if body.get(name)}
-
-
-def _refuse(status: int, error: str, description: str, *, uses_basic: bool = False) -> Response:
-    """The error body; with a challenge when the client came by HTTP Basic (RFC 6749, section 5.2)."""
-    description = description or f"{error.replace('_', ' ').capitalize()}."
-    body = {"error": error, "error_description": description, "message": description}
-    challenge = _BASIC if uses_basic and error == "invalid_client" else {}
-    return Json(body, status, {**_NO_STORE, **challenge})
 
 
 @partner_router.get(paths.OAUTH_METADATA, openapi_extra=extends("oauth-metadata"))
@@ -178,9 +173,8 @@ async def sign_in(call: CallDep, body: SignIn) -> Response:
         "refresh_token": tokens.make_token(),
         "scope": ALL,
     }
+    of = {"account": call.account, "person": person["row"], "client_id": SIGN_IN_ID, "scope": ALL}
     with call.db.write() as sql:
-        grant = tokens.open_grant(
-            sql, call.account, person["row"], SIGN_IN_ID, ALL, call.service.ids.next(), call.now_ms
-        )
+        grant = tokens.open_grant(sql, call.service.ids.next(), call.now_ms, **of)
         tokens.store_pair(sql, grant, pair, call.now_ms)
     return Json({**pair, "user": {"user_id": person["id"], "email": person["email"]}}, headers=_NO_STORE)

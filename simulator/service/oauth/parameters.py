@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -32,10 +32,3 @@ def values_of(pairs: Pairs, names: Iterable[str]) -> dict[str, str]:
     """The values of these parameters; what is absent, empty or repeated is left out."""
     found = {name: [value for given, value in pairs if given == name] for name in names}
     return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0]}
-
-
-def with_query(url: str, parameters: dict[str, str | None]) -> str:
-    """The URL with further query parameters; those that are None are left out, what it has stays as it is."""
-    added = urlencode({name: value for name, value in parameters.items() if value is not None})
-    joint = "?" if "?" not in url else "" if url.endswith(("?", "&")) else "&"
-    return f"{url}{joint}{added}"

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from sqlite3 import Connection, Row
 from typing import Any, Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlencode
 
 from oauthlib.common import Request
 from oauthlib.oauth2 import (
     AuthorizationCodeGrant,
-    AuthorizationEndpoint,
     BearerToken,
     FatalClientError,
     InvalidClientError,
@@ -33,7 +32,6 @@ from oauthlib.oauth2 import (
     RefreshTokenGrant,
     RequestValidator,
     RevocationEndpoint,
-    TokenEndpoint,
     UnauthorizedClientError,
     UnsupportedGrantTypeError,
     UnsupportedResponseTypeError,
@@ -41,11 +39,11 @@ from oauthlib.oauth2 import (
 
 from agent.wire import paths
 from simulator.service.caller import hash_secret
-from simulator.service.db import one
+from simulator.service.db import insert, one
 from simulator.service.errors import ApiError
 from simulator.service.oauth import tokens
-from simulator.service.oauth.parameters import Pairs, find_repeated, values_of, with_query
-from simulator.service.oauth.store import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_client
+from simulator.service.oauth.parameters import find_repeated, parse_pairs, values_of
+from simulator.service.oauth.store import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_client, provision
 
 logging.getLogger("oauthlib").setLevel(logging.WARNING)  # its debug texts hold codes and tokens
 
@@ -74,13 +72,15 @@ SENT: Final = (
 )
 """What is read of a token request; other parameters are ignored (RFC 6749, section 3.2)."""
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_UNREADABLE: Final = (
+    "The address that led here cannot be read: its query is not percent-encoded UTF-8, or has too many parameters."
+)
 _UNKNOWN_CLIENT: Final = (
     "The application that sent you here is not known to this service: client_id is missing, repeated or not registered."
-    " Tell the people who make it."
 )
 _UNKNOWN_ADDRESS: Final = (
     "The application wants you back at an address that it has not registered: redirect_uri is missing, repeated, or"
-    " differs from every registered one. You were not sent there. Tell the people who make it."
+    " differs from every registered one. You were not sent there."
 )
 
 
@@ -111,7 +111,7 @@ class Validator(RequestValidator):  # type: ignore[misc]  # oauthlib has no type
         return request.client is not None
 
     def validate_redirect_uri(self, _client_id: str, redirect_uri: str, request: Request) -> bool:
-        return redirect_uri in request.client.redirect_uris
+        return redirect_uri in request.client.redirect_uris.split()
 
     def get_default_redirect_uri(self, *_: object) -> None:
         """There is none: the specification asks for ``redirect_uri`` in both steps."""
@@ -127,8 +127,8 @@ class Validator(RequestValidator):  # type: ignore[misc]  # oauthlib has no type
     def validate_scopes(self, _client_id: str, scopes: Sequence[str] | None, client: Client, _request: Request) -> bool:
         if not scopes:
             raise InvalidScopeError("scope is missing; name at least one.")
-        if not set(scopes) <= set(client.scopes):
-            raise InvalidScopeError(f"This client may ask for: {' '.join(client.scopes)}.")
+        if not set(scopes) <= set(client.scope.split()):
+            raise InvalidScopeError(f"This client may ask for: {client.scope}.")
         return True
 
     def is_pkce_required(self, _client_id: str, request: Request) -> bool:
@@ -143,14 +143,10 @@ class Validator(RequestValidator):  # type: ignore[misc]  # oauthlib has no type
         client_id, secret = request.client_id, request.client_secret
         basic = read_basic(self._authorization)
         if basic is not None:
-            if secret is not None:
-                text = "The client secret is given by HTTP Basic and in the body: choose one of them."
+            if secret is not None or client_id not in {None, basic[0]}:
+                text = "The client is given by HTTP Basic, and its secret or another client_id in the body: choose one."
                 raise InvalidRequestError(text)
-            if client_id not in {None, basic[0]}:
-                raise InvalidRequestError("client_id in the body is not the one of HTTP Basic.")
             client_id, secret = basic
-        if client_id is None:
-            raise InvalidClientError("client_id is missing.")
         client = find_client(self._sql, client_id)
         if client is None or not (client.has_secret(secret) if secret is not None else client.is_public):
             text = "There is no client with this client_id and this secret; a public client sends no secret."
@@ -159,7 +155,7 @@ class Validator(RequestValidator):  # type: ignore[misc]  # oauthlib has no type
         return True
 
     def validate_grant_type(self, _client_id: str, grant_type: str, client: Client, _request: Request) -> bool:
-        if grant_type not in client.grant_types:
+        if grant_type not in client.grant_types.split():
             raise UnauthorizedClientError(f"This client may not use the grant_type {grant_type}.")
         return True
 
@@ -170,6 +166,8 @@ class Validator(RequestValidator):  # type: ignore[misc]  # oauthlib has no type
 
         A code that was used is judged by that alone, even when it comes late or with another address.
         """
+        if request.redirect_uri is None:
+            raise InvalidRequestError("redirect_uri is missing.")
         statement = "SELECT * FROM authorization_codes WHERE code_hash = ? AND client_id = ?"
         row = self._code = one(self._sql, statement, (hash_secret(code), client_id))
         if row is None:
@@ -206,14 +204,11 @@ class Validator(RequestValidator):  # type: ignore[misc]  # oauthlib has no type
         row = self._token = tokens.find_token(self._sql, refresh_token)
         if row is None or row["kind"] != "refresh" or row["client_id"] != client.client_id:
             raise InvalidGrantError("This client has no such refresh token.")
-        if row["revoked_at"] is not None:
-            raise InvalidGrantError("The grant was revoked: ask the user again.")
-        if self._now_ms >= row["expires_at"]:
-            raise InvalidGrantError("The refresh token has expired: ask the user again.")
+        if row["revoked_at"] is not None or self._now_ms >= row["expires_at"]:
+            raise InvalidGrantError("The refresh token was revoked or has expired: ask the user again.")
         if row["ended_at"] is not None:
             tokens.revoke_grant(self._sql, row["grant_row"], self._now_ms)
-            text = "The refresh token was used before; everything that came of its grant is revoked."
-            raise InvalidGrantError(text)
+            raise InvalidGrantError("The refresh token was used before; everything that came of its grant is revoked.")
         return True
 
     def get_original_scopes(self, *_: object) -> list[str]:
@@ -227,19 +222,11 @@ class Validator(RequestValidator):  # type: ignore[misc]  # oauthlib has no type
     def save_token(self, token: dict[str, Any], request: Request, *_: object) -> None:
         if request.grant_type == AUTHORIZATION_CODE and self._code is not None:
             code = self._code
-            self._grant_row = tokens.open_grant(
-                self._sql,
-                code["account"],
-                code["person"],
-                code["client_id"],
-                code["scope"],
-                self._grant_id,
-                self._now_ms,
-            )
+            of = {name: code[name] for name in ("account", "person", "client_id", "scope")}
+            self._grant_row = tokens.open_grant(self._sql, self._grant_id, self._now_ms, **of)
         elif self._token is not None:
-            tokens.end_pair(self._sql, request.refresh_token, self._now_ms)
             self._grant_row = self._token["grant_row"]
-        if REFRESH_TOKEN not in request.client.grant_types:
+        if REFRESH_TOKEN not in request.client.grant_types.split():
             token.pop("refresh_token", None)
         tokens.store_pair(self._sql, self._grant_row, token, self._now_ms)
 
@@ -290,86 +277,105 @@ class Asked:
 
     client: Client
     redirect_uri: str
-    scopes: tuple[str, ...]
+    scopes: Sequence[str]
     state: str | None
     code_challenge: str | None
 
 
-def decide(sql: Connection, now_ms: int, pairs: Pairs, issuer: str) -> Asked | str:
+def decide(sql: Connection, now_ms: int, query: bytes, issuer: str) -> Asked | str:
     """What becomes of an authorization request: asked, or where the browser goes back to with an error.
-
-    Args:
-        sql: the storage.
-        now_ms: this instant.
-        pairs: every parameter as it came.
-        issuer: goes back as ``iss`` (RFC 9207).
 
     Raises:
         ApiError: 400: nobody may be redirected to a client that is not known for sure.
     """
-    values = values_of(pairs, ASKED)
-    scopes = tuple(dict.fromkeys(name for name in values.pop("scope", "").split(" ") if name))
+    try:
+        pairs = parse_pairs(query)
+    except ValueError:
+        raise ApiError(400, "invalid_request", _UNREADABLE) from None
+    request = Request(paths.OAUTH_AUTHORIZE, body=values_of(pairs, ASKED))
 
     def check_repeated(_request: Request) -> dict[str, Any]:
         if repeated := find_repeated(pairs, ASKED):
             raise InvalidRequestError(f"Given more than once: {repeated}.")
         return {}
 
-    grant = AuthorizationCodeGrant(Validator(sql, now_ms), pre_auth=[check_repeated], post_auth=[_check_pkce])
     try:
-        body = values | ({"scope": " ".join(scopes)} if scopes else {})
-        endpoint = AuthorizationEndpoint("code", None, {"code": grant})
-        _, found = endpoint.validate_authorization_request(paths.OAUTH_AUTHORIZE, body=body)
+        grant = AuthorizationCodeGrant(Validator(sql, now_ms), pre_auth=[check_repeated])
+        grant.validate_authorization_request(request)
+        _check_pkce(request.code_challenge, request.code_challenge_method)
     except (MissingClientIdError, InvalidClientIdError):
         raise ApiError(400, "invalid_client", _UNKNOWN_CLIENT) from None
     except FatalClientError:
         raise ApiError(400, "invalid_redirect_uri", _UNKNOWN_ADDRESS) from None
     except OAuth2Error as error:
-        return send_back(values["redirect_uri"], values.get("state"), issuer, error)
-    client = found["request"].client
-    return Asked(client, values["redirect_uri"], scopes, values.get("state"), values.get("code_challenge"))
+        told = {"error": error.error, "error_description": describe(error.error, error.description)}
+        return way_back(request.redirect_uri, request.state, issuer, **told)
+    return Asked(request.client, request.redirect_uri, request.scopes, request.state, request.code_challenge)
 
 
-def send_back(redirect_uri: str, state: str | None, issuer: str, error: OAuth2Error) -> str:
-    """Where the browser goes back to with an error (RFC 6749, section 4.1.2.1)."""
-    told = {"error": error.error, "error_description": describe(error), "state": state, "iss": issuer}
-    return with_query(redirect_uri, told)
+def way_back(redirect_uri: str, state: str | None, issuer: str, **told: str) -> str:
+    """Where the browser goes back to with an answer (RFC 6749, section 4.1.2; ``iss`` is RFC 9207's).
+
+    The query that the address is registered with stays as it is.
+    """
+    joint = "?" if "?" not in redirect_uri else "" if redirect_uri.endswith(("?", "&")) else "&"
+    own = {"iss": issuer} if state is None else {"state": state, "iss": issuer}
+    return f"{redirect_uri}{joint}{urlencode(told | own)}"
 
 
-def _check_pkce(request: Request) -> dict[str, Any]:
+def _check_pkce(challenge: str | None, method: str | None) -> None:
     """oauthlib has looked for the challenge of a public client; what it takes beside S256 is refused here."""
-    challenge, method = request.code_challenge, request.code_challenge_method
     if challenge is None and method is not None:
         raise InvalidRequestError("code_challenge_method is given without code_challenge.")
-    if challenge is not None and method != S256:
-        raise InvalidRequestError("code_challenge_method must be S256.")
-    if challenge is not None and not _CHALLENGE.fullmatch(challenge):
-        raise InvalidRequestError("code_challenge must be the 43 base64url characters of a SHA-256.")
-    return {}
+    if challenge is not None and (method != S256 or not _CHALLENGE.fullmatch(challenge)):
+        text = "code_challenge must be the 43 base64url characters of a SHA-256, and code_challenge_method S256."
+        raise InvalidRequestError(text)
 
 
-# --- step 2 and refresh: the token request --------------------------------------------------------------------------
+def issue_code(sql: Connection, asked: Asked, person: int, account_id: str, now_ms: int) -> str:
+    """A code for what a person has approved. Every scope is a manufacturer's, so the person becomes one.
+
+    Args:
+        sql: in a transaction.
+        asked: what was approved.
+        person: the person's row.
+        account_id: the id of the account, should the person have none yet.
+        now_ms: this instant.
+    """
+    code = tokens.make_token()
+    insert(
+        sql,
+        "authorization_codes",
+        code_hash=hash_secret(code),
+        account=provision(sql, person, account_id, now_ms),
+        client_id=asked.client.client_id,
+        person=person,
+        redirect_uri=asked.redirect_uri,
+        scope=" ".join(asked.scopes),
+        code_challenge=asked.code_challenge,
+        created_at=now_ms,
+        expires_at=now_ms + tokens.CODE_S * 1000,
+    )
+    return code
+
+
+# --- step 2, refresh and revocation ---------------------------------------------------------------------------------
 
 
 def answer_token_request(validator: Validator, values: dict[str, str]) -> tuple[int, str]:
     """Status and JSON body for a token request.
 
     Raises:
-        OAuth2Error: it is refused before anybody looked at it.
+        OAuth2Error: its ``grant_type`` is none.
     """
     if "grant_type" not in values:
         raise InvalidRequestError("grant_type is missing.")
-    if values["grant_type"] not in GRANT_TYPES:
+    grants = {AUTHORIZATION_CODE: AuthorizationCodeGrant, REFRESH_TOKEN: RefreshTokenGrant}
+    if values["grant_type"] not in grants:
         raise UnsupportedGrantTypeError(f"grant_type must be {' or '.join(GRANT_TYPES)}.")
-    if values["grant_type"] == AUTHORIZATION_CODE and not values.keys() >= {"code", "redirect_uri"}:
-        validator.authenticate_client(Request(paths.OAUTH_TOKEN, body=values))
-        raise InvalidRequestError("code and redirect_uri must be given.")
-    if "scope" in values:
-        values["scope"] = " ".join(dict.fromkeys(name for name in values["scope"].split(" ") if name)) or " "
+    grant = grants[values["grant_type"]](validator)
     bearer = BearerToken(validator, lambda _request: tokens.make_token(), tokens.ACCESS_S)
-    grants = {AUTHORIZATION_CODE: AuthorizationCodeGrant(validator), REFRESH_TOKEN: RefreshTokenGrant(validator)}
-    endpoint = TokenEndpoint(AUTHORIZATION_CODE, bearer, grants)
-    _, body, status = endpoint.create_token_response(paths.OAUTH_TOKEN, body=values)
+    _, body, status = grant.create_token_response(Request(paths.OAUTH_TOKEN, "POST", values), bearer)
     return status, body
 
 
@@ -383,6 +389,6 @@ def answer_revocation(validator: Validator, values: dict[str, str]) -> tuple[int
     return status, body or "{}"
 
 
-def describe(error: OAuth2Error) -> str:
+def describe(error: str, description: str | None) -> str:
     """The error in a sentence."""
-    return error.description or f"{error.error.replace('_', ' ')}.".capitalize()
+    return description or f"{error.replace('_', ' ').capitalize()}."

@@ -40,17 +40,18 @@ class Sessions:
         session = self._sessions.get(cookie)
         return session if session is not None and now_ms < session.ends_ms else Session(now_ms)
 
-    def open(self, session: Session) -> str:
-        """Store a session under a new cookie: whoever knew the browser's old one knows nothing (session fixation)."""
-        cookie = secrets.token_urlsafe(32)
-        self._sessions[cookie] = session
+    def replace(self, cookie: str, session: Session) -> str:
+        """End the browser's session and begin this one.
+
+        Returns:
+            Its new cookie: whoever knew the old one knows nothing (session fixation).
+        """
+        self._sessions.pop(cookie, None)
+        made = secrets.token_urlsafe(32)
+        self._sessions[made] = session
         if len(self._sessions) > _SESSIONS:
             self._sessions.popitem(last=False)
-        return cookie
-
-    def end(self, cookie: str) -> None:
-        """Sign a browser out."""
-        self._sessions.pop(cookie, None)
+        return made
 
     def clear(self) -> None:
         """Sign everybody out."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import json
 import re
 import secrets
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -17,10 +16,10 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from agent.wire.base import Items, Sent, SentSecret
 from agent.wire.secret import Secret
 from simulator.service.caller import hash_secret
-from simulator.service.db import insert, one
+from simulator.service.db import insert, one, update
 from simulator.service.errors import conflict
 from simulator.service.oauth.passwords import CHARACTERS, check_password
-from simulator.service.scopes import SCOPES
+from simulator.service.scopes import ALL, SCOPES
 
 AUTHORIZATION_CODE: Final = "authorization_code"
 REFRESH_TOKEN: Final = "refresh_token"  # noqa: S105 - a grant type of RFC 6749
@@ -28,8 +27,7 @@ GRANT_TYPES: Final = (AUTHORIZATION_CODE, REFRESH_TOKEN)
 SIGN_IN_ID: Final = "sign-in"
 EMAIL_CHARACTERS: Final = 254
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+")
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.ASCII)
-_URI: Final = re.compile(r"[!-~]{1,2000}", re.ASCII)
+_URI: Final = re.compile(r"([a-z][a-z0-9+.-]*):[!-~]{1,2000}", re.ASCII)
 _SECRET: Final = re.compile(r"[!-~]{32,256}", re.ASCII)
 
 
@@ -64,19 +62,14 @@ def is_loopback(host: str) -> bool:
 
 def _check_redirect_uri(uri: str) -> str:
     """RFC 9700, section 4.1.3; RFC 8252, section 7."""
-    shown = f"{uri!r:.120}"
-    if not _URI.fullmatch(uri):
-        raise ValueError(f"{shown} must be an absolute address of visible ASCII characters")
-    scheme, colon, rest = uri.partition(":")
-    if not colon or not _SCHEME.fullmatch(scheme) or "#" in rest or "\\" in rest:
-        raise ValueError(f"{shown} must be an absolute address with a lower-case scheme and without a fragment")
-    if scheme in {"http", "https"}:
-        if origin_of(uri) is None:
-            text = "must be https with a host; http is for this machine only (127.0.0.1, [::1], localhost)"
-            raise ValueError(f"{shown} {text}")
-    elif "." not in scheme:
-        text = "a scheme of one's own is a reversed domain name, such as com.example.app:/callback"
-        raise ValueError(f"{shown}: {text}")
+    found = _URI.fullmatch(uri)
+    scheme = found[1] if found is not None else ""
+    is_good = origin_of(uri) is not None if scheme in {"http", "https"} else "." in scheme
+    if not is_good or "#" in uri or "\\" in uri:
+        raise ValueError(
+            f"{uri!r:.120} must be an https address without a fragment; http is for this machine only (127.0.0.1,"
+            " [::1], localhost); a scheme of one's own is a reversed domain name, such as com.example.app:/callback"
+        )
     return uri
 
 
@@ -142,24 +135,26 @@ class NewClient(Sent):
             raise ValueError("a public client has no client_secret: leave it out, or public")
         return self
 
+    def record(self) -> dict[str, Any]:
+        """The answer to who registered it: with its secret, this once."""
+        return self.model_dump(exclude={"public", "description"})
+
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A registered partner application.
+    """A registered partner application, as its row has it: several values stand in one text, with spaces between.
 
     Attributes:
         secret_hash: None for a public one.
-        client_secret: known only of one that was registered just now, to be shown this once.
     """
 
     client_id: str
     name: str
-    redirect_uris: tuple[str, ...]
-    scopes: tuple[str, ...]
-    grant_types: tuple[str, ...] = GRANT_TYPES
+    redirect_uris: str
+    scope: str
+    grant_types: str
     secret_hash: bytes | None = None
     description: str | None = None
-    client_secret: Secret | None = field(default=None, compare=False)
 
     @property
     def is_public(self) -> bool:
@@ -170,34 +165,29 @@ class Client:
         """Whether this is its secret; compared in constant time."""
         return self.secret_hash is not None and hmac.compare_digest(self.secret_hash, hash_secret(secret))
 
-    def record(self) -> dict[str, Any]:
-        """The answer to who registered it."""
-        return {
-            "client_id": self.client_id,
-            "client_secret": None if self.client_secret is None else self.client_secret.reveal(),
-            "name": self.name,
-            "redirect_uris": self.redirect_uris,
-            "scopes": self.scopes,
-            "grant_types": self.grant_types,
-        }
 
-
-SIGN_IN: Final = Client(SIGN_IN_ID, "Sign-in with a password", (), SCOPES, (REFRESH_TOKEN,))
+_COLUMNS: Final = ", ".join(field.name for field in fields(Client))
+SIGN_IN: Final = Client(SIGN_IN_ID, "Sign-in with a password", "", ALL, REFRESH_TOKEN)
 """Whose tokens ``POST /auth/signin`` answers: they are refreshed with this ``client_id``. Without a redirect URI it
 never takes part in an authorization."""
 
 
-def add_client(sql: sqlite3.Connection, account: int, wanted: NewClient, now_ms: int) -> Client:
-    """Register a client of the account.
+def add_client(sql: sqlite3.Connection, account: int, wanted: NewClient, now_ms: int) -> NewClient:
+    """Register a client in a transaction.
+
+    Returns:
+        It, with what was made: its id, and its secret unless it is public.
 
     Raises:
         ApiError: 409 ``client_exists``: the id is taken, by this account or another one.
     """
-    made = _make(wanted)
-    if one(sql, "SELECT 1 FROM partner_clients WHERE client_id = ?", (made.client_id,)) is not None:
-        text = f"there is a client {made.client_id!r} already, of this account or another one"
+    client_id = wanted.client_id or f"client-{secrets.token_hex(8)}"
+    if find_client(sql, client_id) is not None:
+        text = f"there is a client {client_id!r} already, of this account or another one"
         raise conflict("client_exists", f"client_id: {text}", [("client_id", text)])
-    insert(sql, "partner_clients", account=account, created_at=now_ms, **_columns(made))
+    secret = wanted.client_secret or (None if wanted.public else Secret(f"pcs_{secrets.token_urlsafe(32)}"))
+    made = wanted.model_copy(update={"client_id": client_id, "client_secret": secret})
+    insert(sql, "partner_clients", account=account, created_at=now_ms, **asdict(_to_store(made, client_id)))
     return made
 
 
@@ -210,16 +200,14 @@ def put_client(sql: sqlite3.Connection, account: int, wanted: NewClient, now_ms:
     Raises:
         ApiError: 409 ``client_exists``: another account has a client of this id.
     """
-    row = one(sql, "SELECT * FROM partner_clients WHERE client_id = ?", (wanted.client_id,))
+    row = one(sql, "SELECT row, account FROM partner_clients WHERE client_id = ?", (wanted.client_id,))
     if row is None or row["account"] != account:
         add_client(sql, account, wanted, now_ms)
         return "created"
-    client = _make(wanted)
-    if _client_of(row) == client:
+    client = _to_store(wanted, str(wanted.client_id))
+    if find_client(sql, client.client_id) == client:
         return "unchanged"
-    values = _columns(client)
-    changes = ", ".join(f"{name} = :{name}" for name in values)
-    sql.execute(f"UPDATE partner_clients SET {changes} WHERE client_id = :client_id", values)
+    update(sql, "partner_clients", row["row"], **asdict(client))
     return "changed"
 
 
@@ -227,14 +215,26 @@ def find_client(sql: sqlite3.Connection, client_id: str | None) -> Client | None
     """The client of this id, the service's own one included."""
     if client_id == SIGN_IN_ID:
         return SIGN_IN
-    row = one(sql, "SELECT * FROM partner_clients WHERE client_id = ?", (client_id,))
-    return None if row is None else _client_of(row)
+    row = one(sql, f"SELECT {_COLUMNS} FROM partner_clients WHERE client_id = ?", (client_id,))
+    return None if row is None else Client(*row)
+
+
+def _to_store(client: NewClient, client_id: str) -> Client:
+    return Client(
+        client_id=client_id,
+        name=client.name,
+        redirect_uris=" ".join(client.redirect_uris),
+        scope=" ".join(client.scopes),
+        grant_types=" ".join(client.grant_types),
+        secret_hash=None if client.client_secret is None else hash_secret(client.client_secret.reveal()),
+        description=client.description,
+    )
 
 
 def browser_origins(sql: sqlite3.Connection) -> set[str]:
     """The web origins of all public clients: whose pages may call this service from a browser."""
     rows = sql.execute("SELECT redirect_uris FROM partner_clients WHERE secret_hash IS NULL")
-    return {origin for row in rows for uri in json.loads(row["redirect_uris"]) if (origin := origin_of(uri))}
+    return {origin for row in rows for uri in row["redirect_uris"].split() if (origin := origin_of(uri))}
 
 
 def forget_clients_of(sql: sqlite3.Connection, account: int) -> None:
@@ -246,46 +246,6 @@ def forget_clients_of(sql: sqlite3.Connection, account: int) -> None:
         f"DELETE FROM authorization_codes WHERE client_id IN ({theirs})",
     ):
         sql.execute(statement, {"account": account})
-
-
-def _make(wanted: NewClient) -> Client:
-    secret = wanted.client_secret
-    if secret is None and not wanted.public:
-        secret = Secret(f"pcs_{secrets.token_urlsafe(32)}")
-    return Client(
-        client_id=wanted.client_id or f"client-{secrets.token_hex(8)}",
-        name=wanted.name,
-        redirect_uris=tuple(wanted.redirect_uris),
-        scopes=tuple(dict.fromkeys(wanted.scopes)),
-        grant_types=tuple(wanted.grant_types),
-        secret_hash=None if secret is None else hash_secret(secret.reveal()),
-        description=wanted.description,
-        client_secret=secret,
-    )
-
-
-def _columns(client: Client) -> dict[str, Any]:
-    return {
-        "client_id": client.client_id,
-        "name": client.name,
-        "secret_hash": client.secret_hash,
-        "redirect_uris": json.dumps(client.redirect_uris),
-        "scope": " ".join(client.scopes),
-        "grant_types": " ".join(client.grant_types),
-        "description": client.description,
-    }
-
-
-def _client_of(row: sqlite3.Row) -> Client:
-    return Client(
-        client_id=row["client_id"],
-        name=row["name"],
-        redirect_uris=tuple(json.loads(row["redirect_uris"])),
-        scopes=tuple(row["scope"].split()),
-        grant_types=tuple(row["grant_types"].split()),
-        secret_hash=row["secret_hash"],
-        description=row["description"],
-    )
 
 
 # --- people ---------------------------------------------------------------------------------------------------------

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Sequence
 from typing import Any, Final
 
 from simulator.service.caller import Caller, hash_secret
 from simulator.service.db import insert, one
-from simulator.service.oauth.store import provision
 
 CODE_S: Final = 5 * 60
 """How long a code may wait to be exchanged (specification, "Limits")."""
@@ -33,82 +31,29 @@ def make_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def issue_code(
-    sql: sqlite3.Connection,
-    person: int,
-    *,
-    client_id: str,
-    redirect_uri: str,
-    scopes: Sequence[str],
-    code_challenge: str | None,
-    account_id: str,
-    now_ms: int,
-) -> str:
-    """A code for what a person approved. Every scope is a manufacturer's, so the person becomes one.
-
-    Args:
-        sql: in a transaction.
-        person: the person's row.
-        client_id, redirect_uri, scopes, code_challenge: of the request that was approved.
-        account_id: the id of the account, should the person have none yet.
-        now_ms: this instant.
-    """
-    code, account = make_token(), provision(sql, person, account_id, now_ms)
-    insert(
-        sql,
-        "authorization_codes",
-        code_hash=hash_secret(code),
-        account=account,
-        client_id=client_id,
-        person=person,
-        redirect_uri=redirect_uri,
-        scope=" ".join(scopes),
-        code_challenge=code_challenge,
-        created_at=now_ms,
-        expires_at=now_ms + CODE_S * 1000,
-    )
-    return code
-
-
-def open_grant(
-    sql: sqlite3.Connection, account: int, person: int, client_id: str, scope: str, grant_id: str, now_ms: int
-) -> int:
-    """A new grant, without tokens yet; its row."""
-    return insert(
-        sql,
-        "grants",
-        id=grant_id,
-        account=account,
-        person=person,
-        client_id=client_id,
-        scope=scope,
-        created_at=now_ms,
-        ends_at=now_ms + LONGEST_S * 1000,
-    )
+def open_grant(sql: sqlite3.Connection, grant_id: str, now_ms: int, **of: object) -> int:
+    """A new grant, without tokens yet, ``of`` these ``account``, ``person``, ``client_id``, ``scope``; its row."""
+    return insert(sql, "grants", id=grant_id, created_at=now_ms, ends_at=now_ms + LONGEST_S * 1000, **of)
 
 
 def store_pair(sql: sqlite3.Connection, grant_row: int, pair: dict[str, Any], now_ms: int) -> None:
-    """Store the tokens of a token response as the grant's."""
+    """Store the tokens of a token response as the grant's; those that it has are over, they were rotated."""
+    sql.execute("UPDATE tokens SET ended_at = ? WHERE grant_row = ? AND ended_at IS NULL", (now_ms, grant_row))
     grant = sql.execute("SELECT account, ends_at FROM grants WHERE row = ?", (grant_row,)).fetchone()
-    common = {"account": grant["account"], "grant_row": grant_row, "scope": pair["scope"], "created_at": now_ms}
-    refresh = pair.get("refresh_token")
-    refresh_hash = None if refresh is None else hash_secret(refresh)
-    access = {"token_hash": hash_secret(pair["access_token"]), "issued_with": refresh_hash}
-    insert(sql, "tokens", kind="access", expires_at=now_ms + ACCESS_S * 1000, **access, **common)
-    if refresh_hash is not None:
-        end = min(now_ms + REFRESH_S * 1000, grant["ends_at"])
-        insert(sql, "tokens", kind="refresh", expires_at=end, token_hash=refresh_hash, **common)
-
-
-def end_pair(sql: sqlite3.Connection, refresh_token: str, now_ms: int) -> None:
-    """End a refresh token and the access token that came with it: they were rotated."""
-    token_hash = hash_secret(refresh_token)
-    sql.execute("UPDATE tokens SET ended_at = ? WHERE token_hash = ?", (now_ms, token_hash))
-    sql.execute(
-        "UPDATE tokens SET ended_at = ? WHERE issued_with = ? AND grant_row ="
-        " (SELECT grant_row FROM tokens WHERE token_hash = ?)",
-        (now_ms, token_hash, token_hash),
-    )
+    ends = {"access": now_ms + ACCESS_S * 1000, "refresh": min(now_ms + REFRESH_S * 1000, grant["ends_at"])}
+    for kind, expires_at in ends.items():
+        if (token := pair.get(f"{kind}_token")) is not None:
+            insert(
+                sql,
+                "tokens",
+                token_hash=hash_secret(token),
+                account=grant["account"],
+                grant_row=grant_row,
+                kind=kind,
+                scope=pair["scope"],
+                created_at=now_ms,
+                expires_at=expires_at,
+            )
 
 
 def find_token(sql: sqlite3.Connection, token: str) -> sqlite3.Row | None:
