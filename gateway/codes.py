@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from agent.errors import ConfigurationError
+from agent.errors import ConfigurationError, Refused
 from agent.wire.enrollment import SECRET_BYTES, EnrollmentAnswer, EnrollmentCode, EnrollmentRequest, make_code
 from gateway.devices import Access, checked_registration, request_broker_update
 from gateway.service import Service
@@ -32,21 +32,8 @@ SELECT digest, created_at, expires_at, count, enrolled, terms, CASE WHEN revoked
     WHEN expires_at <= :now THEN 'expired' WHEN enrolled >= count THEN 'used' ELSE 'open' END
 FROM (SELECT *, (SELECT COUNT(*) FROM enrolled WHERE enrolled.digest = code.digest) AS enrolled FROM code)
 """
+_REFUSED: Final = "enrollment_refused"
 _SAID: Final = {"used": "was used", "expired": "has expired", "revoked": "was taken back"}
-
-
-class EnrollmentRefused(Exception):
-    """A code does not enroll this device; the text says why.
-
-    Args:
-        word: the error in the answer.
-        status: of the answer.
-    """
-
-    def __init__(self, text: str, word: str = "enrollment_refused", status: int = 403) -> None:
-        self.word = word
-        self.status = status
-        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,17 +141,17 @@ class Codes:
             The code, and when this identifier came with it first; None when it comes for the first time.
 
         Raises:
-            EnrollmentRefused: the code is unknown, used, expired or revoked.
+            Refused: the code is unknown, used, expired or revoked.
         """
         new = "ask for a new one (device-gateway devices invite)"
         with transaction(self.tokens.connection):
             code = self.find(secret)
             if code is None:
-                raise EnrollmentRefused(f"this code is unknown here: {new}")
+                raise Refused(403, _REFUSED, f"this code is unknown here: {new}")
             query = "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?"
             again = self.tokens.connection.execute(query, (code.digest, identifier)).fetchone()
             if code.state != "open" and not (code.state == "used" and again):
-                raise EnrollmentRefused(f"this code {_SAID[code.state]}: {new}")
+                raise Refused(403, _REFUSED, f"this code {_SAID[code.state]}: {new}")
             if again:
                 return code, float(again[0])
             values = (code.digest, identifier, self.wall())
@@ -218,7 +205,7 @@ class Enroller:
         """Register the device where it is to be, and give it a token.
 
         Raises:
-            EnrollmentRefused: the code does not enroll it.
+            Refused: the code does not enroll it, or the service does not register it.
             ServiceError: the service did not register it; the code is as good as before.
             ConfigurationError, sqlite3.Error, OSError: the gateway's files cannot be used, or an id may have no token.
         """
@@ -232,9 +219,8 @@ class Enroller:
                 if not (is_retry or terms.device_id or terms.replace) and self.tokens.serves(device_id):
                     # Whoever has a code could name the identifier of any device.
                     text = f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code "
-                    raise EnrollmentRefused(
-                        f"{text}with device-gateway devices invite --replace", "device_has_token", 409
-                    )
+                    text += "with device-gateway devices invite --replace"
+                    raise Refused(409, "device_has_token", text)
                 new = make_token(self.randomness)
                 self.tokens.issue({device_id: new}, OVERLAP_S)
             except BaseException:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
 from agent.config.credentials import Credentials, read_credentials
-from agent.config.first_file import first_file
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
 from agent.config.section import Host, Seconds, Section, is_this_machine, key
 
-DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 PREFIX: Final = "DEVICE_GATEWAY_"
 """``DEVICE_GATEWAY_SERVICE__BASE_URL`` sets ``service.base_url``."""
 
@@ -198,17 +196,16 @@ class GatewayConfig(Section):
         return self
 
 
-def load_gateway(path: Path | None, environ: Mapping[str, str]) -> GatewayConfig:
+def load_gateway(path: Path | None, environ: Mapping[str, str], *, with_keys: bool = True) -> GatewayConfig:
     """Defaults < file < environment.
 
+    Args:
+        path: of the file.
+        environ: of the process.
+        with_keys: False for what needs no key pair, so that it runs where the key files cannot be read.
+
     Raises:
-        ConfigurationError: every fault of file, environment and key files.
+        ConfigurationError: every fault of file and environment, and with the keys those of their files.
     """
-    return load_model(
-        GatewayConfig, path, environ, PREFIX, auth=lambda section: KeysConfig.model_validate(section).files
-    )[0]
-
-
-def gateway_file(values: Mapping[str, Any]) -> str:
-    """A configuration file with these values; every other key has its default."""
-    return first_file("device-gateway", values)
+    auth = (lambda section: KeysConfig.model_validate(section).files) if with_keys else None
+    return load_model(GatewayConfig, path, environ, PREFIX, auth=auth)[0]

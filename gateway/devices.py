@@ -14,7 +14,7 @@ import httpx
 from pydantic import ValidationError
 
 from agent.adapters.files import replace_file
-from agent.app.gateway_configuration import AUTHORITY, CONFIGURATION, TOKEN, GatewayAddress, gateway_configuration
+from agent.app.gateway_configuration import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
 from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
@@ -200,19 +200,6 @@ def unknown_devices(client: RegistrationClient, device_ids: Collection[str]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """A token that has just been made, at the only moment when it is known.
-
-    Attributes:
-        handed: what its device needs.
-        lines: what was written for it.
-    """
-
-    handed: EnrollmentAnswer
-    lines: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Issuer:
     """Issues device tokens, and the files that a device needs with one.
 
@@ -228,11 +215,13 @@ class Issuer:
     state_dir: Path
     access: Access
     randomness: Randomness
-    folder: Path | None = None
-    several: bool = False
-    device_dir: Path = Path("/etc/device-agent")
+    folder: Path | None
+    several: bool
+    device_dir: Path
 
-    def add(self, device_ids: Sequence[str], client: RegistrationClient | None) -> tuple[list[Issued], list[str]]:
+    def add(
+        self, device_ids: Sequence[str], client: RegistrationClient | None
+    ) -> tuple[list[EnrollmentAnswer], list[str]]:
         """A token for each device that has none; beside them the ids that have one, which stays.
 
         Args:
@@ -256,7 +245,7 @@ class Issuer:
             raise ConfigurationError(faults, "devices")
         return self._issue(new), kept
 
-    def rotate(self, device_ids: Sequence[str], overlap_s: float) -> list[Issued]:
+    def rotate(self, device_ids: Sequence[str], overlap_s: float) -> list[EnrollmentAnswer]:
         """Another token for each of these devices; the old ones are good for a while, until the new one is used.
 
         Raises:
@@ -268,55 +257,51 @@ class Issuer:
             raise ConfigurationError(faults, "rotate")
         return self._issue(device_ids, overlap_s, replace=True)
 
+    def folder_of(self, device_id: str) -> Path | None:
+        """Where the files of a device are written."""
+        return self.folder / topics.user_name(device_id) if self.folder and self.several else self.folder
+
     def _with_token(self, device_ids: Iterable[str]) -> list[str]:
         return with_tokens(self.state_dir, lambda tokens: [each for each in device_ids if tokens.serves(each)])
 
-    def _issue(self, device_ids: Sequence[str], overlap_s: float = 0.0, *, replace: bool = False) -> list[Issued]:
-        """Make tokens, and write the files of each device."""
-        access = self.access
-        address = GatewayAddress(access.url, access.broker, access.plain, has_authority=access.authority is not None)
-        texts: dict[str, str] = {}
-        for device_id in device_ids if self.folder is not None else ():
-            texts[device_id] = gateway_configuration(device_id, address, self.device_dir, None)
-            self._as_owner(partial(_check_folder, self._folder_of(device_id), replace=replace))
+    def _issue(
+        self, device_ids: Sequence[str], overlap_s: float = 0.0, *, replace: bool = False
+    ) -> list[EnrollmentAnswer]:
+        """Make tokens, and write the files of each device; what can be refused is refused before one is issued."""
         new = {device_id: make_token(self.randomness) for device_id in device_ids}
+        handed = [self.access.handed(device_id, made.token, None) for device_id, made in new.items()]
+        files = [
+            (folder, gateway_configuration(each, self.device_dir), each)
+            for each in handed
+            if (folder := self.folder_of(each.device_id)) is not None
+        ]
+        for folder, _text, _each in files:
+            _as_owner(partial(_check_folder, folder, replace=replace), folder)
         if new:
             with_tokens(self.state_dir, lambda tokens: tokens.issue(new, overlap_s))
-        issued = []
-        for device_id, token in new.items():
-            handed = access.handed(device_id, token.token, None)
-            issued.append(Issued(handed, self._write(handed, texts[device_id]) if texts else ()))
-        return issued
+        for folder, text, each in files:
+            _as_owner(partial(_write_files, folder, text, each), folder)
+        return handed
 
-    def _as_owner(self, do: Callable[[], None]) -> None:
-        """Write with the identity of whom the folder belongs to.
 
-        Raises:
-            ConfigurationError: it cannot be written.
-        """
-        try:
-            as_owner_of(self._folder_of(""), do)
-        except OSError as error:
-            fault = f"{error.filename} cannot be written: {error.strerror}; mend it, or give another --config-out"
-            raise ConfigurationError([fault], "config-out") from None
+def _as_owner(do: Callable[[], None], folder: Path) -> None:
+    """Write with the identity of whom the folder belongs to.
 
-    def _folder_of(self, device_id: str) -> Path:
-        folder = self.folder or Path()
-        return folder / topics.user_name(device_id) if device_id and self.several else folder
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    try:
+        as_owner_of(folder, do)
+    except OSError as error:
+        fault = f"{error.filename} cannot be written: {error.strerror}; mend it, or give another --config-out"
+        raise ConfigurationError([fault], "config-out") from None
 
-    def _write(self, handed: EnrollmentAnswer, text: str) -> tuple[str, ...]:
-        folder = self._folder_of(handed.device_id)
-        files = [(folder / TOKEN, handed.token.reveal() + "\n", 0o600), (folder / CONFIGURATION, text, 0o644)]
-        if handed.authority is not None:
-            files.append((folder / AUTHORITY, handed.authority, 0o644))
 
-        def write() -> None:
-            for path, content, mode in files:
-                replace_file(path, content, mode)
-
-        self._as_owner(write)
-        lines = [f"wrote {path}{' (mode 600)' if mode == 0o600 else ''}" for path, _, mode in files]
-        return (*lines, f"next: bring them to {self.device_dir} on the device, owned by the agent's user")
+def _write_files(folder: Path, configuration: str, handed: EnrollmentAnswer) -> None:
+    replace_file(folder / TOKEN, handed.token.reveal() + "\n", 0o600)
+    replace_file(folder / CONFIGURATION, configuration, 0o644)
+    if handed.authority is not None:
+        replace_file(folder / AUTHORITY, handed.authority, 0o644)
 
 
 def _check_folder(folder: Path, *, replace: bool) -> None:

@@ -49,10 +49,10 @@ from agent.wire.json_text import parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
-from gateway.codes import Enroller, EnrollmentRefused
+from gateway.codes import Enroller
 from gateway.commands import Commands
 from gateway.config import HttpConfig
-from gateway.readings import Reading, Rejection, Uplink
+from gateway.readings import Reading, Uplink
 from gateway.service import Service, Unavailable
 from gateway.tokens import Tokens
 
@@ -141,8 +141,6 @@ def _fault_of(error: Exception) -> Fault:
             return _later(409, error.error, error.message, error.retry_after_s or 1.0)
         case ServiceError():
             return _later(503, "service_unavailable", f"The service failed on this: {error}", None)
-        case EnrollmentRefused():
-            return Fault(error.status, error.word, f"{error}.")
         case sqlite3.Error() | ConfigurationError() | OSError():
             return _later(503, "storage_unavailable", f"The gateway's files cannot be used: {error}", None)
     _log.error("http=failed a fault of the program: report this as a bug", exc_info=error)
@@ -342,8 +340,7 @@ class HttpApp:
         self._check_own(request, device_id)
         _query(request, set())
         result = _model(CommandResult, await self._json(request))
-        rejection = await self.uplink.send_result(device_id, command_id, result)
-        _refuse(rejection)
+        await self.uplink.send_result(device_id, command_id, result)
         if result.status != "in_progress":
             self.commands.concluded(device_id, command_id)
         return JSONResponse({"id": command_id, "device_id": device_id, **result.to_wire()})
@@ -362,7 +359,8 @@ class HttpApp:
         self._check_own(request, message.device_id)
         reading = Reading(message.device_id, message.sensor_data, message.recorded_at, key)
         await self.uplink.send([reading])
-        _refuse(reading.rejection)
+        if reading.rejection is not None:
+            raise reading.rejection
         at = to_rfc3339(self.service.now())
         return JSONResponse({**message.to_wire(), "recorded_at": message.recorded_at or at, "received_at": at}, 201)
 
@@ -387,8 +385,8 @@ class HttpApp:
         for index, reading in readings.items():
             why = reading.rejection
             if why is not None and why.error == extensions.KEY_REUSED:
-                _refuse(why)  # it speaks of the whole array
-            elif why is not None:
+                raise why  # it speaks of the whole array
+            if why is not None:
                 errors[index] = (why.error, why.message)
         said = [{"index": at, "error": error, "message": text} for at, (error, text) in sorted(errors.items())]
         return JSONResponse({"accepted": len(values) - len(errors), "errors": said})
@@ -410,7 +408,7 @@ class HttpApp:
             raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
         try:
             given = await self.enroller.enroll(asked)
-        except (EnrollmentRefused, AgentError, sqlite3.Error, OSError) as error:
+        except (AgentError, sqlite3.Error, OSError) as error:
             fault = _fault_of(error)
             if fault.status_code in {429, 503}:
                 fault.detail += " The code is as good as before."
@@ -508,11 +506,6 @@ def _model(model: type[Model], value: Any) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         raise _invalid(*list_faults(error)) from None
-
-
-def _refuse(rejection: Rejection | None) -> None:
-    if rejection is not None:
-        raise Fault(rejection.status, rejection.error, rejection.message)
 
 
 async def _gone(request: Request, changed: asyncio.Event) -> None:

@@ -8,16 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-from pydantic import ValidationError
-
 from agent.adapters.files import give_to, replace_file
+from agent.app.gateway_configuration import checked_file
 from agent.app.initial import KEY_FILES, write_key
-from agent.config.faults import sentences
 from agent.errors import ConfigurationError
 from agent.process.identity import as_owner_of, owner_of
 from gateway.certificates import CertificateFiles, make_certificates
-from gateway.config import GatewayConfig, gateway_file
+from gateway.config import GatewayConfig
 
 OWNER: Final = "device-gateway"
 """As whom the unit runs the gateway."""
@@ -68,8 +65,8 @@ def write_initial_gateway(
         # The gateway itself reaches a broker on this machine by loopback.
         names = list(dict.fromkeys((*hosts, _LOOPBACK)))
         files = make_certificates(directory.absolute() / "tls", names, now, user=OWNER) if hosts else None
-        text = gateway_file(_values(directory.absolute(), base_url, state_dir, files, mqtt=mqtt))
-        _check(text)
+        values = _values(directory.absolute(), base_url, state_dir, files, mqtt=mqtt)
+        text = checked_file(GatewayConfig, "device-gateway", values, "init")
         replace_file(path, text, 0o644)
         lines = [f"wrote {path}", *(files.lines if files else ())]
         lines += [write_key(directory / name, keys.get(name, ""), OWNER) for name in KEY_FILES]
@@ -121,10 +118,3 @@ def _values(
             **({} if files is None else {"ca_file": str(files.authority)}),
         }
     return values
-
-
-def _check(text: str) -> None:
-    try:
-        GatewayConfig.model_validate(yaml.safe_load(text))
-    except ValidationError as error:
-        raise ConfigurationError(sentences(error, GatewayConfig), "init") from None

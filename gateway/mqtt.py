@@ -20,7 +20,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from agent.adapters.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Tls
-from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, ServiceError
+from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, Refused, ServiceError
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics
@@ -232,8 +232,9 @@ class MqttFront:
         refused: list[Refusal] = []
 
         async def send() -> None:
-            why = await self.uplink.send_result(device_id, command_id, result)
-            if why is not None:
+            try:
+                await self.uplink.send_result(device_id, command_id, result)
+            except Refused as why:
                 refused.append(Refusal(key=message.key, error=why.error, message=why.message))
 
         # A command's progress and its end never travel at the same time.

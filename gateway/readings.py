@@ -43,21 +43,6 @@ _NO_DEVICE: Final = "device_not_found"
 _NO_COMMAND: Final = "command_not_found"
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why the service will never take something.
-
-    Attributes:
-        error: a stable word in snake_case.
-        message: a sentence.
-        status: the service's, such as 400.
-    """
-
-    error: str
-    message: str
-    status: int = 400
-
-
 @dataclass(slots=True, eq=False)
 class Reading:
     """One reading, checked by the front, and what became of it.
@@ -75,9 +60,9 @@ class Reading:
     recorded_at: str | int | None = None
     key: str | None = None
     is_settled: bool = False
-    rejection: Rejection | None = None
+    rejection: Refused | None = None
 
-    def settle(self, rejection: Rejection | None = None) -> None:
+    def settle(self, rejection: Refused | None = None) -> None:
         """The service has it, or never will."""
         self.is_settled, self.rejection = True, rejection
 
@@ -161,7 +146,7 @@ class Uplink:
         self.counts["readings_stored"] += len(readings) - len(refused)
         return readings
 
-    async def _request(self, bodies: list[JsonObject], key: str | None) -> dict[int, Rejection]:
+    async def _request(self, bodies: list[JsonObject], key: str | None) -> dict[int, Refused]:
         """One request; the place in the array -> why, for each that was refused."""
         body = bodies[0] if len(bodies) == 1 else bodies
         headers = self._service.key_header(key)
@@ -173,7 +158,7 @@ class Uplink:
         if said.accepted + len(said.errors) != len(bodies):
             raise Unavailable("the service took an array and does not say which of its readings", GATHER_S)
         self.counts["readings_refused"] += len(said.errors)
-        return {each.index: Rejection(each.error or "refused", each.message) for each in said.errors}
+        return {each.index: Refused(400, each.error or "refused", each.message) for each in said.errors}
 
     def _body(self, reading: Reading) -> JsonObject:
         """The request's body, with the time of reading where the service takes it."""
@@ -237,38 +222,38 @@ class Uplink:
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    async def send_result(self, device_id: str, command_id: str, result: CommandResult) -> Rejection | None:
-        """Hand over a result or progress; None when the service has it.
+    async def send_result(self, device_id: str, command_id: str, result: CommandResult) -> None:
+        """Hand over a result or progress.
 
         Raises:
+            Refused: the service will never take it.
             ServiceError: it is not known whether the service has it: the device comes again.
         """
         name = _digest("result", device_id, command_id, result.status)
         if name in self._stored:
             self.counts["repeats"] += 1
-            return None
-        rejection = await self._join(name, self._report(device_id, command_id, result, name.hex()))
-        if rejection is None:
-            self._note_stored(name)
-        return rejection
+            return
+        await self._join(name, self._report(device_id, command_id, result, name.hex()))
+        self._note_stored(name)
 
-    async def _report(self, device_id: str, command_id: str, result: CommandResult, key: str) -> Rejection | None:
+    async def _report(self, device_id: str, command_id: str, result: CommandResult, key: str) -> None:
         try:
             await self._service.report_result(device_id, command_id, result, key)
         except NoPlaceForResults as error:
-            return self._refused(error)
+            raise self._refused(error) from None
         except NotFound as error:
             if error.error in {_NO_COMMAND, _NO_DEVICE}:
-                return self._refused(error)
+                raise self._refused(error) from None
             raise Unavailable(f"the service has no place for results: {error}", _NO_PLACE_S) from None
         except (Refused, Conflict) as error:
             if result.result is None or result.status == "in_progress":
-                return self._refused(error)
+                raise self._refused(error) from None
             # The result itself may be what it cannot take; how the command ended matters more.
             text = f"result_refused: {error}" if result.error is None else f"{result.error} (result refused: {error})"
-            return await self._report(device_id, command_id, CommandResult(status=result.status, error=text), f"{key}-")
-        self.counts["results_stored"] += 1
-        return None
+            bare = CommandResult(status=result.status, error=text)
+            await self._report(device_id, command_id, bare, f"{key}-")
+        else:
+            self.counts["results_stored"] += 1
 
     # --- once ---------------------------------------------------------------------------------------------------------
 
@@ -289,7 +274,7 @@ class Uplink:
         if len(self._stored) > _KNOWN_MAX:
             self._stored.popitem(last=False)
 
-    def _rejection(self, error: ErrorAnswer) -> Rejection:
+    def _rejection(self, error: ErrorAnswer) -> Refused:
         """Why the service will never take it.
 
         Raises:
@@ -302,11 +287,11 @@ class Uplink:
             raise error
         return self._refused(error)
 
-    def _refused(self, error: ErrorAnswer) -> Rejection:
+    def _refused(self, error: ErrorAnswer) -> Refused:
         self.counts["refused"] += 1
         text = f"uplink=refused the service will never take it: {error}"
         self._failure_log.report(f"refused {error.status} {error.error}", text)
-        return Rejection(error.error or "refused", error.message or str(error), error.status)
+        return Refused(error.status, error.error or "refused", error.message or str(error))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import sqlite3
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -39,6 +39,7 @@ from agent.wire.sending import SendCommand, SendingClient
 from agent.wire.trust import service_trust
 from gateway.devices import service_client, unknown_devices, with_retries
 from gateway.quota import Kind, Quota
+from gateway.tokens import open_db, transaction
 
 Value = TypeVar("Value")
 
@@ -53,10 +54,10 @@ _UNCLEAR: Final = "whether it was sent is not known, so it is not sent again"
 _NO_ID: Final = "the service's answer names no command id, so its result cannot be found"
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 _DEVICES: Final = """
-CREATE TABLE device (position INTEGER PRIMARY KEY, wave INTEGER NOT NULL, device_id TEXT NOT NULL UNIQUE,
-    state TEXT NOT NULL, command_id TEXT, sending_at REAL, sent_at REAL, reason TEXT)
+CREATE TABLE device (device_id TEXT NOT NULL UNIQUE, wave INTEGER NOT NULL, state TEXT NOT NULL, command_id TEXT,
+    sending_at REAL, sent_at REAL, reason TEXT)
 """
 
 
@@ -186,7 +187,6 @@ class Row:
     """One device of the rollout; times are epoch seconds.
 
     Attributes:
-        position: in the order of sending.
         wave: from 1.
         command_id: the service's; None before it has answered, or when it gave none.
         sending_at: when the command was first about to be sent.
@@ -195,9 +195,8 @@ class Row:
         look_at: when its result is looked for next; not kept.
     """
 
-    position: int
-    wave: int
     device_id: str
+    wave: int
     state: DeviceState
     command_id: str | None = None
     sending_at: float | None = None
@@ -221,49 +220,11 @@ class RolloutFile:
         if begin is None and not path.is_file():
             fix = "compare --name; a rollout that was never begun is begun without --resume"
             raise ConfigurationError([f"there is no rollout to resume: {path} does not exist; {fix}"], "rollout")
-        fault = ""
-        self._connection: Any = None
-        try:
+        with suppress(OSError):  # opening the file says it better
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            self._connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
-            fault = self._open(begin)
-            if not fault:
-                [kept] = self._connection.execute("SELECT plan FROM rollout").fetchone()
-                self.plan = Plan(**json.loads(kept))
-        except OSError as error:
-            fault = f"{error.strerror}; run it as the gateway's user, or as root"
-        except sqlite3.Error as error:
-            fault = f"{error}; run it as the gateway's user, or as root, or restore the file"
-            if "locked" in str(error):
-                fault = "another process works on this rollout: wait for it, or end it"
-        if fault:
-            if self._connection is not None:
-                self._connection.close()
-            raise ConfigurationError([f"{path}: {fault}"], "rollout")
-
-    def _open(self, begin: tuple[Plan, Sequence[Sequence[str]]] | None) -> str:
-        """Lock it, and fill a new one; why it cannot be used."""
-        for pragma in ("trusted_schema=OFF", "locking_mode=EXCLUSIVE", "synchronous=FULL"):
-            self._connection.execute(f"PRAGMA {pragma}")
-        with self._transaction():
-            version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-            if begin is not None and version == 0:  # also one whose begin was cut off
-                plan, waves = begin
-                self._connection.execute("CREATE TABLE rollout (plan TEXT NOT NULL)")
-                self._connection.execute("INSERT INTO rollout VALUES (?)", (json.dumps(asdict(plan)),))
-                self._connection.execute(_DEVICES)
-                self._connection.executemany(
-                    "INSERT INTO device (wave, device_id, state) VALUES (?, ?, 'planned')",
-                    [(wave, each) for wave, devices in enumerate(waves, 1) for each in devices],
-                )
-                self._connection.execute(f"PRAGMA user_version={_VERSION}")
-                return ""
-        if begin is not None:
-            return "this rollout was begun already: --resume goes on with it; give another --name to begin a new one"
-        if version == 0:
-            return "its begin was cut off, so leave --resume out"
-        return "" if version == _VERSION else f"its version is {version}, and this program knows {_VERSION}"
+        self._connection = open_db(path, partial(_lock, begin=begin), "rollout", busy_s=0.0)
+        [kept] = self._connection.execute("SELECT plan FROM rollout").fetchone()
+        self.plan = Plan(**json.loads(kept))
 
     def __enter__(self) -> Self:
         return self
@@ -280,33 +241,53 @@ class RolloutFile:
         for name, value in limits.items():
             if value is not None:
                 setattr(self.plan, name, value)
-        with self._transaction():
-            self._connection.execute("UPDATE rollout SET plan = ?", (json.dumps(asdict(self.plan)),))
+        self._connection.execute("UPDATE rollout SET plan = ?", (json.dumps(asdict(self.plan)),))
 
     def rows(self) -> list[Row]:
         """All devices, in the order of sending."""
-        found = self._connection.execute("SELECT * FROM device ORDER BY position")
-        return [Row(position, wave, each, DeviceState(state), *rest) for position, wave, each, state, *rest in found]
+        found = self._connection.execute("SELECT * FROM device ORDER BY rowid")
+        return [Row(device_id, wave, DeviceState(state), *rest) for device_id, wave, state, *rest in found]
 
     def note(self, row: Row) -> None:
         """Write down what has become of a device's command."""
-        values = (row.state, row.command_id, row.sending_at, row.sent_at, row.reason, row.position)
-        with self._transaction():
-            self._connection.execute(
-                "UPDATE device SET state = ?, command_id = ?, sending_at = ?, sent_at = ?, reason = ? "
-                "WHERE position = ?",
-                values,
-            )
+        self._connection.execute(
+            "UPDATE device SET state = ?, command_id = ?, sending_at = ?, sent_at = ?, reason = ? WHERE device_id = ?",
+            (row.state, row.command_id, row.sending_at, row.sent_at, row.reason, row.device_id),
+        )
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN EXCLUSIVE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
+
+def _lock(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequence[str]]] | None) -> None:
+    """Lock the file until it is closed, and fill a new one.
+
+    Raises:
+        ConfigurationError: why it cannot be used.
+    """
+    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+    fault = ""
+    try:
+        with transaction(connection):
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            if begin is not None and version == 0:  # also one whose begin was cut off
+                plan, waves = begin
+                connection.execute("CREATE TABLE rollout (plan TEXT NOT NULL)")
+                connection.execute("INSERT INTO rollout VALUES (?)", (json.dumps(asdict(plan)),))
+                connection.execute(_DEVICES)
+                planned = [(each, wave) for wave, devices in enumerate(waves, 1) for each in devices]
+                insert = "INSERT INTO device (device_id, wave, state) VALUES (?, ?, 'planned')"
+                connection.executemany(insert, planned)
+                connection.execute(f"PRAGMA user_version={_VERSION}")
+            elif begin is not None:
+                fix = "--resume goes on with it; give another --name to begin a new one"
+                fault = f"this rollout was begun already: {fix}"
+            elif version != _VERSION:
+                fault = f"its version is {version}, and this program knows {_VERSION}"
+                fault = fault if version else "its begin was cut off, so leave --resume out"
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
             raise
-        self._connection.execute("COMMIT")
+        fault = "another process works on this rollout: wait for it, or end it"
+    if fault:
+        raise ConfigurationError([fault], "rollout")
 
 
 # --- the service ------------------------------------------------------------------------------------------------------
@@ -343,19 +324,17 @@ def rollout_client(service: ServiceConfig, credentials: Credentials) -> SendingC
     return service_client(service, credentials, _Metered(open_transport(trust, httpx.Limits())))
 
 
-def known_devices(client: SendingClient, device_ids: Iterable[str]) -> list[str]:
-    """These devices, each once.
+def check_devices(client: SendingClient, device_ids: Sequence[str]) -> None:
+    """Ask whether the service knows these devices.
 
     Raises:
-        ConfigurationError: the service does not know some of them.
+        ConfigurationError: it does not know some of them.
         ServiceError: it could not be asked.
     """
-    wanted = list(dict.fromkeys(device_ids))
-    unknown = unknown_devices(client, wanted)
+    fix = "mend the id, or leave it out"
+    unknown = unknown_devices(client, device_ids)
     if unknown:
-        faults = [f"the service does not know the device {each}: mend the id, or leave it out" for each in unknown]
-        raise ConfigurationError(faults, "rollout")
-    return wanted
+        raise ConfigurationError([f"the service does not know the device {each}: {fix}" for each in unknown], "rollout")
 
 
 def devices_of_product(client: SendingClient, offers: frozenset[str], product_id: str) -> list[str]:

@@ -125,8 +125,16 @@ def id_fault(device_id: str) -> str | None:
     return None
 
 
-def open_db(path: Path) -> sqlite3.Connection:
-    """The database, in autocommit mode; made, mode 600, where there is none.
+def open_db(
+    path: Path, prepare: Callable[[sqlite3.Connection], None], source: str, busy_s: float = _BUSY_S
+) -> sqlite3.Connection:
+    """A database of the gateway, in autocommit mode; made, mode 600, where there is none.
+
+    Args:
+        path: of the file.
+        prepare: makes the tables, or looks whether they are ours.
+        source: what an error is about.
+        busy_s: how long another process that writes is waited for, seconds.
 
     Raises:
         ConfigurationError: it cannot be opened, or is none of ours.
@@ -139,12 +147,12 @@ def open_db(path: Path) -> sqlite3.Connection:
         is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         os.close(fd)
         if is_file:
-            connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute("PRAGMA synchronous=FULL")
             # Readers are shut out only for the moment of the commit, also when thousands of tokens are issued at once.
             connection.execute("PRAGMA cache_spill=OFF")
-            _make_tables(connection)
+            prepare(connection)
             return connection
         fault = f"{path} is no regular file: remove it, or {fix}"
     except FileNotFoundError:
@@ -153,9 +161,11 @@ def open_db(path: Path) -> sqlite3.Connection:
         fault = f"{path} cannot be opened: {error.strerror}; {fix}"
     except sqlite3.Error as error:
         fault = f"{path} cannot be used: {error}; {fix}"
+    except ConfigurationError as error:
+        fault = f"{path}: {error.faults[0]}"
     if connection is not None:
         connection.close()
-    raise ConfigurationError([fault], "device tokens")
+    raise ConfigurationError([fault], source)
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
@@ -207,7 +217,7 @@ class Tokens:
     def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
         self._path = path
         self._wall = wall
-        self.connection = open_db(path)
+        self.connection = open_db(path, _make_tables, "device tokens")
         self._file = _identity(path)
         self._opened_s = wall()
         self._used: dict[bytes, float] = {}
@@ -231,7 +241,7 @@ class Tokens:
             ConfigurationError: it cannot be used, or there is none; what is open stays in force, revoked tokens too.
         """
         if _identity(self._path) != self._file:
-            fresh = open_db(self._path)
+            fresh = open_db(self._path, _make_tables, "device tokens")
             self.connection.close()
             self.connection, self._file = fresh, _identity(self._path)
 

@@ -18,13 +18,7 @@ import yaml
 
 from agent.adapters.files import give_to, replace_file
 from agent.app.enroll_request import Exchange, certificate_fault, exchange_with_gateway
-from agent.app.gateway_configuration import (
-    AUTHORITY,
-    CONFIGURATION,
-    TOKEN,
-    GatewayAddress,
-    gateway_configuration,
-)
+from agent.app.gateway_configuration import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
 from agent.error_text import bounded
 from agent.errors import (
     ConfigurationError,
@@ -190,8 +184,7 @@ def _write(plan: EnrollmentPlan, answer: EnrollmentAnswer) -> Enrolled:
             f"device another one; nothing was changed, and the code is good for the same device again"
         )
         raise ConfigurationError([fault], "enroll")
-    address = GatewayAddress(answer.url, answer.broker, answer.plain, has_authority=answer.authority is not None)
-    text = gateway_configuration(answer.device_id, address, directory, answer.product_id)
+    text = gateway_configuration(answer, directory)
     lines = []
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -2,87 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.config import AgentConfig
 from agent.config.faults import sentences
 from agent.config.first_file import first_file
 from agent.errors import ConfigurationError
 from agent.wire.address import host_and_port
+from agent.wire.enrollment import EnrollmentAnswer
 
 CONFIGURATION: Final = "config.yaml"
 TOKEN: Final = "token"  # noqa: S105 - a file's name
 AUTHORITY: Final = "ca.pem"
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayAddress:
-    """How a device reaches the gateway.
-
-    Attributes:
-        url: of the HTTP front; None for a device that speaks MQTT alone.
-        broker: HOST or HOST:PORT; None for a device that speaks HTTP alone.
-        plain: no TLS, for a closed test network.
-        has_authority: the authority to trust lies in :data:`AUTHORITY`; False for a public one.
-    """
-
-    url: str | None = None
-    broker: str | None = None
-    plain: bool = False
-    has_authority: bool = False
-
-
-def gateway_configuration(device_id: str, address: GatewayAddress, device_dir: Path, product_id: str | None) -> str:
-    """The text of ``config.yaml`` for an enrolled device.
+def gateway_configuration(handed: EnrollmentAnswer, device_dir: Path) -> str:
+    """The text of ``config.yaml`` for a device that a gateway has handed this.
 
     Args:
-        device_id: of the device.
-        address: where the gateway is.
+        handed: what the gateway gave it.
         device_dir: where the token's and the authority's files lie on the device.
-        product_id: of the device, where it is known.
 
     Raises:
         ConfigurationError: the addresses do not make one.
     """
-    return checked_file(_values(device_id, address, device_dir, product_id), "the device's configuration")
+    return checked_file(AgentConfig, "device-agent", _values(handed, device_dir), "the device's configuration")
 
 
-def checked_file(values: dict[str, Any], source: str) -> str:
-    """A configuration file with these values, that an agent takes.
+def checked_file(model: type[BaseModel], program: str, values: dict[str, Any], source: str) -> str:
+    """A configuration file with these values, that its program takes.
+
+    Args:
+        model: of the whole configuration.
+        program: which reads it.
+        values: every other key has its default.
+        source: what an error is about.
 
     Raises:
-        ConfigurationError: it would not, for ``source``.
+        ConfigurationError: the program would not take it.
     """
     try:
-        AgentConfig.model_validate(values)
+        model.model_validate(values)
     except ValidationError as error:
-        raise ConfigurationError(sentences(error, AgentConfig), source) from None
-    return first_file("device-agent", values)
+        raise ConfigurationError(sentences(error, model), source) from None
+    return first_file(program, values)
 
 
-def _values(device_id: str, address: GatewayAddress, device_dir: Path, product_id: str | None) -> dict[str, Any]:
-    authority = {"ca_file": str(device_dir / AUTHORITY)} if address.has_authority else {}
+def _values(handed: EnrollmentAnswer, device_dir: Path) -> dict[str, Any]:
+    authority = {} if handed.authority is None else {"ca_file": str(device_dir / AUTHORITY)}
     values: dict[str, Any] = {
-        "device": {"device_id": device_id},
+        "device": {"device_id": handed.device_id},
         "auth": {"mode": "bearer", "token_file": str(device_dir / TOKEN)},
         "sensors": [{"name": "board", "type": "system", "interval_s": 60}],
     }
-    if product_id:
-        values["device"]["product_id"] = product_id
-    if address.url is not None:
-        values["service"] = {"base_url": address.url}
-        if address.url.startswith("https://"):
+    if handed.product_id:
+        values["device"]["product_id"] = handed.product_id
+    if handed.url is not None:
+        values["service"] = {"base_url": handed.url}
+        if handed.url.startswith("https://"):
             values["service"] |= authority
-        elif address.plain:
+        elif handed.plain:
             values["service"]["allow_plain_http"] = True
-    if address.broker is not None:
-        host, port = broker_address(address.broker, "the device's configuration")
-        values["mqtt"] = {"host": host, "tls": not address.plain}
-        values["mqtt"] |= {"allow_plain_mqtt": True} if address.plain else authority
+    if handed.broker is not None:
+        host, port = broker_address(handed.broker, "the device's configuration")
+        values["mqtt"] = {"host": host, "tls": not handed.plain}
+        values["mqtt"] |= {"allow_plain_mqtt": True} if handed.plain else authority
         if port is not None:
             values["mqtt"]["port"] = port
     return values

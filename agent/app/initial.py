@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from agent.adapters.files import replace_file
 from agent.app.gateway_configuration import TOKEN, broker_address, checked_file
+from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
@@ -49,7 +50,7 @@ def write_initial_files(wanted: InitialFiles, *, force: bool) -> tuple[str, ...]
     path = wanted.directory / "config.yaml"
     if path.exists() and not force:
         raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
-    text = checked_file(_values(wanted), "init")
+    text = checked_file(AgentConfig, "device-agent", _values(wanted), "init")
     names = list(KEY_FILES) if wanted.has_key_pair else [TOKEN]
     try:
         wanted.directory.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -14,18 +14,22 @@ from agent.cli.lazy import acts_for_owners
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CHECK_FAILED
 from agent.process.identity import as_owner_of
-from gateway.cli.options import (
-    complain,
-    errors_end_it,
-    file_option,
-    folder_option,
-    gateway_config_option,
-    load_without_keys,
+from gateway.broker import (
+    BrokerSettings,
+    device_passwords,
+    gateway_password,
+    update_passwords,
+    write_broker_config,
 )
+from gateway.certificates import given_certificates, make_certificates
+from gateway.cli.options import complain, errors_end_it, gateway_config_option, load, path_option
+from gateway.devices import BROKER_MARK
+from gateway.initial import OWNER
 
 _TLS = Path("/etc/device-gateway/tls")
-_directory_option = folder_option(
-    "--dir", Path("/etc/mosquitto/device-gateway"), "Where passwords, rules and a copy of the certificate go."
+_BROKER_DIR = Path("/etc/mosquitto/device-gateway")
+_directory_option = path_option(
+    "--dir", "Where passwords, rules and a copy of the certificate go.", _BROKER_DIR, is_folder=True
 )
 _user_option = click.option(
     "--user", default="mosquitto", show_default=True, help="The broker's, whose group reads what root writes."
@@ -40,7 +44,7 @@ _user_option = click.option(
     required=True,
     help="A name or address under which devices reach this server; once for each.",
 )
-@folder_option("--dir", _TLS, "Where ca.pem, ca.key, server.pem and server.key go.")
+@path_option("--dir", "Where ca.pem, ca.key, server.pem and server.key go.", _TLS, is_folder=True)
 @click.option("--renew", is_flag=True, help="Make the server's certificate again, also when it is far from its end.")
 def certificates(*, hosts: tuple[str, ...], dir: Path, renew: bool) -> None:
     """Make an authority of your own and a certificate for this server, or renew the certificate.
@@ -48,9 +52,6 @@ def certificates(*, hosts: tuple[str, ...], dir: Path, renew: bool) -> None:
     The authority is made once and kept: devices trust its ca.pem. Run it again now and then: the server's certificate
     is made again from 30 days before its end on. Then reload the gateway, and run broker-config.
     """
-    from gateway.certificates import make_certificates
-    from gateway.initial import OWNER
-
     with errors_end_it():
         files = make_certificates(dir, hosts, datetime.now(UTC), renew=renew, user=OWNER)
     for line in files.lines:
@@ -59,9 +60,11 @@ def certificates(*, hosts: tuple[str, ...], dir: Path, renew: bool) -> None:
 
 @click.command("broker-config")
 @gateway_config_option
-@file_option("--conf", "The file for mosquitto.", Path("/etc/mosquitto/conf.d/device-gateway.conf"))
+@path_option("--conf", "The file for mosquitto.", Path("/etc/mosquitto/conf.d/device-gateway.conf"))
 @_directory_option
-@folder_option("--tls-dir", _TLS, "Where ca.pem, server.pem and server.key are; see device-gateway certificates.")
+@path_option(
+    "--tls-dir", "Where ca.pem, server.pem and server.key are; see device-gateway certificates.", _TLS, is_folder=True
+)
 @click.option("--no-tls", is_flag=True, help="No TLS: for loopback and closed test networks.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the listener. Default: 8883, without TLS 1883.")
 @click.option("--bind", help="The address to listen on. Default: all, without TLS 127.0.0.1.")
@@ -85,12 +88,8 @@ def broker_config(
     Run it again when listener or certificate change: only what differs is written, and it says how mosquitto takes it
     over.
     """
-    from gateway.broker import BrokerSettings, device_passwords, gateway_password, write_broker_config
-    from gateway.certificates import given_certificates
-    from gateway.initial import OWNER
-
     with errors_end_it():
-        config = load_without_keys(config_path)
+        config = load(config_path)
         name = config.mqtt.user_name or "gateway"
         path = config.mqtt.password_file or config_path.parent / "mqtt_password"
         settings = BrokerSettings(
@@ -130,11 +129,8 @@ def broker_update(*, config_path: Path, dir: Path, user: str, reload: bool) -> N
 
     Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
     """
-    from gateway.broker import device_passwords, update_passwords
-    from gateway.devices import BROKER_MARK
-
     with errors_end_it():
-        config = load_without_keys(config_path)
+        config = load(config_path)
         try:
             # Before the tokens are read: a change after that sets it again.
             as_owner_of(config.state_dir, lambda: (config.state_dir / BROKER_MARK).unlink(missing_ok=True))

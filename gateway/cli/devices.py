@@ -6,9 +6,9 @@ import json
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -16,26 +16,24 @@ from agent.cli.lazy import acts_for_owners
 from agent.cli.options import json_option, print_json
 from agent.exit_codes import EXIT_CHECK_FAILED
 from agent.process.identity import as_owner_of
+from agent.wire.enrollment import EnrollmentAnswer, label_text
 from agent.wire.times import to_rfc3339
+from gateway.certificates import shown_certificate
 from gateway.cli.options import (
     complain,
     errors_end_it,
-    file_option,
-    folder_option,
     gateway_config_option,
-    load_without_keys,
+    load,
+    path_option,
     print_qr,
     print_rows,
     read_duration,
     read_lines,
 )
-
-if TYPE_CHECKING:
-    from agent.wire.enrollment import EnrollmentAnswer
-    from gateway.codes import Code
-    from gateway.config import GatewayConfig
-    from gateway.devices import Access, Issued, Issuer
-    from gateway.tokens import Tokens
+from gateway.codes import Code, Codes, Terms
+from gateway.config import GatewayConfig
+from gateway.devices import Access, Issuer, gateway_access, request_broker_update, service_client
+from gateway.tokens import Tokens, with_tokens
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,7 +49,7 @@ def _access_options(command: Function) -> Function:
     """How devices reach the gateway, and how that is shown."""
     for option in (
         click.option("--plain", is_flag=True, help="The broker or the address has no TLS: for a closed test network."),
-        file_option("--ca", "The authority devices shall trust. Default: ca.pem beside the gateway's certificate."),
+        path_option("--ca", "The authority devices shall trust. Default: ca.pem beside the gateway's certificate."),
         click.option("--broker", help="How devices reach the broker, HOST or HOST:PORT, for devices that speak MQTT."),
         click.option("--url", help="How devices reach the HTTP front. Default: where it listens, if that is loopback."),
         click.option("--qr", is_flag=True, help="Show what a device needs as a QR symbol."),
@@ -64,12 +62,13 @@ def _access_options(command: Function) -> Function:
 
 def _folder_options(command: Function) -> Function:
     """Where the files of a device are written."""
-    out = folder_option(
+    out = path_option(
         "--config-out",
-        None,
         "Write the agent's configuration and token file into this folder; with several devices into a folder for each.",
+        is_folder=True,
     )
-    there = folder_option("--device-dir", Path("/etc/device-agent"), "Where the files will lie on the device.")
+    where = Path("/etc/device-agent")
+    there = path_option("--device-dir", "Where the files will lie on the device.", where, is_folder=True)
     return _access_options(out(there(command)))
 
 
@@ -89,20 +88,18 @@ def add(
     Exit codes: 0 good, 1 a device has a token already or the service refused, 2 usage or configuration (then nothing
     was done), 5 the service cannot be reached.
     """
-    from gateway.devices import service_client
-
     with errors_end_it():
-        config = load_without_keys(config_path)
+        config = load(config_path)
         wanted = [*device_ids, *(read_lines(listed, "--from") if listed else ())]
         if not wanted:
             raise click.UsageError("name the devices: --device-id, or --from")
         issuer = _issuer(config, given, several=len(wanted) > 1)
-        if check:
-            with service_client(config.service, config.auth.credentials(os.environ)) as client:
-                issued, kept = issuer.add(wanted, client)
-        else:
-            issued, kept = issuer.add(wanted, None)
-    _show(issued, kept, config, as_json=as_json, qr=given["qr"])
+        with ExitStack() as held:
+            client = None
+            if check:
+                client = held.enter_context(service_client(config.service, config.auth.credentials(os.environ)))
+            issued, kept = issuer.add(wanted, client)
+    _show(issued, kept, issuer, config, as_json=as_json, qr=given["qr"])
     if kept:
         complain(f"{len(kept)} had a token and keep it, such as {kept[0]}: device-gateway devices rotate {kept[0]}")
     if kept and listed is None:  # a file may be run again after a fault
@@ -115,10 +112,8 @@ def add(
 @click.option("--all", "show_all", is_flag=True, help="Also devices without a valid token.")
 def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
     """List the devices with the state of their tokens; a token itself is never shown again."""
-    from gateway.tokens import with_tokens
-
     with errors_end_it():
-        found = with_tokens(load_without_keys(config_path).state_dir, lambda tokens: tokens.listed())
+        found = with_tokens(load(config_path).state_dir, lambda tokens: tokens.listed())
     print_rows([each for each in found if show_all or each["state"] == "valid"], as_json=as_json)
 
 
@@ -139,17 +134,16 @@ def rotate(
     *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], every: bool, overlap_s: float, **given: Any
 ) -> None:
     """Give each DEVICE_ID another token. The old one is good until the new one is used, for a day at the most."""
-    from gateway.tokens import with_tokens
-
     if every == bool(device_ids):
         raise click.UsageError("name the devices, or give --all")
     with errors_end_it():
-        config = load_without_keys(config_path)
+        config = load(config_path)
         chosen = list(dict.fromkeys(device_ids))
         if every:
             chosen = with_tokens(config.state_dir, lambda tokens: tokens.device_ids())
-        issued = _issuer(config, given, several=every or len(chosen) > 1).rotate(chosen, overlap_s)
-    _show(issued, [], config, as_json=as_json, qr=given["qr"])
+        issuer = _issuer(config, given, several=every or len(chosen) > 1)
+        issued = issuer.rotate(chosen, overlap_s)
+    _show(issued, [], issuer, config, as_json=as_json, qr=given["qr"])
 
 
 @devices.command()
@@ -161,10 +155,8 @@ def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> 
 
     Exit code 1 when one of the devices had no valid token.
     """
-    from gateway.tokens import with_tokens
-
     with errors_end_it():
-        config = load_without_keys(config_path)
+        config = load(config_path)
         revoked = with_tokens(config.state_dir, lambda tokens: {each: tokens.revoke(each) for each in device_ids})
     if as_json:
         print_json(revoked)
@@ -204,7 +196,7 @@ def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> 
     show_default=True,
     help="How long the code is good: 15m, 1h, 7d.",
 )
-@file_option("--certificate", "The certificate that devices are shown, where a proxy has another one than the gateway.")
+@path_option("--certificate", "The certificate that devices are shown, where a proxy has another one than the gateway.")
 @acts_for_owners
 def invite(
     *,
@@ -221,17 +213,13 @@ def invite(
     The identifier of a device that holds a valid token is refused, unless it comes again within ten minutes, or with
     --replace or --device-id.
     """
-    from agent.wire.enrollment import label_text
-    from gateway.certificates import shown_certificate
-    from gateway.codes import Codes, Terms
-    from gateway.tokens import with_tokens
 
     def make(tokens: Tokens) -> tuple[str, dict[str, Any]]:
         code, made = Codes(tokens).make(terms, expires, count, shown, secrets.token_bytes)
         return label_text(url, code), {**_members(made), "code": str(code)}
 
     with errors_end_it():
-        config = load_without_keys(config_path)
+        config = load(config_path)
         access = _access(config, given, needed=True)
         url = access.url or ""
         shown = shown_certificate(url, certificate or config.http.certificate, plain=access.plain)
@@ -266,8 +254,6 @@ def invites(*, config_path: Path, as_json: bool, show_all: bool, revoked: tuple[
 
     Devices that have enrolled keep their tokens. Exit code 1 when a code to take back was not good any more.
     """
-    from gateway.codes import Codes
-    from gateway.tokens import with_tokens
 
     def look(tokens: Tokens) -> tuple[list[str], list[dict[str, Any]]]:
         codes = Codes(tokens)
@@ -275,7 +261,7 @@ def invites(*, config_path: Path, as_json: bool, show_all: bool, revoked: tuple[
         return missing, [_members(each) for each in codes.all() if show_all or each.state == "open"]
 
     with errors_end_it():
-        missing, found = with_tokens(load_without_keys(config_path).state_dir, look)
+        missing, found = with_tokens(load(config_path).state_dir, look)
     print_rows(found, as_json=as_json)
     for each in missing:
         complain(f"{each}: no open or used code has this id; device-gateway devices invites --all lists them")
@@ -299,29 +285,35 @@ def _members(code: Code) -> dict[str, Any]:
 
 
 def _access(config: GatewayConfig, given: dict[str, Any], *, needed: bool) -> Access:
-    from gateway.devices import gateway_access
-
     return gateway_access(config, given["url"], given["broker"], given["ca"], plain=given["plain"], needed=needed)
 
 
 def _issuer(config: GatewayConfig, given: dict[str, Any], *, several: bool) -> Issuer:
-    from gateway.devices import Issuer
-
     folder = given["config_out"]
     access = _access(config, given, needed=folder is not None or given["qr"])
     return Issuer(config.state_dir, access, secrets.token_bytes, folder, several, given["device_dir"].absolute())
 
 
-def _show(issued: list[Issued], kept: list[str], config: GatewayConfig, *, as_json: bool, qr: bool) -> None:
+def _show(
+    issued: list[EnrollmentAnswer],
+    kept: list[str],
+    issuer: Issuer,
+    config: GatewayConfig,
+    *,
+    as_json: bool,
+    qr: bool,
+) -> None:
     if as_json:
-        found = [{"device_id": each.handed.device_id, "token": each.handed.token.reveal()} for each in issued]
+        found = [{"device_id": each.device_id, "token": each.token.reveal()} for each in issued]
         print_json({"issued": found, "kept": kept})
-    for handed, lines in ((each.handed, each.lines) for each in issued if not as_json):
+    for handed in issued if not as_json else ():
+        folder = issuer.folder_of(handed.device_id)
         if qr:
             click.echo(handed.device_id)
             print_qr(_qr_text(handed))
-        elif lines:
-            click.echo("\n  ".join([handed.device_id, *lines]))
+        elif folder is not None:
+            click.echo(f"{handed.device_id}: wrote its files into {folder}")
+            click.echo(f"  next: bring them to {issuer.device_dir} on the device, owned by the agent's user")
         else:
             click.echo(f"{handed.device_id}: {handed.token.reveal()}")
     if issued:
@@ -336,8 +328,6 @@ def _qr_text(handed: EnrollmentAnswer) -> str:
 
 
 def _want_broker_update(config: GatewayConfig) -> None:
-    from gateway.devices import request_broker_update
-
     if config.mqtt.enabled:
         with suppress(OSError):  # the line below says what to do by hand
             as_owner_of(config.state_dir, lambda: request_broker_update(config.state_dir))

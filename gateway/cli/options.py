@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
@@ -19,14 +19,11 @@ from agent.cli.options import (
     print_json,
     print_table,
 )
-from agent.config.load import load_model
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.terminal import unescaped
-
-if TYPE_CHECKING:
-    from gateway.config import GatewayConfig
+from gateway.config import PREFIX, GatewayConfig, load_gateway
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,15 +36,11 @@ gateway_config_option = config_option_of(DEFAULT_PATH, "DEVICE_GATEWAY_CONFIG", 
 """``--config FILE``."""
 
 
-def folder_option(name: str, default: Path | None, text: str) -> Callable[[Function], Function]:
-    """An option for a folder."""
-    kind = click.Path(path_type=Path, file_okay=False)
-    return click.option(name, type=kind, default=default, show_default=default is not None, help=text)
-
-
-def file_option(name: str, text: str, default: Path | None = None) -> Callable[[Function], Function]:
-    """An option for a file."""
-    kind = click.Path(path_type=Path, dir_okay=False)
+def path_option(
+    name: str, text: str, default: Path | None = None, *, is_folder: bool = False
+) -> Callable[[Function], Function]:
+    """An option for a file, or for a folder."""
+    kind = click.Path(path_type=Path, file_okay=not is_folder, dir_okay=is_folder)
     return click.option(name, type=kind, default=default, show_default=default is not None, help=text)
 
 
@@ -75,27 +68,13 @@ def read_lines(file: TextIO, option: str) -> list[str]:
     return found
 
 
-def load(config_path: Path) -> GatewayConfig:
-    """The configuration that a command works with.
+def load(config_path: Path, *, with_keys: bool = False) -> GatewayConfig:
+    """The configuration that a command works with; most of them need no key pair.
 
     Raises:
-        ConfigurationError: every fault of it, and of the key files.
+        ConfigurationError: see :func:`gateway.config.load_gateway`.
     """
-    from gateway.config import PREFIX, load_gateway
-
-    return load_gateway(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ)
-
-
-def load_without_keys(config_path: Path) -> GatewayConfig:
-    """The configuration for a command that needs no key pair, so that it runs where the key files cannot be read.
-
-    Raises:
-        ConfigurationError: every fault of it.
-    """
-    from gateway.config import PREFIX, GatewayConfig
-
-    path = file_to_load(config_path, DEFAULT_PATH, PREFIX)
-    return load_model(GatewayConfig, path, os.environ, PREFIX, auth=None)[0]
+    return load_gateway(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, with_keys=with_keys)
 
 
 @contextmanager

@@ -30,10 +30,10 @@ _EXTRA: Final = frozenset({"cryptography", "httpx_sse", "prometheus_client", "qr
 class GatewayGroup(LazyGroup):
     """The gateway's commands need more than the agent's five dependencies; without them they say so."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, or name what has to be installed for it."""
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the program, or name what has to be installed for it."""
         try:
-            return super().invoke(ctx)
+            return super().main(*args, **options)
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] not in _EXTRA:
                 raise

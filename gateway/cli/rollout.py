@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final
 
 import click
 
@@ -17,19 +17,25 @@ from agent.cli.options import json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_INTERRUPTED
-from gateway.cli.options import (
-    complain,
-    errors_end_it,
-    gateway_config_option,
-    load_without_keys,
-    read_duration,
-    read_lines,
+from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
+from agent.wire.json_text import parse_object
+from agent.wire.limits import COMMAND_PAYLOAD_BYTES, TTL_MAX_S
+from agent.wire.sending import SendingClient
+from gateway.cli.options import complain, errors_end_it, gateway_config_option, load, read_duration, read_lines
+from gateway.config import GatewayConfig
+from gateway.devices import with_retries
+from gateway.rollout import (
+    Plan,
+    Results,
+    Rollout,
+    RolloutFile,
+    check_devices,
+    devices_of_product,
+    in_waves,
+    read_share,
+    rollout_client,
+    summary,
 )
-
-if TYPE_CHECKING:
-    from agent.wire.sending import SendingClient
-    from gateway.config import GatewayConfig
-    from gateway.rollout import RolloutFile
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _WAVES, _FAILED, _SILENT, _TIMEOUT_S = "1,5%,25%,all", "5%", "20%", 1800.0
@@ -80,21 +86,16 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **
     Exit codes: 0 all waves are done, 1 it stopped or the service refused, 2 usage or configuration, 5 the service
     cannot be reached, 130 interrupted.
     """
-    from gateway.devices import with_retries
-    from gateway.rollout import rollout_client
-
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
     try:
         with errors_end_it():
-            config = load_without_keys(config_path)
+            config = load(config_path)
             file = _resumed(config, given, dry_run=dry_run) if resume else None
             with rollout_client(config.service, config.auth.credentials(os.environ)) as client:
-                configured = config.service.dialect.dialect().extensions
                 if file is None:
-                    offers = with_retries(client.discover) if configured is None else configured
-                    file = _begun(client, offers, config, given, dry_run=dry_run, as_json=as_json)
+                    file = _begun(client, config, given, dry_run=dry_run, as_json=as_json)
                 code = 0 if file is None else _run(file, client, config, as_json=as_json)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
@@ -102,32 +103,31 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **
 
 
 def _begun(
-    client: SendingClient,
-    offers: frozenset[str],
-    config: GatewayConfig,
-    given: dict[str, Any],
-    *,
-    dry_run: bool,
-    as_json: bool,
+    client: SendingClient, config: GatewayConfig, given: dict[str, Any], *, dry_run: bool, as_json: bool
 ) -> RolloutFile | None:
     """The state file of a new rollout; None after a dry run.
 
     Raises:
         ConfigurationError: something that was given cannot be; nothing was sent.
     """
-    from agent.wire.extensions import COMMAND_TTL
-    from agent.wire.limits import TTL_MAX_S
-    from gateway.rollout import Plan, Results, RolloutFile, in_waves, read_share
-
     name = given["name"] or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError([f"--name {name!r}: use letters, digits, _ . and -, 64 at most"], "rollout")
+    try:
+        payload = parse_object((given["command"] or "").encode(), max_bytes=COMMAND_PAYLOAD_BYTES)
+    except (InvalidMessage, UnicodeEncodeError) as error:
+        fault = f'--command: {error}; give a JSON object such as {{"command":"ping"}}'
+        raise ConfigurationError([fault], "rollout") from None
+    product_id, listed = given["product_id"], given["listed"]
+    if (product_id is None) == (listed is None):
+        raise click.UsageError("name the devices: either --product-id, or --devices")
+    offers = _offers(client, config)
     timeout_s = given["timeout_s"] or _TIMEOUT_S
     plan = Plan(
         rollout_id=str(uuid.uuid4()),
         name=name,
         base_url=config.service.base_url,
-        command_payload=_payload(given["command"]),
+        command_payload=payload,
         # So that no device begins after it has counted as silent.
         ttl_s=max(1, round(min(timeout_s, TTL_MAX_S))) if COMMAND_TTL in offers else None,
         max_failed=read_share(given["max_failed"] or _FAILED),
@@ -135,15 +135,20 @@ def _begun(
         timeout_s=timeout_s,
     )
     Results(client, offers, config.service.dialect.dialect())
-    waves = in_waves(name, _targets(client, offers, given["product_id"], given["listed"]), given["waves"] or _WAVES)
+    if listed is None:
+        targets = devices_of_product(client, offers, product_id)
+    else:
+        targets = list(dict.fromkeys(read_lines(listed, "--devices")))
+        check_devices(client, targets)
+    waves = in_waves(name, targets, given["waves"] or _WAVES)
     if dry_run:
         if as_json:
-            print_json({"rollout": name, "waves": waves, "command_payload": plan.command_payload, "ttl_s": plan.ttl_s})
+            print_json({"rollout": name, "waves": waves, "command_payload": payload, "ttl_s": plan.ttl_s})
         else:
             _print_plan(name, waves)
         return None
-    file = RolloutFile(config.state_dir / "rollouts" / f"{name}.db", (plan, waves))
-    complain(f"rollout {name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
+    file = RolloutFile(_path(config, name), (plan, waves))
+    complain(f"rollout {name}: {len(targets)} device(s) in {len(waves)} wave(s)")
     return file
 
 
@@ -153,15 +158,13 @@ def _resumed(config: GatewayConfig, given: dict[str, Any], *, dry_run: bool) -> 
     Raises:
         ConfigurationError: there is none, or it is for another service.
     """
-    from gateway.rollout import RolloutFile, read_share
-
     if not given["name"] or dry_run:
         raise click.UsageError("--resume needs the --name of the rollout, and --dry-run plans a new one")
-    fixed = [f"--{name.replace('_', '-')}" for name in ("command", "product_id", "waves") if given[name]]
-    fixed += ["--devices"] if given["listed"] else []
+    options = {"--command": "command", "--product-id": "product_id", "--waves": "waves", "--devices": "listed"}
+    fixed = [option for option, name in options.items() if given[name]]
     if fixed:
         raise click.UsageError(f"a rollout that goes on has its command and its devices: leave out {', '.join(fixed)}")
-    file = RolloutFile(config.state_dir / "rollouts" / f"{given['name']}.db")
+    file = RolloutFile(_path(config, given["name"]))
     if file.plan.base_url != config.service.base_url:
         file.close()
         fault = f"this rollout was begun at {file.plan.base_url}, and the configuration names {config.service.base_url}"
@@ -177,17 +180,12 @@ def _run(file: RolloutFile, client: SendingClient, config: GatewayConfig, *, as_
     Raises:
         ServiceError: see :meth:`gateway.rollout.Rollout.run`; the table was shown.
     """
-    from agent.wire.extensions import IDEMPOTENCY_KEY
-    from gateway.devices import with_retries
-    from gateway.rollout import Results, Rollout, summary
-
-    dialect = config.service.dialect.dialect()
     reason: str | None = f"device-gateway rollout --resume --name {file.plan.name}"
     ended, code = "interrupted", EXIT_INTERRUPTED
     with file:
         try:
-            offers = with_retries(client.discover) if dialect.extensions is None else dialect.extensions
-            results = Results(client, offers, dialect)
+            offers = _offers(client, config)
+            results = Results(client, offers, config.service.dialect.dialect())
             reason = Rollout(file, client, results, _Progress().show, has_keys=IDEMPOTENCY_KEY in offers).run()
             ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
         except KeyboardInterrupt:
@@ -201,28 +199,14 @@ def _run(file: RolloutFile, client: SendingClient, config: GatewayConfig, *, as_
     return code
 
 
-# --- what was given ---------------------------------------------------------------------------------------------------
+def _offers(client: SendingClient, config: GatewayConfig) -> frozenset[str]:
+    """The extensions of the service, as the configuration or the service itself names them."""
+    configured = config.service.dialect.dialect().extensions
+    return with_retries(client.discover) if configured is None else configured
 
 
-def _payload(text: str | None) -> dict[str, Any]:
-    from agent.wire.json_text import parse_object
-    from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-
-    try:
-        return parse_object((text or "").encode(), max_bytes=COMMAND_PAYLOAD_BYTES)
-    except (InvalidMessage, UnicodeEncodeError) as error:
-        fault = f'--command: {error}; give a JSON object such as {{"command":"ping"}}'
-        raise ConfigurationError([fault], "rollout") from None
-
-
-def _targets(client: SendingClient, offers: frozenset[str], product_id: str | None, listed: TextIO | None) -> list[str]:
-    from gateway.rollout import devices_of_product, known_devices
-
-    if (product_id is None) == (listed is None):
-        raise click.UsageError("name the devices: either --product-id, or --devices")
-    if listed is None:
-        return devices_of_product(client, offers, product_id or "")
-    return known_devices(client, read_lines(listed, "--devices"))
+def _path(config: GatewayConfig, name: str) -> Path:
+    return config.state_dir / "rollouts" / f"{name}.db"
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

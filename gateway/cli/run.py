@@ -14,7 +14,14 @@ import click
 from agent.cli.check import end_with_findings
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_parts
 from agent.exit_codes import EXIT_CHECK_FAILED
-from gateway.cli.options import folder_option, gateway_config_option, load, load_without_keys
+from agent.process.setup import use_one_arena
+from gateway.cli.options import gateway_config_option, load, path_option
+from gateway.initial import write_initial_gateway
+from gateway.ops import check_gateway, read_gateway_status
+from gateway.run import run_gateway
+
+_CONFIGURATION_DIR = Path("/etc/device-gateway")
+_STATE_DIR = Path("/var/lib/device-gateway")
 
 
 @click.command()
@@ -25,12 +32,9 @@ def run(config_path: Path) -> None:
     SIGHUP takes over the certificate as its file is now. Device tokens and codes count at once; anything else needs a
     restart.
     """
-    from agent.process.setup import use_one_arena
-    from gateway.run import run_gateway
-
     use_one_arena()
     with configuration_faults_end_it():
-        exit_code = run_gateway(load(config_path), os.environ)
+        exit_code = run_gateway(load(config_path, with_keys=True), os.environ)
     sys.exit(exit_code)
 
 
@@ -42,10 +46,8 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    from gateway.ops import read_gateway_status
-
     with configuration_faults_end_it():
-        found = read_gateway_status(load_without_keys(config_path), os.environ)
+        found = read_gateway_status(load(config_path), os.environ)
     if as_json:
         print_json(asdict(found))
     else:
@@ -72,24 +74,17 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 
     Exit code 0 when all is good, 2 when the configuration is wrong, 5 when service or broker cannot be reached, else 1.
     """
-    from gateway.ops import check_gateway
-
     logging.disable(logging.CRITICAL)  # the list says it better
-    findings = check_gateway(lambda: load(config_path), os.environ, online=online)
+    findings = check_gateway(lambda: load(config_path, with_keys=True), os.environ, online=online)
     end_with_findings(findings, as_json=as_json)
 
 
 @click.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("/etc/device-gateway"),
-    show_default=True,
-    help="Where to write config.yaml, the key files and the certificates.",
+@path_option(
+    "--dir", "Where to write config.yaml, the key files and the certificates.", _CONFIGURATION_DIR, is_folder=True
 )
 @click.option("--base-url", help="The service's address. Asked for when it is not given.")
-@folder_option("--state-dir", Path("/var/lib/device-gateway"), "Where device tokens and codes are kept.")
+@path_option("--state-dir", "Where device tokens and codes are kept.", _STATE_DIR, is_folder=True)
 @click.option(
     "--host",
     "hosts",
@@ -99,15 +94,11 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 )
 @click.option("--mqtt", is_flag=True, help="Also serve devices over MQTT, with a broker on this machine.")
 @click.option("--force", is_flag=True, help="Replace config.yaml if it is there. Key files that hold a key are kept.")
-def init(
-    *, directory: Path, base_url: str | None, state_dir: Path, hosts: tuple[str, ...], mqtt: bool, force: bool
-) -> None:
+def init(*, dir: Path, base_url: str | None, state_dir: Path, hosts: tuple[str, ...], mqtt: bool, force: bool) -> None:
     """Write a commented configuration, and files of mode 600 for the key pair.
 
     On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """
-    from gateway.initial import write_initial_gateway
-
     keys: dict[str, str] = {}
     if sys.stdin.isatty():
         base_url = base_url or click.prompt("Address of the service (base_url)")
@@ -117,7 +108,7 @@ def init(
     with configuration_faults_end_it():
         now = datetime.now(UTC)
         lines = write_initial_gateway(
-            directory, base_url or "", state_dir, hosts=hosts, mqtt=mqtt, keys=keys, now=now, force=force
+            dir, base_url or "", state_dir, hosts=hosts, mqtt=mqtt, keys=keys, now=now, force=force
         )
     for line in lines:
         click.echo(line)

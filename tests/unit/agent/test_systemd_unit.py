@@ -10,6 +10,7 @@ import pytest
 
 from agent.app.agent import STOP_GRACE_S
 from agent.config.credentials import NO_CREDENTIAL
+from agent.exit_codes import EXIT_CONFIGURATION
 from agent.handlers.built_in.reboot import Reboot
 from agent.update.state import Places
 from gateway.run import MOST_STOP_S
@@ -18,6 +19,8 @@ from tests.conftest import require_program
 SYSTEMD = Path(__file__).parents[3] / "systemd"
 UNIT = SYSTEMD / "device-agent.service"
 GATEWAY = SYSTEMD / "device-gateway.service"
+BROKER = SYSTEMD / "device-gateway-broker.service"
+BROKER_PATH = SYSTEMD / "device-gateway-broker.path"
 
 REBOOT = SYSTEMD / "device-agent-reboot.service"
 REBOOT_PATH = SYSTEMD / "device-agent-reboot.path"
@@ -26,30 +29,31 @@ INSTALLER = SYSTEMD / "device-agent-update.service"
 INSTALLER_PATH = SYSTEMD / "device-agent-update.path"
 TRIAL = SYSTEMD / "device-agent-trial.service"
 
-each_unit = pytest.mark.parametrize("unit", [UNIT, GATEWAY], ids=lambda unit: unit.stem)
-
 
 def settings(unit: Path = UNIT) -> dict[str, str]:
     lines = [line for line in unit.read_text().splitlines() if line and not line.startswith(("#", "["))]
     return dict(line.split("=", 1) for line in lines)
 
 
-@pytest.mark.parametrize("unit", [UNIT, GATEWAY, REBOOT, INSTALLER, TRIAL], ids=lambda unit: unit.name)
+@pytest.mark.parametrize(
+    "unit", [UNIT, GATEWAY, BROKER, BROKER_PATH, REBOOT, INSTALLER, TRIAL], ids=lambda unit: unit.name
+)
 def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
     analyze = require_program("systemd-analyze", "systemd")
-    copy = tmp_path / unit.name
-    # The program is not installed here, and its user neither: they are the installation's business.
-    text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE)
-    copy.write_text(text)
-    done = subprocess.run([analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
+    for each in {unit, unit.with_suffix(".service")}:  # a path unit names its service
+        # The program is not installed here, and its user neither: they are the installation's business.
+        text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", each.read_text(), flags=re.MULTILINE)
+        (tmp_path / each.name).write_text(text)
+    command = [analyze, "verify", "--man=no", str(tmp_path / unit.name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     mine = [line for line in done.stderr.splitlines() if unit.name in line]
     assert mine == []
 
 
 @pytest.mark.parametrize(
     ("unit", "most"),
-    [(UNIT, 1.5), (GATEWAY, 1.5), (REBOOT, 4.0), (INSTALLER, 5.0), (TRIAL, 5.0)],
-    ids=["agent", "gateway", "reboot", "installer", "trial"],
+    [(UNIT, 1.5), (GATEWAY, 1.5), (BROKER, 2.5), (REBOOT, 4.0), (INSTALLER, 5.0), (TRIAL, 5.0)],
+    ids=["agent", "gateway", "broker", "reboot", "installer", "trial"],
 )
 def test_the_sandbox_is_as_tight_as_promised(unit, most):
     analyze = require_program("systemd-analyze", "systemd")
@@ -69,6 +73,11 @@ def test_the_agent_has_time_to_stop_in_order():
 
 def test_the_gateway_has_time_to_stop_in_order():
     assert float(settings(GATEWAY)["TimeoutStopSec"]) >= MOST_STOP_S
+
+
+def test_a_wrong_configuration_of_the_gateway_is_not_started_again_and_again():
+    assert settings(GATEWAY)["RestartPreventExitStatus"] == str(EXIT_CONFIGURATION)
+    assert settings(GATEWAY)["Type"] == "notify"
 
 
 def test_the_path_units_wait_where_the_agent_writes():

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
+from agent.config.first_file import first_file
 from gateway.certificates import certificate_trouble, make_certificates
 from gateway.cli.program import device_gateway
-from gateway.config import gateway_file
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ class Site:
         (folder / "state").mkdir()
         values = {"service": {"base_url": "http://127.0.0.1:1"}, "state_dir": str(folder / "state")}
         values["auth"] = {"api_key_file": "/nowhere", "secret_key_file": "/nowhere"}  # not needed here
-        self.config.write_text(gateway_file(values))
+        self.config.write_text(first_file("device-gateway", values))
         self.conf = folder / "mosquitto" / "conf.d" / "device-gateway.conf"
         self.directory = folder / "mosquitto" / "device-gateway"
 

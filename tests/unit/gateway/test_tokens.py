@@ -14,8 +14,8 @@ import sys
 
 import pytest
 
-from agent.errors import ConfigurationError
-from gateway.codes import Codes, EnrollmentRefused, Terms
+from agent.errors import ConfigurationError, Refused
+from gateway.codes import Codes, Terms
 from gateway.tokens import FILE_NAME, Tokens, digest_of, id_fault, make_token, mosquitto_password
 from tests.conftest import require_program
 
@@ -311,9 +311,9 @@ def test_a_code_enrolls_so_many_devices_and_the_same_one_again(codes, path):
     secret = make(codes, count=2)[0].secret
     for identifier, first_s in (("SN-1", None), ("SN-1", T0), ("SN-2", None)):
         assert codes.claim(secret, identifier)[1] == first_s
-    with pytest.raises(EnrollmentRefused, match="was used"):
+    with pytest.raises(Refused, match="was used"):
         codes.claim(secret, "SN-3")
-    with pytest.raises(EnrollmentRefused, match="is unknown here"):
+    with pytest.raises(Refused, match="is unknown here"):
         codes.claim("0" * 12, "SN-1")
     codes.settle(codes.all()[0], "SN-2", None)  # it got no token after all
     codes.claim(secret, "SN-3")
@@ -326,12 +326,12 @@ def test_an_expired_and_a_revoked_code_enroll_nobody_not_even_again(codes, clock
     codes.claim(code.secret, "SN-1")
     clock.now_s = T0 + 3600.0
     for identifier in ("SN-1", "SN-2"):
-        with pytest.raises(EnrollmentRefused, match="has expired"):
+        with pytest.raises(Refused, match="has expired"):
             codes.claim(code.secret, identifier)
     clock.now_s = T0
     assert codes.revoke(made.code_id)
     assert not codes.revoke(made.code_id)
-    with pytest.raises(EnrollmentRefused, match="was taken back"):
+    with pytest.raises(Refused, match="was taken back"):
         codes.claim(code.secret, "SN-1")
 
 
