@@ -28,7 +28,7 @@ RETRY_S: Final = 600.0
 _KEPT_S: Final = 7 * 86_400.0
 _ID_CHARACTERS: Final = 8
 _SELECT: Final = """
-SELECT digest, created_at, expires_at, count, enrolled, terms, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
+SELECT digest, expires_at, count, enrolled, terms, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
     WHEN expires_at <= :now THEN 'expired' WHEN enrolled >= count THEN 'used' ELSE 'open' END
 FROM (SELECT *, (SELECT COUNT(*) FROM enrolled WHERE enrolled.digest = code.digest) AS enrolled FROM code)
 """
@@ -54,16 +54,16 @@ class Terms(Access):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code as it is kept; times are epoch seconds.
+    """A code as it is kept.
 
     Attributes:
+        expires_at: epoch seconds.
         count: devices that may enroll with it.
         enrolled: devices that have.
         state: ``open``, ``used``, ``expired`` or ``revoked``.
     """
 
     digest: bytes
-    created_at: float
     expires_at: float
     count: int
     enrolled: int
@@ -171,8 +171,8 @@ class Codes:
     def _select(self, which: str, **values: Any) -> list[Code]:
         rows = self.tokens.connection.execute(f"{_SELECT} {which}", {"now": self.wall(), **values})
         return [
-            Code(digest, created_at, expires_at, count, enrolled, Terms(**json.loads(terms)), state)
-            for digest, created_at, expires_at, count, enrolled, terms, state in rows
+            Code(digest, expires_at, count, enrolled, Terms(**json.loads(terms)), state)
+            for digest, expires_at, count, enrolled, terms, state in rows
         ]
 
 

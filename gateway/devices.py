@@ -167,13 +167,13 @@ def service_client(
     )
 
 
-def with_retries(ask: Callable[[], Value], sleep: Callable[[float], None] = time.sleep) -> Value:
+def with_retries(ask: Callable[[], Value]) -> Value:
     """Ask, and while the quota is used up wait and ask again; for a command that a person has typed."""
     for _ in range(_PATIENCE):
         try:
             return ask()
         except RateLimited as error:
-            sleep(min(error.retry_after_s or 10.0, 60.0))
+            time.sleep(min(error.retry_after_s or 10.0, 60.0))
     return ask()
 
 
