@@ -264,28 +264,23 @@ def _lock(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequence[s
     """
     connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     fault = ""
-    try:
-        with transaction(connection):
-            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-            if begin is not None and version == 0:  # also one whose begin was cut off
-                plan, waves = begin
-                connection.execute("CREATE TABLE rollout (plan TEXT NOT NULL)")
-                connection.execute("INSERT INTO rollout VALUES (?)", (json.dumps(asdict(plan)),))
-                connection.execute(_DEVICES)
-                planned = [(each, wave) for wave, devices in enumerate(waves, 1) for each in devices]
-                insert = "INSERT INTO device (device_id, wave, state) VALUES (?, ?, 'planned')"
-                connection.executemany(insert, planned)
-                connection.execute(f"PRAGMA user_version={_VERSION}")
-            elif begin is not None:
-                fix = "--resume goes on with it; give another --name to begin a new one"
-                fault = f"this rollout was begun already: {fix}"
-            elif version != _VERSION:
-                fault = f"its version is {version}, and this program knows {_VERSION}"
-                fault = fault if version else "its begin was cut off, so leave --resume out"
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise
-        fault = "another process works on this rollout: wait for it, or end it"
+    with transaction(connection):
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if begin is not None and version == 0:  # also one whose begin was cut off
+            plan, waves = begin
+            connection.execute("CREATE TABLE rollout (plan TEXT NOT NULL)")
+            connection.execute("INSERT INTO rollout VALUES (?)", (json.dumps(asdict(plan)),))
+            connection.execute(_DEVICES)
+            planned = [(each, wave) for wave, devices in enumerate(waves, 1) for each in devices]
+            connection.executemany("INSERT INTO device (device_id, wave, state) VALUES (?, ?, 'planned')", planned)
+            connection.execute(f"PRAGMA user_version={_VERSION}")
+        elif begin is not None:
+            fix = "--resume goes on with it; give another --name to begin a new one"
+            fault = f"this rollout was begun already: {fix}"
+        elif version == 0:
+            fault = "its begin was cut off, so leave --resume out"
+        elif version != _VERSION:
+            fault = f"its version is {version}, and this program knows {_VERSION}"
     if fault:
         raise ConfigurationError([fault], "rollout")
 

@@ -133,7 +133,7 @@ def open_db(
     Args:
         path: of the file.
         prepare: makes the tables, or looks whether they are ours.
-        source: what an error is about.
+        source: what it is, for an error.
         busy_s: how long another process that writes is waited for, seconds.
 
     Raises:
@@ -161,6 +161,8 @@ def open_db(
         fault = f"{path} cannot be opened: {error.strerror}; {fix}"
     except sqlite3.Error as error:
         fault = f"{path} cannot be used: {error}; {fix}"
+        if "locked" in str(error):
+            fault = f"{path}: another process works on this {source}: wait for it, or end it"
     except ConfigurationError as error:
         fault = f"{path}: {error.faults[0]}"
     if connection is not None:
@@ -217,7 +219,7 @@ class Tokens:
     def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
         self._path = path
         self._wall = wall
-        self.connection = open_db(path, _make_tables, "device tokens")
+        self.connection = open_db(path, _make_tables, "file of tokens")
         self._file = _identity(path)
         self._opened_s = wall()
         self._used: dict[bytes, float] = {}
@@ -241,7 +243,7 @@ class Tokens:
             ConfigurationError: it cannot be used, or there is none; what is open stays in force, revoked tokens too.
         """
         if _identity(self._path) != self._file:
-            fresh = open_db(self._path, _make_tables, "device tokens")
+            fresh = open_db(self._path, _make_tables, "file of tokens")
             self.connection.close()
             self.connection, self._file = fresh, _identity(self._path)
 
