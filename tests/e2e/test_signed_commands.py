@@ -89,12 +89,7 @@ def test_what_an_operator_signs_runs_once_and_nothing_else_does(bench, service, 
     assert error_of(bench, bench.send(**envelope)) == "signature_replayed"
     told = run("simulator.cli", *send_words(service.base_url, bench, '{"command":"open_door"}', *signed[:-1]), code=1)
     assert "rejected unknown_command" in told
-    listed = json.loads(call("keys", "list", "--config", bench.config, "--json"))
     key = read_signing_key(tmp_path / "ops.key")
-    assert listed["mode"] == "require"
-    assert [(each["key_id"], each["counter"]) for each in listed["keys"]] == [
-        (key.key_id, int((tmp_path / "ops.key.counter").read_text()))
-    ]
     assert f"signed by key={key.key_id}" in agent.wait_for("state=received")
     assert again.terminate()[0] == 0
 
@@ -181,14 +176,10 @@ def test_signed_commands_travel_through_the_gateway_which_cannot_make_any(tmp_pa
             agent.close()
 
 
-def test_make_refuses_to_replace_a_key_and_show_never_shows_the_private_one(tmp_path):
+def test_make_refuses_to_replace_a_key_that_its_owner_alone_can_read(tmp_path):
     make_keys(tmp_path)
     before = (tmp_path / "ops.key").read_text()
     assert "never replaced" in call("keys", "make", tmp_path / "ops", code=2)
     assert (tmp_path / "ops.key").read_text() == before
     assert (tmp_path / "ops.key").stat().st_mode & 0o777 == 0o600
-    shown = [json.loads(call("keys", "show", tmp_path / name, "--json")) for name in ("ops.key", "ops.pub")]
-    assert [each.pop("kind") for each in shown] == ["private", "public"]
-    assert shown[0] == shown[1]
-    assert before.splitlines()[1] not in str(shown)
     assert isinstance(read_signing_key(tmp_path / "ops.key"), SigningKey)
