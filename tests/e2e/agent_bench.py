@@ -132,11 +132,11 @@ class AgentBench:
         self.state_dir = folder / "state"
         self.client = ServiceClient(base_url, KeyPair(API_KEY, Secret(SECRET_KEY)))
         self._agents: list[AgentProcess] = []
-        product = self.client.create_product(NewProduct(name="bench"))
+        self.product_id = self.client.create_product(NewProduct(name="bench")).product_id
         device = self.client.register_device(
             RegisterDevice(
                 user_id="u1",
-                product_id=product.product_id,
+                product_id=self.product_id,
                 device_name="bench",
                 device_identifier=f"SN-{os.getpid()}-{time.monotonic_ns()}",
                 qr_info={},
@@ -152,7 +152,7 @@ class AgentBench:
             path.chmod(0o600)
         self.config.write_text(
             f"service: {{base_url: '{base_url}', timeout_s: 30}}\n"
-            f"device: {{device_id: '{self.device_id}'}}\n"
+            f"device: {{device_id: '{self.device_id}', product_id: '{self.product_id}'}}\n"
             f"auth:\n  allow_secret_key_on_device: true\n"
             f"  api_key_file: '{self.folder}/api_key'\n  secret_key_file: '{self.folder}/secret_key'\n"
             f"state_dir: '{self.state_dir}'\n"

@@ -17,8 +17,10 @@ from tests.variants import running_as, variant
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
+# Each of an interval of its own: sensors of one interval are one row.
 SENSORS = "sensors:\n" + "".join(
-    f"  - {{name: s{number}, type: simulated, interval_s: 0.5, settings: {{reading: temperature_of_room_{number}}}}}\n"
+    f"  - {{name: s{number}, type: simulated, interval_s: {0.5 + number / 100}, "
+    f"settings: {{reading: temperature_of_room_{number}}}}}\n"
     for number in range(10)
 )
 BACKLOG = 200
