@@ -12,7 +12,6 @@ from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.reporter import RunReporter
-from simulator.terminal import CommandLineError
 from tests.e2e.plain_server import Choices, plain_server
 
 pytestmark = pytest.mark.long
@@ -145,6 +144,6 @@ def test_a_backfill_is_refused_in_one_line_and_nothing_is_sent(tmp_path):
     scenario = tmp_path / "s.yaml"
     scenario.write_text(BACKFILL)
     with plain_server() as server:
-        with pytest.raises(CommandLineError, match="announces no list-parameters and no recorded-at"):
-            fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(tmp_path / "out"))
+        code, said = fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(tmp_path / "out"))
+        assert (code, "announces no list-parameters and no recorded-at" in said) == (2, True), said
         assert (server.readings, server.devices) == ([], [])

@@ -157,10 +157,8 @@ def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
 
 
 def test_what_is_no_run_is_told_in_one_line(tmp_path):
-    assert report(tmp_path) == (
-        2,
-        f"{tmp_path}/run.json: not there; name the folder that `fleet-simulator run --out` wrote",
-    )
+    text = f"{tmp_path}/run.json: not there; name the folder that `fleet-simulator run --out` wrote"
+    assert report(tmp_path) == (2, f"program report: {text}\n")
     folder = kept(tmp_path / "run")
     with (folder / "seconds.jsonl").open("r+") as file:
         text = file.read()
