@@ -188,12 +188,14 @@ class _Reading:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._complain(key, path, "a key must be a word")
-            elif str(key.value) in made:
-                self._complain(key, (*path, str(key.value)), "is there twice; remove one")
+                continue
+            name = self._text(key, path)
+            inner = (*path, name)
+            if name in made:
+                self._complain(key, inner, "is there twice; remove one")
             else:
-                inner = (*path, str(key.value))
                 self.keys[inner] = _place(key.start_mark)
-                made[str(key.value)] = self.value(value, inner)
+                made[name] = self.value(value, inner)
         if node.tag != "tag:yaml.org,2002:map":
             self._complain(node, path, f"the tag {node.tag} is not taken: remove it")
         return made
@@ -202,12 +204,7 @@ class _Reading:
         text = str(node.value)
         match node.tag.removeprefix("tag:yaml.org,2002:"):
             case "str":
-                # JSON writes what lies beyond 16 bits as a pair of them.
-                text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-                if "\x00" in text or _SURROGATE.search(text):
-                    self._complain(node, path, "holds a character that JSON text cannot")
-                    return ""
-                return text
+                return self._text(node, path)
             case "null":
                 return None
             case "bool":
@@ -215,6 +212,14 @@ class _Reading:
             case "int" | "float" as kind:
                 return self._number(node, path, text.replace("_", ""), kind)
         self._complain(node, path, f"the tag {node.tag} is not taken: remove it")
+        return text
+
+    def _text(self, node: yaml.ScalarNode, path: KeyPath) -> str:
+        # JSON writes what lies beyond 16 bits as a pair of them.
+        text = str(node.value).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        if "\x00" in text or _SURROGATE.search(text):
+            self._complain(node, path, "holds a character that JSON text cannot")
+            return ""
         return text
 
     def _number(self, node: yaml.Node, path: KeyPath, text: str, kind: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -42,7 +43,10 @@ class ApiError(HTTPException):
         body: dict[str, Any] = {"error": self.error, "message": self.message}
         if self.details:
             body["details"] = [{"field": field, "issue": issue} for field, issue in self.details]
-        return to_json(body)
+        try:
+            return to_json(body)
+        except ValueError:  # it quotes half a surrogate pair out of the request, which UTF-8 does not have
+            return json.dumps(body).encode()
 
 
 def invalid(field: str, issue: str) -> ApiError:

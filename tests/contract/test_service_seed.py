@@ -237,6 +237,33 @@ def test_a_seed_in_json_may_write_what_it_names_in_escapes(bench):
     assert [product["name"] for product in bench.http.get("/products").json()["data"]] == names
 
 
+def test_keys_of_a_seed_in_json_may_be_written_in_escapes(bench):
+    key = "T\u00fcr \U0001f6aa"
+    assert sow(bench, json.dumps({"products": [{"name": "Door", "metadata": {key: 1}}]})).status_code == 200
+    (product,) = bench.http.get("/products").json()["data"]
+    assert product["metadata"] == {key: 1}
+
+
+def test_half_a_surrogate_pair_is_refused_wherever_it_is_written(bench):
+    for text in (
+        'products: [{name: "Door", metadata: {"\\ud83d": 1}}]',
+        '"\\ud83d": []',
+        'products: [{name: "\\ud83d"}]',
+        'devices: [{product: "\\ud83d", device_identifier: x, user_id: u}]',
+    ):
+        answer = sow(bench, text)
+        assert answer.status_code == 400, (text, answer.text)
+        assert "a character that JSON text cannot" in answer.json()["message"], text
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/yaml"])
+def test_a_seed_is_an_object_or_nothing_in_json_as_in_yaml(bench, kind):
+    def send(text: str) -> int:
+        return bench.http.post("/_emulator/seed", content=text, headers={"content-type": kind}).status_code
+
+    assert [send(text) for text in ("null", "{}", "[]", "7")] == [200, 200, 400, 400]
+
+
 def test_faults_of_the_text_and_of_what_it_says_come_together(bench):
     text = """products:
   - {name: "\\ud83d alone"}

@@ -335,7 +335,7 @@ class _Sower:
 router = Router(tag="control")
 _BODY_TYPES: Final = ("application/json", "application/yaml", "application/x-yaml", "text/yaml")
 _BODY: Final = {
-    "type": "object",
+    "type": ["object", "null"],
     "properties": {group: {"type": "array", "items": {"type": "object"}} for group in Seed.model_fields},
     "additionalProperties": False,
 }
