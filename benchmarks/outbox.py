@@ -36,15 +36,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from agent.adapters.clocks import SystemClock  # noqa: E402 - after the path
-from agent.adapters.discovery import Discovery  # noqa: E402
-from agent.adapters.http_uplink import HttpUplink  # noqa: E402
 from agent.core.values import BatchKey, Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
 from agent.errors import TransportError  # noqa: E402
+from agent.runtime.clocks import SystemClock  # noqa: E402 - after the path
 from agent.runtime.health import Health  # noqa: E402
 from agent.runtime.readings import ReadingStream  # noqa: E402
 from agent.runtime.sending import SendParts  # noqa: E402
 from agent.store.writer import Store  # noqa: E402
+from agent.transports.discovery import Discovery  # noqa: E402
+from agent.transports.http_uplink import HttpUplink  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402

@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from agent.adapters.files import give_to, replace_file
 from agent.errors import ConfigurationError
+from agent.files import give_to, replace_file
 from agent.process.identity import as_owner_of, owner_of
 from agent.wire import topics
 from agent.wire.limits import BODY_BYTES

@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from agent.adapters.files import replace_file
 from agent.app.gateway_configuration import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
 from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError, NotFound, RateLimited
+from agent.files import replace_file
 from agent.process.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.address import authority as authority_of

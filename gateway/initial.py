@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.files import give_to, replace_file
 from agent.app.gateway_configuration import checked_file
 from agent.app.initial import KEY_FILES, write_key
 from agent.errors import ConfigurationError
+from agent.files import give_to, replace_file
 from agent.process.identity import as_owner_of, owner_of
 from gateway.certificates import CertificateFiles, make_certificates
 from gateway.config import GatewayConfig

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from agent.adapters.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Tls
 from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, Refused, ServiceError
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.retry_policy import RetryPolicy
+from agent.transports.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Tls
 from agent.wire import topics
 from agent.wire.base import JsonObject
 from agent.wire.commands import CommandResult

@@ -13,15 +13,15 @@ from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
-from agent.adapters.clocks import SystemClock
-from agent.adapters.sd_notify import make_notifier
 from agent.app.lock import StateLock
 from agent.app.logs import set_up_logging
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CRASHED, EXIT_STOPPED
+from agent.runtime.clocks import SystemClock
 from agent.runtime.health import Health
+from agent.runtime.sd_notify import make_notifier
 from agent.runtime.service_clock import ServiceClock
 from gateway.codes import Enroller
 from gateway.commands import Commands

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import click
 
-from agent.adapters.files import replace_file
 from agent.errors import ConfigurationError, InvalidMessage
+from agent.files import replace_file
 from agent.wire.command_states import FINAL_STATES
 from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 
-from agent.adapters.clocks import SystemClock
 from agent.config.credentials import Credentials
+from agent.runtime.clocks import SystemClock
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.extensions import ALL, COMMAND_EVENTS
 from agent.wire.secret import Secret

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.clocks import is_synchronized
 from agent.app.instance import OwnInstance
 from agent.app.links import LinkParts, Links, make_links
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
@@ -21,6 +20,7 @@ from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Report
 from agent.exit_codes import EXIT_RESTART
 from agent.plugins import PluginInfo
+from agent.runtime.clocks import is_synchronized
 from agent.runtime.command_poller import CommandPoller, RemoteCancels
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.engine import CommandEngine, EngineParts

@@ -13,7 +13,7 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.secret import Secret
 
 if TYPE_CHECKING:
-    from agent.adapters.renewed_token import RenewedToken
+    from agent.transports.renewed_token import RenewedToken
 
 
 class TokenFileCredential(Credential):
@@ -57,6 +57,6 @@ def make_credential(credentials: Credentials) -> Credential:
     """
     if credentials.token_path is None:
         return KeyPair(credentials.api_key, credentials.secret)
-    from agent.adapters.renewed_token import RenewedToken  # not where the key pair is used
+    from agent.transports.renewed_token import RenewedToken  # not where the key pair is used
 
     return TokenFileCredential(RenewedToken(credentials.token_path, credentials.secret))

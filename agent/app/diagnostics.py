@@ -30,7 +30,6 @@ from urllib.parse import quote
 
 import yaml
 
-from agent.adapters.files import replace_file, sync_directory
 from agent.app.start_counter import FILE_NAME as STARTS
 from agent.app.status import read_agent_status
 from agent.app.status_file import AgentView, read_status, status_path
@@ -38,6 +37,7 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, LoadedConfig
 from agent.config.layer import FOLDER as LAYERS
 from agent.core.values import JsonObject
+from agent.files import replace_file, sync_directory
 from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import PluginInfo
 from agent.wire.secret import MASK, redact

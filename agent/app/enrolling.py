@@ -16,7 +16,6 @@ from urllib.parse import SplitResult, urlsplit
 
 import yaml
 
-from agent.adapters.files import give_to, replace_file
 from agent.app.enroll_request import Exchange, certificate_fault, exchange_with_gateway
 from agent.app.gateway_configuration import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
 from agent.error_text import bounded
@@ -30,6 +29,7 @@ from agent.errors import (
     ServerFault,
     UnexpectedAnswer,
 )
+from agent.files import give_to, replace_file
 from agent.wire.enrollment import (
     EnrollmentAnswer,
     EnrollmentCode,

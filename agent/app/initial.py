@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.files import replace_file
 from agent.app.gateway_configuration import TOKEN, broker_address, checked_file
 from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
+from agent.files import replace_file
 
 USER: Final = "device-agent"
 """As whom the unit runs the agent."""

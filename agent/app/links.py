@@ -25,10 +25,6 @@ from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 
 if TYPE_CHECKING:
-    from agent.adapters.discovery import Discovery
-    from agent.adapters.hybrid_source import HybridSource
-    from agent.adapters.mqtt_connection import Broker
-    from agent.adapters.mqtt_device import MqttDevice
     from agent.app.instance import OwnInstance
     from agent.config.mqtt import MqttConfig
     from agent.core.listed import ListWatch
@@ -36,6 +32,10 @@ if TYPE_CHECKING:
     from agent.store.journal import Journal
     from agent.store.outbox import FoundOutbox
     from agent.threads import OnCrash
+    from agent.transports.discovery import Discovery
+    from agent.transports.hybrid_source import HybridSource
+    from agent.transports.mqtt_connection import Broker
+    from agent.transports.mqtt_device import MqttDevice
     from agent.wire.device_client import DeviceClient
     from agent.wire.mqtt_messages import Notice
 
@@ -131,8 +131,8 @@ def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClie
 
 
 def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Links:
-    from agent.adapters.http_uplink import HttpUplink
     from agent.core.listed import ListWatch
+    from agent.transports.http_uplink import HttpUplink
 
     discovery, device, watch = make_discovery(config, client, parts), config.device, ListWatch()
 
@@ -147,7 +147,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
 
 def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Discovery:
     """What the service offers, with what the configuration says and the journal holds about it."""
-    from agent.adapters.discovery import Discovery
+    from agent.transports.discovery import Discovery
 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])
@@ -159,8 +159,8 @@ def list_source(
     config: AgentConfig, client: DeviceClient, discovery: Discovery, parts: LinkParts, watch: ListWatch | None = None
 ) -> CommandSource:
     """Commands by asking for the list."""
-    from agent.adapters.http_source import HttpSource
-    from agent.adapters.later_life import LaterLife
+    from agent.transports.http_source import HttpSource
+    from agent.transports.later_life import LaterLife
 
     device = config.device
     client.connection.headers[INSTANCE_HEADER] = str(parts.instance.instance)
@@ -213,8 +213,8 @@ def _mqtt_links(
 
 
 def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials, parts: LinkParts) -> MqttDevice:
-    from agent.adapters.mqtt_device import MqttDevice  # paho, only where there is a broker
-    from agent.adapters.mqtt_source import FirstPush
+    from agent.transports.mqtt_device import MqttDevice  # paho, only where there is a broker
+    from agent.transports.mqtt_source import FirstPush
 
     broker = make_broker(config, mqtt)
     watch = BrokerWatch(parts.clock, parts.health, REPEAT_AFTER_S)
@@ -252,7 +252,7 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
 
 
 def _hybrid(device: MqttDevice, truth: CommandSource, mqtt: MqttConfig, parts: LinkParts) -> HybridSource:
-    from agent.adapters.hybrid_source import HybridSource  # only with both ways
+    from agent.transports.hybrid_source import HybridSource  # only with both ways
 
     source = HybridSource(
         device.source,
@@ -278,7 +278,7 @@ def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
     Raises:
         ConfigurationError: the device id cannot be a user of a broker.
     """
-    from agent.adapters.mqtt_connection import Broker, Tls
+    from agent.transports.mqtt_connection import Broker, Tls
 
     try:
         client_id = user_name(config.device.device_id)
@@ -301,6 +301,6 @@ def make_token(credentials: Credentials) -> Callable[[], Secret]:
     """The device token as its file holds it now."""
     if credentials.token_path is None:
         return lambda: credentials.secret
-    from agent.adapters.renewed_token import RenewedToken
+    from agent.transports.renewed_token import RenewedToken
 
     return RenewedToken(credentials.token_path, credentials.secret).current

@@ -14,8 +14,8 @@ from typing import Final
 
 import httpx
 
-from agent.adapters.files import sync_directory
 from agent.error_text import bounded
+from agent.files import sync_directory
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 from agent.update.install import FILE, not_enough_disk
 from agent.wire.trust import trust_store

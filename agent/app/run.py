@@ -16,8 +16,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.clocks import SystemClock, asleep_s
-from agent.adapters.sd_notify import make_notifier
 from agent.app.agent import Agent, Process
 from agent.app.links import open_client
 from agent.app.lock import StateLock
@@ -33,7 +31,9 @@ from agent.core.values import JournalEntry
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of, states_of
+from agent.runtime.clocks import SystemClock, asleep_s
 from agent.runtime.health import Health
+from agent.runtime.sd_notify import make_notifier
 from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor
 from agent.store.sqlite import FILE_NAME
 from agent.store.writer import Store
@@ -420,8 +420,8 @@ class AgentProcess:
     def _serve_metrics(self, agent: Agent, store: Store) -> Callable[[], None] | None:
         if self._config.metrics is None:
             return None
-        from agent.adapters.metrics_server import MetricsServer
         from agent.app.metrics import AgentMetrics, Sources  # prometheus_client
+        from agent.app.metrics_server import MetricsServer
 
         sources = Sources(
             clock=self._clock,

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.files import replace_file, sync_directory
 from agent.app.version import VERSION
 from agent.config.layer import FOLDER, LAYER
+from agent.files import replace_file, sync_directory
 
 FILE_NAME: Final = "starts.json"
 HEALTHY_AFTER_S: Final = 60.0

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.adapters.files import read_plain_file
+from agent.files import read_plain_file
 from agent.runtime.health import Part
 from agent.store.status import StoreStatus, from_json
 from agent.wire.secret import mask_json

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from agent.adapters.clocks import is_synchronized
 from agent.app.status import AgentStatus, read_agent_status
 from agent.app.status_file import StatusFile
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.errors import AgentError
 from agent.process.bounds import DEFAULT_PATH
 from agent.process.running import ProgramNotStarted, run_program
+from agent.runtime.clocks import is_synchronized
 from agent.wire.address import authority
 
 UNIT: Final = "device-agent.service"

@@ -193,7 +193,7 @@ def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) 
         ConfigurationError: the device id cannot be a user of a broker.
         Offline: it did not work, and why.
     """
-    from agent.adapters.mqtt_device import probe  # paho, only where there is a broker
+    from agent.transports.mqtt_device import probe  # paho, only where there is a broker
 
     token = make_token(credentials)()
     return probe(make_broker(config, mqtt), config.device.device_id, token, mqtt.version)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from agent.adapters.files import sync_directory
 from agent.error_text import disk_refusal
+from agent.files import sync_directory
 from agent.update.release import (
     CONTENT,
     Release,

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.files import replace_file, sync_directory
+from agent.files import replace_file, sync_directory
 from agent.update.release import Program, ReleaseRefused, parse_program
 
 SERVICE: Final = "device-agent.service"

@@ -12,8 +12,8 @@ from typing import Final
 
 import click
 
-from agent.adapters.files import replace_file
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, ServiceError, UnexpectedAnswer
+from agent.files import replace_file
 from agent.wire import paths
 from agent.wire.connection import Connection
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret

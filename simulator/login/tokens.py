@@ -15,8 +15,8 @@ import httpx
 from pydantic import AfterValidator, ConfigDict
 from pydantic_core import to_json
 
-from agent.adapters.files import read_plain_file, replace_file
 from agent.errors import Advice, ErrorAnswer, InvalidMessage, ServiceError, Unauthorized, UnexpectedAnswer
+from agent.files import read_plain_file, replace_file
 from agent.wire import paths
 from agent.wire.auth import Credential, origin_of
 from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Text

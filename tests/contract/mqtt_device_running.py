@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from agent.adapters.mqtt_connection import Arrival, Broker
-from agent.adapters.mqtt_device import MqttDevice
 from agent.errors import Offline
 from agent.runtime.retry_policy import RetryPolicy
+from agent.transports.mqtt_connection import Arrival, Broker
+from agent.transports.mqtt_device import MqttDevice
 from agent.wire import topics
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name

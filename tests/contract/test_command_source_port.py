@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent.adapters.discovery import Discovery
-from agent.adapters.http_source import HttpSource
 from agent.core.values import Command, CommandPoll
 from agent.errors import RateLimited, ServerFault, TransportError, Unauthorized, UnexpectedAnswer
 from agent.ports import CommandSource
+from agent.transports.discovery import Discovery
+from agent.transports.http_source import HttpSource
 from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
 from simulator.wire.client import ServiceClient

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from agent.adapters.mqtt_connection import Broker as BrokerOfAgent
-from agent.adapters.mqtt_connection import Role
-from agent.adapters.mqtt_connection import Session as SessionOfAgent
+from agent.transports.mqtt_connection import Broker as BrokerOfAgent
+from agent.transports.mqtt_connection import Role
+from agent.transports.mqtt_connection import Session as SessionOfAgent
 from agent.wire.connecting import connect
 from agent.wire.connection import Connection
 from agent.wire.secret import Secret

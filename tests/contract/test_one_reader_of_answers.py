@@ -8,10 +8,10 @@ from itertools import product
 import httpx
 import pytest
 
-from agent.adapters.discovery import Discovery
-from agent.adapters.http_source import HttpSource
 from agent.core.outbox import Disposition, judge_readings
 from agent.errors import ServiceError
+from agent.transports.discovery import Discovery
+from agent.transports.http_source import HttpSource
 from agent.wire.auth import KeyPair
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect

@@ -10,12 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.adapters.discovery import Discovery
-from agent.adapters.http_source import HttpSource
-from agent.adapters.http_uplink import HttpUplink
 from agent.core.listed import ListWatch
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
+from agent.transports.discovery import Discovery
+from agent.transports.http_source import HttpSource
+from agent.transports.http_uplink import HttpUplink
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.lists import ITEMS_MAX

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.adapters.clocks import SystemClock
 from agent.app.client import make_client
 from agent.app.enroll_request import certificate_fault
 from agent.app.release_download import ReleaseDownload
@@ -29,6 +28,7 @@ from agent.doctor.device import Endpoint, endpoints_of
 from agent.doctor.network import judge_tls, try_broker
 from agent.errors import AgentError
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
+from agent.runtime.clocks import SystemClock
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.auth import KeyPair
 from agent.wire.secret import Secret
@@ -402,7 +402,7 @@ def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(p
 
 
 PLACES = {
-    "agent/adapters/mqtt_connection.py": {agent_broker, gateway_broker},
+    "agent/transports/mqtt_connection.py": {agent_broker, gateway_broker},
     "agent/app/first_contact.py": {agent_enrolling},
     "agent/app/release_download.py": {agent_release},
     "agent/doctor/network.py": {doctor_service, doctor_broker},

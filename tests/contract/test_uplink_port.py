@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent.adapters.discovery import Discovery
-from agent.adapters.http_uplink import HttpUplink
 from agent.core.values import Report, StoredReading
 from agent.errors import NotFound, Refused, ServerFault, ServiceError, TransportError
 from agent.ports import Uplink
+from agent.transports.discovery import Discovery
+from agent.transports.http_uplink import HttpUplink
 from agent.wire.auth import KeyPair
 from simulator.wire.client import ServiceClient
 from tests import service_running

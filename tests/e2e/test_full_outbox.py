@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.adapters.clocks import SystemClock
+from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
 from agent.store.writer import Store
 from tests.e2e.agent_bench import AgentBench

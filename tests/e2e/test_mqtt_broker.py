@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from paho.mqtt.reasoncodes import ReasonCode
 
-from agent.adapters.mqtt_connection import POSTED_MAX, Arrival, Broker, Message, MqttConnection, Role, Session, Tls
-from agent.adapters.mqtt_device import probe
 from agent.errors import LockedOut, Offline, ServiceError
 from agent.runtime.retry_policy import RetryPolicy
+from agent.transports.mqtt_connection import POSTED_MAX, Arrival, Broker, Message, MqttConnection, Role, Session, Tls
+from agent.transports.mqtt_device import probe
 from agent.wire import topics
 from agent.wire.secret import Secret
 from tests.certificates import Authority
@@ -250,7 +250,7 @@ class TestComingBack:
 
     def test_who_takes_leave_waits_for_the_acknowledgement_of_the_last_word(self, connect, monkeypatch):
         """Or it would meet a closed socket, and a broker takes that for a death: the will comes as well."""
-        monkeypatch.setattr("agent.adapters.mqtt_connection._LEAVE_S", SOON_S)
+        monkeypatch.setattr("agent.transports.mqtt_connection._LEAVE_S", SOON_S)
         with contextlib.closing(SlowBroker()) as broker:
             line = connect(broker.port, version="3.1.1")
             broker.let_in()
@@ -326,7 +326,7 @@ class TestBeingLetIn:
     def test_a_wrong_token_is_told_and_the_right_one_is_taken_up_when_it_is_there(
         self, start_mosquitto, connect, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr("agent.adapters.mqtt_connection._LOOK_S", 0.05)
+        monkeypatch.setattr("agent.transports.mqtt_connection._LOOK_S", 0.05)
         broker = start_mosquitto(*write_passwords(tmp_path / "users", {"d1": "right"}))
         token = ["wrong"]
         line = connect(broker.port, token=lambda: Secret(token[0]))

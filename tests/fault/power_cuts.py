@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.clocks import SystemClock
 from agent.errors import AgentError
+from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
 from agent.store.writer import Store
 from tests.fault.disk import Disk, Loss, Operation, Sync, SyncFolder, lay_out

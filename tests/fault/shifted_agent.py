@@ -28,7 +28,7 @@ def main() -> None:
         return _true_time() + known[1]
 
     time.time = shifted
-    from agent.adapters import clocks
+    from agent.runtime import clocks
 
     clocks.read_boot_id = lambda: boot_id  # type: ignore[assignment, misc]  # the same without its argument
     # What this machine's kernel says of its clock is not true of the shifted one.

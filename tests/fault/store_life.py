@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent.adapters.clocks import SystemClock
 from agent.core.outbox import Bounds
 from agent.core.values import Reading, SendOutcome
+from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
 from agent.store.writer import Store
 from tests.factories import make_command, make_entry, make_moment, make_outcome

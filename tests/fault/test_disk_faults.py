@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.adapters.clocks import SystemClock
 from agent.core.values import Reading
 from agent.errors import StorageError
+from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
 from agent.store.writer import Store
 from tests.conftest import require_program

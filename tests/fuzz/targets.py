@@ -16,9 +16,6 @@ from pathlib import Path
 
 import httpx
 
-from agent.adapters.clocks import read_boot_id
-from agent.adapters.records import read_records
-from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.app.start_counter import StartCounter
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer
@@ -28,6 +25,8 @@ from agent.errors import AgentError, ConfigurationError, InvalidMessage, Invalid
 from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import _json_result
 from agent.process.running import ProgramEnd, ProgramRun, last_line
+from agent.runtime.clocks import read_boot_id
+from agent.runtime.sd_notify import SdNotifier, make_notifier
 from agent.sensors.base import SensorFailed
 from agent.sensors.file import FileSensor
 from agent.sensors.hwmon import HwmonSensor
@@ -36,6 +35,7 @@ from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
 from agent.store.outbox import decode_values
 from agent.store.writer import Store
+from agent.transports.records import read_records
 from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, read_body, read_retry_after
 from agent.wire.commands import CommandRecord

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, Field
 
-from agent.adapters.files import replace_file
 from agent.core.values import Contract, JsonObject
+from agent.files import replace_file
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
 from agent.handlers.root_request import NotTaken, ask_root
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused

@@ -17,8 +17,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agent.adapters.files import replace_file
 from agent.core.values import Contract, JsonObject
+from agent.files import replace_file
 from agent.handlers.base import (
     CommandContext,
     Handler,

@@ -1,6 +1,6 @@
 """Messages of a virtual device over MQTT, and those that come for it: values in, bytes out, and back. No I/O.
 
-The topics and messages of docs/protocol.md, out of :mod:`agent.wire`, as the real agent's adapters use them. What is
+The topics and messages of docs/protocol.md, out of :mod:`agent.wire`, as the real agent's transports use them. What is
 said all day, readings, is written without the models, to the same bytes.
 """
 

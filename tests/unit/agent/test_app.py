@@ -12,7 +12,6 @@ import tracemalloc
 
 import pytest
 
-from agent.adapters.renewed_token import RenewedToken
 from agent.app.client import TokenFileCredential
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
@@ -24,6 +23,7 @@ from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.handler_call import VerifyInconclusive, ask_handler, call_handler, command_rules
 from agent.runtime.health import Part
+from agent.transports.renewed_token import RenewedToken
 from agent.wire.secret import Secret
 
 

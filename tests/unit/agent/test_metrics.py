@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
 from pydantic import ValidationError
 
-from agent.adapters.metrics_server import MetricsServer
 from agent.app.metrics import OTHER, AgentMetrics, Sources
+from agent.app.metrics_server import MetricsServer
 from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState

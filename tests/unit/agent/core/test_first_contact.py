@@ -10,12 +10,12 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from agent.adapters.hybrid_source import HybridSource
-from agent.adapters.records import read_records
 from agent.core.triage import FIRST_CONTACT, judge_contact
 from agent.core.values import Command, CommandPoll, JournalEntry
 from agent.errors import TransportError
 from agent.runtime.intake import Intake
+from agent.transports.hybrid_source import HybridSource
+from agent.transports.records import read_records
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_moment, make_rules
 from tests.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeJournal

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from agent.adapters.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Version
-from agent.adapters.mqtt_source import FirstPush, MqttSource
-from agent.adapters.mqtt_uplink import MqttUplink
 from agent.core.values import Moment
 from agent.errors import InvalidMessage, Offline
 from agent.runtime.retry_policy import RetryPolicy
 from agent.threads import OnCrash, only_logged
+from agent.transports.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Version
+from agent.transports.mqtt_source import FirstPush, MqttSource
+from agent.transports.mqtt_uplink import MqttUplink
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Refusal, StatusMessage, encode, read_notice, read_receipt
 from agent.wire.secret import Secret
@@ -38,11 +38,11 @@ class MqttDevice:
         device_id: who.
         firmware_version: sent with ``online`` and ``offline``.
         token: the device token as it is now.
-        version: see :class:`~agent.adapters.mqtt_connection.MqttConnection`.
-        clock, receipts, timeout_s, wall_of: see :class:`~agent.adapters.mqtt_uplink.MqttUplink`.
+        version: see :class:`~agent.transports.mqtt_connection.MqttConnection`.
+        clock, receipts, timeout_s, wall_of: see :class:`~agent.transports.mqtt_uplink.MqttUplink`.
         waits: between two attempts to connect.
         first_s: how long after the start the first attempt comes, seconds.
-        first_push: see :class:`~agent.adapters.mqtt_source.MqttSource`.
+        first_push: see :class:`~agent.transports.mqtt_source.MqttSource`.
         on_up: the connection stands; called in its thread.
         on_down: it does not, with the reason and the wait before the next attempt, seconds; likewise.
         on_crash: see :class:`~agent.threads.WatchedThread`.

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.adapters.discovery import Discovery
 from agent.errors import ErrorAnswer, InvalidMessage, RateLimited, Unauthorized, UnexpectedAnswer
+from agent.transports.discovery import Discovery
 from agent.wire import paths
 from agent.wire.device_client import DeviceClient, given
 from agent.wire.lists import read_page

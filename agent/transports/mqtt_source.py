@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.mqtt_connection import Arrival, MqttConnection
-from agent.adapters.records import oldest_first, read_records
 from agent.core.listed import OPEN_STATUSES
 from agent.core.values import Command, CommandPoll
 from agent.errors import InvalidMessage, StorageError
+from agent.transports.mqtt_connection import Arrival, MqttConnection
+from agent.transports.records import oldest_first, read_records
 from agent.wire import topics
 from agent.wire.commands import CommandRecord
 from agent.wire.json_text import parse_object

@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent.adapters.discovery import Discovery, KeyedSender
 from agent.core.listed import ListWatch
 from agent.core.unreported import ReportFault, fault_of
 from agent.core.values import Report
@@ -20,6 +19,7 @@ from agent.errors import (
     ServerFault,
     UnexpectedAnswer,
 )
+from agent.transports.discovery import Discovery, KeyedSender
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import ResultPlace

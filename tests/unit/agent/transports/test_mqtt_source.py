@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.adapters.mqtt_connection import Arrival
-from agent.adapters.mqtt_source import HOLD_S, FirstPush, MqttSource
 from agent.errors import Offline
+from agent.transports.mqtt_connection import Arrival
+from agent.transports.mqtt_source import HOLD_S, FirstPush, MqttSource
 from agent.wire import topics
 from tests.fakes import START_WALL_S, FakeClock
 

@@ -27,10 +27,10 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from agent.adapters import mqtt_faults
 from agent.errors import LockedOut, Offline, TransportError, Unanswered
 from agent.runtime.retry_policy import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
+from agent.transports import mqtt_faults
 from agent.wire.address import authority
 from agent.wire.connecting import connect
 from agent.wire.secret import Secret

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from agent.adapters.mqtt_connection import Message, MqttConnection
-from agent.adapters.mqtt_faults import NOBODY_LISTENS
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import BatchKey, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, RateLimited, Refused, ServiceError, TransportError, Unanswered
+from agent.transports.mqtt_connection import Message, MqttConnection
+from agent.transports.mqtt_faults import NOBODY_LISTENS
 from agent.wire import topics
 from agent.wire.base import describe_faults
 from agent.wire.limits import BATCH_MAX, BODY_BYTES

@@ -10,13 +10,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.adapters.discovery import Discovery
-from agent.adapters.http_results import HttpResults
 from agent.core.listed import ListWatch
 from agent.core.outbox import Disposition, batch_key, judge_readings
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import BatchKey, Moment, SendOutcome, StoredReading
 from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerFault, ServiceError
+from agent.transports.discovery import Discovery
+from agent.transports.http_results import HttpResults
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, KEY_REUSED, RECORDED_AT

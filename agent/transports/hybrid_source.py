@@ -11,7 +11,7 @@ from agent.errors import Offline, ServiceError
 from agent.ports import Clock, CommandSource
 
 if TYPE_CHECKING:
-    from agent.adapters.mqtt_source import MqttSource
+    from agent.transports.mqtt_source import MqttSource
 
 # How long one wait for a push lasts; the next one follows at once.
 _PUSH_WAIT_S: Final = 25.0

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.adapters.discovery import Discovery
-from agent.adapters.records import read_records
 from agent.core.listed import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
+from agent.transports.discovery import Discovery
+from agent.transports.records import read_records
 from agent.wire.command_lists import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, CommandList
 from agent.wire.command_states import OPEN, CommandStatus
 from agent.wire.connection import Interrupted

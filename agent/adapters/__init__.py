@@ -1,1 +1,0 @@
-"""The ports, implemented: HTTP, SQLite, the clocks and the service manager of this machine."""

@@ -1,0 +1,1 @@
+"""Commands, readings and results over HTTP, over MQTT, or commands over both."""
