@@ -19,6 +19,7 @@ from agent.store.status import StoreStatus, read_store_status
 from agent.wire.server_profile import SETTING, ServerProfile, describe, read_profile
 
 _ANSWERS_WITHIN_S: Final = 5.0
+_ASK_EVERY_S: Final = 0.5
 _LOOK_EVERY_S: Final = 0.02
 
 
@@ -90,18 +91,23 @@ def _last_status(config: AgentConfig, environ: Mapping[str, str]) -> StatusFile 
     return newest_status([own, in_state_dir, Path("/run/device-agent", own.name)], config.device.device_id)
 
 
-def _ask(
-    process_id: int, before: StatusFile | None, read: Callable[[], StatusFile | None]
-) -> tuple[StatusFile | None, str]:
-    """The status that the running agent writes now, and why it did not; empty when it did."""
-    try:
-        os.kill(process_id, signal.SIGUSR1)
-    except OSError as error:
-        return before, f"the running agent cannot be asked what its store holds: {error.strerror}: run this as its user"
-    until_s = time.monotonic() + _ANSWERS_WITHIN_S
-    while time.monotonic() < until_s:
+def _ask(process_id: int, read: Callable[[], StatusFile | None]) -> tuple[StatusFile | None, str]:
+    """The status that the running agent writes now, and why it did not; empty when it did.
+
+    It is asked again and again: a status that the agent writes for another reason replaces one with an answer.
+    """
+    before = read()
+    begun_s = ask_s = time.monotonic()
+    while (now_s := time.monotonic()) < begun_s + _ANSWERS_WITHIN_S:
+        if now_s >= ask_s:
+            try:
+                os.kill(process_id, signal.SIGUSR1)
+            except OSError as error:
+                why = f"the running agent cannot be asked what its store holds: {error.strerror}: run this as its user"
+                return before, why
+            ask_s = now_s + _ASK_EVERY_S
         found = read()
-        if found is not None and found.store is not None and (before is None or found != before):
+        if found is not None and found.store is not None and found != before:
             return found, ""
         time.sleep(_LOOK_EVERY_S)
     return read(), f"the running agent did not say within {_ANSWERS_WITHIN_S:g} s what its store holds: look at its log"
@@ -115,7 +121,7 @@ def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentS
     store: StoreStatus | None = None
     fault = ""
     if holder:
-        last_status, fault = _ask(holder, last_status, lambda: _last_status(config, environ))
+        last_status, fault = _ask(holder, lambda: _last_status(config, environ))
         store = None if last_status is None else last_status.store
     elif holder is None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,14 +16,17 @@ import pytest
 from agent.app.client import TokenFileCredential
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
+from agent.app.status import read_agent_status
 from agent.app.status_file import StatusFile, read_status, write_status
-from agent.core.values import Contract, Outcome, OutcomeStatus
+from agent.config import AgentConfig
+from agent.core.values import Contract, OutboxStats, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected
 from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.handler_call import VerifyInconclusive, ask_handler, call_handler, command_rules
 from agent.runtime.health import Part
+from agent.store.status import StoreStatus
 from agent.transports.renewed_token import RenewedToken
 from agent.wire.secret import Secret
 
@@ -103,6 +107,38 @@ class TestStatusFile:
         members["parts"]["readings"]["more"] = members["more"] = 1
         path.write_text(json.dumps(members))
         assert read_status(path).parts == {"readings": Part("ok", 1.0)}
+
+
+class TestStatusOfARunningAgent:
+    def test_an_answer_that_another_status_replaced_is_asked_for_again(self, tmp_path, monkeypatch):
+        """This process is the agent: it answers SIGUSR1, and the first answer is gone before anybody reads it."""
+        path = tmp_path / "status.json"
+        store = StoreStatus({"succeeded": 3}, (), (), OutboxStats(0, 0, None, 0, 0, 0, 0), (), (), {}, (), 0)
+        answers = []
+
+        def write(found: StoreStatus | None) -> None:
+            status = StatusFile("running", os.getpid(), "1", "d1", 1.0, float(len(answers)), "boot", store=found)
+            write_status(path, status)
+
+        def answer(_number: int, _frame: object) -> None:
+            answers.append(store)
+            write(store)
+            if len(answers) == 1:
+                write(None)
+
+        monkeypatch.setattr("agent.app.status._ANSWERS_WITHIN_S", 2.0)
+        values = {"service": {"base_url": "http://localhost"}, "device": {"device_id": "d1"}, "state_dir": tmp_path}
+        config = AgentConfig.model_validate({**values, "auth": {"mode": "bearer"}})
+        write(None)
+        before = signal.signal(signal.SIGUSR1, answer)
+        try:
+            with StateLock(tmp_path):
+                found = read_agent_status(config, {})
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert found.store_fault == ""
+        assert found.store == store
+        assert len(answers) == 2
 
 
 HUGE = {"rows": [["x" * 10_000_000] * 10]}

@@ -100,4 +100,4 @@ def device(tmp_path) -> Bench:
 @pytest.fixture(autouse=True)
 def nobody_is_signalled(monkeypatch):
     """The lock of an agent that is said to run is held by the test itself, which has no handler."""
-    monkeypatch.setattr("agent.app.status._ask", lambda _process_id, before, _read: (before, ""))
+    monkeypatch.setattr("agent.app.status._ask", lambda _process_id, read: (read(), ""))
