@@ -169,13 +169,8 @@ class KeySigner:
             ConfigurationError: key or counter cannot be used, no device would take this payload, or the extra
                 ``device`` is not installed.
         """
-        try:
-            from agent.wire.signed_keys import read_signing_key  # cryptography, only to sign
-        except ModuleNotFoundError as error:
-            if (error.name or "").split(".")[0] != "cryptography":
-                raise
-            fault = "the package 'cryptography' is missing: pip install '.[device]' in a clone of device-agent"
-            raise ConfigurationError([fault], "--sign") from None
+        from agent.wire.signed import read_signing_key  # cryptography, only to sign
+
         key = read_signing_key(self.key_file)
         try:
             signed: dict[str, Any] = key.sign(

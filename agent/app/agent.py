@@ -16,6 +16,7 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.poll_interval import PollIntervals
 from agent.core.schedule import phase_s
+from agent.core.signed import SignaturePolicy
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Report
 from agent.exit_codes import EXIT_RESTART
@@ -41,7 +42,6 @@ from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
-    from agent.core.signed import SignaturePolicy
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock
     from agent.store.journal import Journal
@@ -376,11 +376,20 @@ class Agent:
         return self._results.post(message)
 
     def _read_signatures(self) -> SignaturePolicy | None:
-        if self._config.commands.signing.mode == "off":
+        signing = self._config.commands.signing
+        if signing.mode == "off":
             return None
-        from agent.app.signing import make_signature_policy  # cryptography, only where commands are signed
+        from agent.wire.signed import read_trusted_keys  # cryptography, only where commands are signed
 
-        return make_signature_policy(self._config)
+        keys = read_trusted_keys(signing.trusted_keys)
+        return SignaturePolicy(
+            open=keys.open,
+            device_id=self._config.device.device_id,
+            key_ids=keys.key_ids,
+            required=signing.mode == "require",
+            required_for=frozenset(signing.require_for),
+            handler_key=self._config.commands.handler_key,
+        )
 
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)

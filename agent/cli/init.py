@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from agent.app.initial import InitialFiles, write_initial_files
-from agent.app.signing import make_pair
 from agent.cli.options import configuration_faults_end_it, json_option, print_json
 from agent.config.model import AgentConfig
 from agent.config.section import json_schema
@@ -107,7 +106,9 @@ def make(name: Path, *, as_json: bool) -> None:
     A file that is there already is left alone, and nothing is written then.
     """
     with configuration_faults_end_it():
-        key_id, private_path, public_path = make_pair(name)
+        from agent.wire.signed import make_key_pair  # cryptography
+
+        key_id, private_path, public_path = make_key_pair(name)
     if as_json:
         print_json({"key_id": key_id, "private_key_file": private_path, "public_key_file": public_path})
         return

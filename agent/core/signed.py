@@ -2,7 +2,7 @@
 
 Handled here: whether a command must be signed; that it was signed for this device; its counter and its expiry.
 
-Never handled here: the format and the signature (:mod:`agent.wire.signed`, :mod:`agent.wire.signed_keys`).
+Never handled here: the format, the signature and the keys (:mod:`agent.wire.signed`).
 
 Every key has a counter that only grows: a command counts once its counter is above the highest that this device has
 seen of that key, and from then on neither it nor one that was signed before it counts again. The counter is used up by
@@ -26,9 +26,10 @@ from agent.core.listed import FINAL_STATUSES
 from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
 from agent.errors import InvalidSignature
 from agent.wire.limits import SIGNED_MEMBER
-from agent.wire.signed import SignedCommand
 
-# How far the sender's clock may be ahead when the longest lifetime is judged.
+_MAX_LIFETIME_S: Final = 172_800.0
+"""One that expires later than this from now is rejected: bounds how long a command that was held back can run."""
+# How far the sender's clock may be ahead when the lifetime is compared.
 _CLOCKS_DIFFER_S: Final = 60.0
 _SETTING: Final = "signed_counter:"
 
@@ -36,6 +37,27 @@ _SETTING: Final = "signed_counter:"
 def setting_of(key_id: str) -> str:
     """The name of the journal's setting that holds the highest counter of a key."""
     return _SETTING + key_id
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCommand:
+    """What the sender has signed.
+
+    Attributes:
+        key_id: by which key.
+        device_id: the one device that it is for.
+        id: the sender's own name for it.
+        counter: grows from each command of this key to the next.
+        expires_at: not to be run from then on, seconds since the epoch.
+        payload: the ``command_payload`` that is meant.
+    """
+
+    key_id: str
+    device_id: str
+    id: str
+    counter: int
+    expires_at: float
+    payload: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +88,6 @@ class SignaturePolicy:
         required: an unsigned command is refused.
         required_for: handlers whose commands must be signed even where others need not be.
         handler_key: the payload's member that names the handler.
-        max_lifetime_s: a command that expires later than this from now is refused.
     """
 
     open: Callable[[JsonObject], SignedCommand]
@@ -75,7 +96,6 @@ class SignaturePolicy:
     required: bool
     required_for: frozenset[str]
     handler_key: str
-    max_lifetime_s: float
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -160,8 +180,8 @@ class SignaturePolicy:
         left_s = expires_at - service_now_s
         if left_s <= 0:
             return _rejected("signature_expired", f"its signature expired {-left_s:.0f} s before it came")
-        if left_s > self.max_lifetime_s + _CLOCKS_DIFFER_S:
-            sentence = f"its signature holds for {left_s:.0f} s, and this device allows {self.max_lifetime_s:.0f} s"
+        if left_s > _MAX_LIFETIME_S + _CLOCKS_DIFFER_S:
+            sentence = f"its signature holds for {left_s:.0f} s, and this device allows {_MAX_LIFETIME_S:.0f} s"
             return _rejected("signature_lifetime", f"{sentence}; sign it for a shorter time, or check the clocks")
         return None
 

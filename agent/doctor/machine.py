@@ -60,9 +60,10 @@ def _configuration(device: Device) -> Iterator[Finding]:
 def _signing_keys(config: Any) -> str:
     if config.commands.signing.mode == "off":
         return ""
-    from agent.app.signing import make_signature_policy  # cryptography, only where commands are signed
+    from agent.wire.signed import read_trusted_keys  # cryptography, only where commands are signed
 
-    return f"; signing {config.commands.signing.mode}, trusted: {', '.join(make_signature_policy(config).key_ids)}"
+    signing = config.commands.signing
+    return f"; signing {signing.mode}, trusted: {', '.join(read_trusted_keys(signing.trusted_keys).key_ids)}"
 
 
 def _package_version(device: Device) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Signed commands: the envelope inside ``command_payload``, as exact bytes.
+"""Signed commands: the envelope inside ``command_payload``, and its Ed25519 keys. Needs the extra ``device``.
 
 ::
 
@@ -9,107 +9,168 @@
 keeps a signature that the same key made for anything else (a label, a file) from being one for a command. The body is
 ASCII, since other text may change its bytes on the way and still look the same.
 
-The body's members: ``device_id``, ``id`` (the sender's own name for this command), ``counter``, ``expires_at``,
-``command_payload``. All are required, and a member that is not known is refused, in the envelope and in the body.
+A key's id is made of the public key itself (``ed25519-`` and half of its SHA-256 in hexadecimal), so a file can neither
+claim another key's id nor be mixed up when it is renamed. Keys are PEM files, which openssl reads, too.
 
-Handled here: the format. Keys are the business of :mod:`agent.wire.signed_keys`, and what a device makes of a signed
-command that of :mod:`agent.core.signed`.
+What a device makes of a signed command: :mod:`agent.core.signed`.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
 
-from agent.errors import InvalidMessage, InvalidSignature
+from pydantic import Field, ValidationError
+
+from agent.core.signed import SignedCommand
+from agent.errors import ConfigurationError, InvalidMessage, InvalidSignature
+from agent.wire.base import Sent, describe_faults
 from agent.wire.json_text import find_fault, parse_object
+from agent.wire.key_files import key_fault, read_key_file, write_new
 from agent.wire.limits import INT_MAX, SIGNED_MEMBER
 from agent.wire.times import parse_time, to_rfc3339
 
-VERSION: Final = 1
+try:
+    from cryptography.exceptions import InvalidSignature as _DoesNotHold
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+except ModuleNotFoundError:
+    _missing = "signed commands need the package 'cryptography': pip install '.[device]' in a clone of device-agent"
+    raise ConfigurationError([_missing], "keys") from None
+
 PREFIX: Final = b"device-agent signed command v1\0"
-SIGNATURE_BYTES: Final = 64
-KEY_ID_CHARACTERS: Final = 64
-ID_CHARACTERS: Final = 128
+VERSION: Final = 1
 
-_ENVELOPE: Final = frozenset({"v", "key_id", "body", "signature"})
-_BODY: Final = frozenset({"device_id", "id", "counter", "expires_at", "command_payload"})
+_RAW: Final = serialization.Encoding.Raw, serialization.PublicFormat.Raw
+_PUBLIC_PEM: Final = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+_PRIVATE_PEM: Final = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Sent):
     """A signature with what it is over.
 
     Attributes:
+        v: version of the format.
         key_id: which key made it.
-        body: the exact bytes that the sender wrote.
-        signature: 64 bytes.
+        body: JSON text of a :class:`_Body`, as the sender wrote it.
+        signature: 64 bytes in base64url without padding.
     """
 
-    key_id: str
-    body: bytes
-    signature: bytes
+    v: int
+    key_id: Annotated[str, Field(min_length=1, max_length=64)]
+    body: str
+    signature: Annotated[str, Field(max_length=128)]
+
+    def signed_bytes(self) -> bytes:
+        """What the signature is over.
+
+        Raises:
+            UnicodeEncodeError: body or key id are not ASCII.
+        """
+        return PREFIX + self.key_id.encode("ascii") + b"\0" + self.body.encode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class SignedCommand:
-    """What the sender has signed.
+class _Body(Sent):
+    """What the sender has signed; see :class:`agent.core.signed.SignedCommand`."""
 
-    Attributes:
-        key_id: by which key.
-        device_id: the one device that it is for.
-        id: the sender's own name for it.
-        counter: grows from each command of this key to the next.
-        expires_at: not to be run from then on, seconds since the epoch.
-        payload: the ``command_payload`` that is meant.
-    """
-
-    key_id: str
-    device_id: str
-    id: str
-    counter: int
-    expires_at: float
-    payload: dict[str, Any]
+    device_id: Annotated[str, Field(min_length=1, max_length=255)]
+    id: Annotated[str, Field(min_length=1, max_length=128)]
+    counter: Annotated[int, Field(ge=1, le=INT_MAX)]
+    expires_at: str
+    command_payload: dict[str, Any]
 
 
-def signed_bytes(key_id: str, body: bytes) -> bytes:
-    """What the signature is over."""
-    return PREFIX + key_id.encode() + b"\0" + body
+def key_id_of(key: Ed25519PublicKey) -> str:
+    """The id of a public key."""
+    return f"ed25519-{hashlib.sha256(key.public_bytes(*_RAW)).hexdigest()[:32]}"
 
 
-def encode_body(command: SignedCommand) -> bytes:
-    """The JSON text of a signed command's body.
+class SigningKey:
+    """A sender's private key. It never prints, and the library does not let it be pickled."""
 
-    Raises:
-        InvalidMessage: it cannot be written, or the device would refuse it whoever signed it.
-    """
-    fault = find_fault(command.payload)
-    if fault is not None:
-        raise InvalidMessage(f"the payload cannot be signed: {fault}")
-    members = {
-        "device_id": command.device_id,
-        "id": command.id,
-        "counter": command.counter,
-        "expires_at": to_rfc3339(command.expires_at),
-        "command_payload": command.payload,
-    }
-    body = json.dumps(members, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
-    parse_body(command.key_id, body)
-    return body
+    __slots__ = ("_key", "key_id")
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.key_id = key_id_of(key.public_key())
+
+    @classmethod
+    def make(cls) -> SigningKey:
+        """Make a new key."""
+        return cls(Ed25519PrivateKey.generate())
+
+    def sign(self, *, device_id: str, id: str, counter: int, expires_at: float, payload: Mapping[str, Any]) -> Any:
+        """The ``command_payload`` that carries this command with its signature; see :class:`SignedCommand`.
+
+        Raises:
+            InvalidMessage: a value that no device would take.
+        """
+        if fault := find_fault(dict(payload)):
+            raise InvalidMessage(f"the payload cannot be signed: {fault}")
+        members = {
+            "device_id": device_id,
+            "id": id,
+            "counter": counter,
+            "expires_at": to_rfc3339(expires_at),
+            "command_payload": dict(payload),
+        }
+        body = json.dumps(members, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        parse_body(self.key_id, body)
+        envelope = Envelope(v=VERSION, key_id=self.key_id, body=body, signature="")
+        signature = _to_base64url(self._key.sign(envelope.signed_bytes()))
+        return {SIGNED_MEMBER: envelope.model_copy(update={"signature": signature}).to_wire()}
+
+    def public_key(self) -> Ed25519PublicKey:
+        """The public half, which devices get."""
+        return self._key.public_key()
+
+    def write(self, path: Path) -> None:
+        """Write the private key, mode 600, where no file is yet.
+
+        Raises:
+            FileExistsError: there is one; it is left alone.
+            OSError: it cannot be written.
+        """
+        write_new(path, self._key.private_bytes(*_PRIVATE_PEM), 0o600)
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.key_id})"
 
 
-def encode_envelope(envelope: Envelope) -> dict[str, Any]:
-    """The ``command_payload`` that carries it."""
-    members = {
-        "v": VERSION,
-        "key_id": envelope.key_id,
-        "body": envelope.body.decode("ascii"),
-        "signature": _to_base64url(envelope.signature),
-    }
-    return {SIGNED_MEMBER: members}
+class TrustedKeys:
+    """The public keys whose commands a device takes, each once."""
+
+    def __init__(self, keys: Iterable[Ed25519PublicKey]) -> None:
+        self._keys = {key_id_of(key): key for key in keys}
+
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """The ids, in the order of the configuration."""
+        return tuple(self._keys)
+
+    def open(self, payload: Mapping[str, Any]) -> SignedCommand:
+        """What the envelope in this ``command_payload`` says, once its signature holds.
+
+        Raises:
+            InvalidSignature: it is no envelope, of an unknown key, or not what that key signed.
+        """
+        envelope = parse_envelope(payload)
+        key = self._keys.get(envelope.key_id)
+        if key is None:
+            text = f"this device does not trust the key {envelope.key_id!r}; see commands.signing.trusted_keys"
+            raise InvalidSignature("signature_key_unknown", text)
+        try:
+            key.verify(_from_base64url(envelope.signature), envelope.signed_bytes())
+        except _DoesNotHold:
+            text = f"the key {envelope.key_id} did not sign this command; it was changed or made up on the way"
+            raise InvalidSignature("signature_invalid", text) from None
+        return parse_body(envelope.key_id, envelope.body)
 
 
 def parse_envelope(payload: Mapping[str, Any]) -> Envelope:
@@ -119,65 +180,39 @@ def parse_envelope(payload: Mapping[str, Any]) -> Envelope:
         InvalidSignature: ``signature_malformed`` or ``signature_version_unknown``.
     """
     members = payload.get(SIGNED_MEMBER)
-    if not isinstance(members, dict):
-        raise _malformed(f"{SIGNED_MEMBER!r} must be an object")
-    if len(payload) != 1:
-        raise _malformed(f"nothing may stand beside {SIGNED_MEMBER!r} in the command_payload")
+    if not isinstance(members, dict) or len(payload) != 1:
+        raise _malformed(f"the command_payload must have the object {SIGNED_MEMBER!r} and nothing beside it")
     version = members.get("v")
     if type(version) is not int or version != VERSION:
         text = f"the envelope has version {version!r:.20}; this device reads version {VERSION}"
         raise InvalidSignature("signature_version_unknown", text)
-    _check_members("envelope", members, _ENVELOPE)
-    key_id = _text("envelope", members, "key_id", KEY_ID_CHARACTERS)
-    signature = _from_base64url(_text("envelope", members, "signature", 2 * SIGNATURE_BYTES))
-    body = members["body"]
-    if not isinstance(body, str) or not body.isascii() or not key_id.isascii():
-        raise _malformed("'body' and 'key_id' in the envelope must be ASCII text")
-    return Envelope(key_id, body.encode("ascii"), signature)
+    try:
+        envelope = Envelope.model_validate(members)
+        envelope.signed_bytes()
+        _from_base64url(envelope.signature)
+    except ValidationError as error:
+        raise _malformed(f"the envelope: {describe_faults(error)}") from None
+    except UnicodeEncodeError:
+        raise _malformed("'body' and 'key_id' in the envelope must be ASCII text") from None
+    return envelope
 
 
-def parse_body(key_id: str, body: bytes) -> SignedCommand:
+def parse_body(key_id: str, body: str) -> SignedCommand:
     """What the body says. Call it only for a body whose signature holds.
 
     Raises:
         InvalidSignature: ``signature_malformed``.
     """
     try:
-        members = parse_object(body)
-        _check_members("body", members, _BODY)
-        expires_at = parse_time(_text("body", members, "expires_at", 64))
-    except InvalidSignature:
-        raise
+        found = _Body.model_validate(parse_object(body.encode()))
+        expires_at = parse_time(found.expires_at)
+    except ValidationError as error:
+        raise _malformed(f"the signed body: {describe_faults(error)}") from None
     except InvalidMessage as error:
         raise _malformed(f"the signed body: {error}") from None
-    counter, payload = members["counter"], members["command_payload"]
-    if type(counter) is not int or not 1 <= counter <= INT_MAX:
-        raise _malformed("'counter' in the body must be an integer from 1 to 2^63 - 1")
-    if not isinstance(payload, dict) or SIGNED_MEMBER in payload:
-        raise _malformed("'command_payload' in the body must be an object, and no envelope itself")
-    return SignedCommand(
-        key_id=key_id,
-        device_id=_text("body", members, "device_id", 255),
-        id=_text("body", members, "id", ID_CHARACTERS),
-        counter=counter,
-        expires_at=expires_at,
-        payload=payload,
-    )
-
-
-def _check_members(where: str, members: Mapping[str, Any], wanted: frozenset[str]) -> None:
-    missing, unknown = sorted(wanted - members.keys()), sorted(members.keys() - wanted)
-    if missing:
-        raise _malformed(f"the {where} lacks {missing[0]!r}")
-    if unknown:
-        raise _malformed(f"the {where} has a member {unknown[0][:40]!r} that this device does not know")
-
-
-def _text(where: str, members: Mapping[str, Any], name: str, most: int) -> str:
-    value = members[name]
-    if not isinstance(value, str) or not 0 < len(value) <= most:
-        raise _malformed(f"{name!r} in the {where} must be text of 1 to {most} characters")
-    return value
+    if SIGNED_MEMBER in found.command_payload:
+        raise _malformed("the signed body: its command_payload must be no envelope itself")
+    return SignedCommand(key_id, found.device_id, found.id, found.counter, expires_at, found.command_payload)
 
 
 def _to_base64url(raw: bytes) -> str:
@@ -190,10 +225,106 @@ def _from_base64url(text: str) -> bytes:
     except ValueError:
         raw = b""
     # Base64 has several spellings of the same bytes; one of them is ours, so that no changed text is taken.
-    if len(raw) != SIGNATURE_BYTES or _to_base64url(raw) != text:
+    if len(raw) != 64 or _to_base64url(raw) != text:
         raise _malformed("'signature' in the envelope must be 64 bytes in base64url without padding")
     return raw
 
 
 def _malformed(sentence: str) -> InvalidSignature:
     return InvalidSignature("signature_malformed", sentence)
+
+
+# --- keys in files ----------------------------------------------------------------------------------------------------
+
+
+def read_signing_key(path: Path) -> SigningKey:
+    """A sender's private key out of its file.
+
+    Raises:
+        ConfigurationError: it cannot be read, others can open it, or it holds something else. The sentence never
+            repeats what the file holds.
+    """
+    raw = read_key_file(path, others_may_not=stat.S_IRWXG | stat.S_IRWXO)
+    try:
+        key = serialization.load_pem_private_key(raw, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        what = "is no private Ed25519 key in PEM without a password"
+        raise key_fault(path, f"{what}; make one with device-agent keys make")
+    return SigningKey(key)
+
+
+def read_public_key(path: Path) -> Ed25519PublicKey:
+    """A public key out of its file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or holds something else, such as the private key.
+    """
+    raw = read_key_file(path, others_may_not=stat.S_IWOTH)
+    if b"PRIVATE" in raw:
+        raise key_fault(path, "holds the private key, which belongs to the sender alone; name its .pub file")
+    try:
+        key = serialization.load_pem_public_key(raw)
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        what = "is no public Ed25519 key in PEM"
+        raise key_fault(path, f"{what}; take the .pub file that device-agent keys make wrote")
+    return key
+
+
+def read_trusted_keys(paths: Iterable[Path]) -> TrustedKeys:
+    """The public keys in the files of ``commands.signing.trusted_keys``.
+
+    Raises:
+        ConfigurationError: a fault for each file that cannot be used.
+    """
+    faults: list[str] = []
+    keys: dict[str, Ed25519PublicKey] = {}
+    for path in paths:
+        try:
+            key = read_public_key(path)
+        except ConfigurationError as error:
+            faults += error.faults
+            continue
+        if key_id_of(key) in keys:
+            faults.append(f"{path}: holds the key {key_id_of(key)} of another file in the list; take one out")
+        keys[key_id_of(key)] = key
+    if faults:
+        raise ConfigurationError([f"commands.signing.trusted_keys: {fault}" for fault in faults], "keys")
+    return TrustedKeys(keys.values())
+
+
+def write_public_key(path: Path, key: Ed25519PublicKey) -> None:
+    """Write a public key, for everybody to read, where no file is yet.
+
+    Raises:
+        FileExistsError: there is one; it is left alone.
+        OSError: it cannot be written.
+    """
+    write_new(path, key.public_bytes(*_PUBLIC_PEM), 0o644)
+
+
+def make_key_pair(name: Path) -> tuple[str, Path, Path]:
+    """Make a key pair: its id, ``NAME.key`` and ``NAME.pub``.
+
+    Raises:
+        ConfigurationError: one of them is there already, or the directory cannot be written; nothing is left behind.
+    """
+    private_path, public_path = (name.with_name(name.name + ending) for ending in (".key", ".pub"))
+    for path in (private_path, public_path):
+        if path.exists() or path.is_symlink():
+            raise key_fault(path, "is there already and is never replaced; choose another name")
+    key = SigningKey.make()
+    try:
+        key.write(private_path)
+        try:
+            write_public_key(public_path, key.public_key())
+        except OSError:
+            private_path.unlink()
+            raise
+    except OSError as error:
+        fault = f"the keys cannot be written: {error.strerror}; make room there, or name another folder"
+        raise key_fault(name, fault) from None
+    return key.key_id, private_path, public_path

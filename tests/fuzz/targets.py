@@ -45,8 +45,14 @@ from agent.wire.faults import raise_for_status
 from agent.wire.lists import PageWalk, next_link, read_page
 from agent.wire.rate_limit import read_rate_limit
 from agent.wire.sensor_data import BatchAnswer
-from agent.wire.signed import parse_body, parse_envelope
-from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
+from agent.wire.signed import (
+    SigningKey,
+    TrustedKeys,
+    parse_body,
+    parse_envelope,
+    read_public_key,
+    read_signing_key,
+)
 from agent.wire.times import parse_received_time, parse_time
 from simulator.command import CounterFile
 from simulator.labels.pictures import PictureError, load_picture
@@ -335,12 +341,13 @@ def _envelope(raw: bytes) -> None:
 
 @target("signed body", BODY, raises=(InvalidMessage,))
 def _signed_body(raw: bytes) -> None:
-    parse_body("key", raw)
+    parse_body("key", text_of(raw))
 
 
 @target(
     "key file",
-    public_pem(_KEY.public_key()).encode(),
+    b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAIVLzVEFstMGH5rA3L/6Y7OxG2eAAYZqcLvXwZTuDH2I=\n"
+    b"-----END PUBLIC KEY-----\n",
     raises=(ConfigurationError,),
 )
 def _key_file(raw: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from agent.core.triage import CommandRules, Triage, TriageVerdict, triage
 from agent.core.values import Admission, Command, Contract, JournalLookup
 from agent.store.writer import Store
 from agent.wire.json_text import encode_json
-from agent.wire.signed_keys import SigningKey, TrustedKeys
+from agent.wire.signed import PREFIX, SigningKey, TrustedKeys
 from tests.factories import make_moment
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -35,6 +36,17 @@ def sign(key: SigningKey, counter: int, *, device_id: str = DEVICE, lifetime_s: 
     )
 
 
+def signed_bytes(key_id: str, body: bytes) -> bytes:
+    """What a signature is over, as docs/commands.md says it."""
+    return PREFIX + key_id.encode() + b"\0" + body
+
+
+def envelope(key_id: str, body: bytes, signature: bytes) -> dict[str, Any]:
+    """A ``command_payload`` with any envelope."""
+    text = base64.urlsafe_b64encode(signature).decode().rstrip("=")
+    return {"signed_command": {"v": 1, "key_id": key_id, "body": body.decode(), "signature": text}}
+
+
 def command_of(payload: dict[str, Any], command_id: str | None = None, **members: Any) -> Command:
     """The payload as a command that the service lists, under an id that was never used before."""
     return Command(command_id or f"c{next(_ids)}", payload, size_bytes=len(encode_json(payload)), **members)
@@ -43,7 +55,7 @@ def command_of(payload: dict[str, Any], command_id: str | None = None, **members
 def make_rules(*keys: SigningKey, required: bool = True, **signatures: Any) -> CommandRules:
     """Rules of a device that trusts these keys and has the handlers ``open_door`` and ``ping``."""
     trusted = TrustedKeys([key.public_key() for key in keys])
-    values = {"required_for": frozenset(), "handler_key": "command", "max_lifetime_s": 86_400.0, **signatures}
+    values = {"required_for": frozenset(), "handler_key": "command", **signatures}
     policy = SignaturePolicy(open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values)
     return CommandRules(
         handlers={"open_door": HandlerRule(Contract.ONCE, "door"), "ping": HandlerRule(Contract.IDEMPOTENT, "ping")},

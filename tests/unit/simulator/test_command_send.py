@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
-from agent.wire.signed_keys import SigningKey, TrustedKeys
+from agent.wire.signed import SigningKey, TrustedKeys
 from simulator.cli import program
 from simulator.command import CounterFile, KeySigner, read_payload
 from tests.service_running import running

@@ -10,7 +10,7 @@ import pytest
 from agent.core.signed import setting_of
 from agent.core.triage import triage
 from agent.errors import StorageError
-from agent.wire.signed_keys import SigningKey
+from agent.wire.signed import SigningKey
 from tests.factories import make_moment
 from tests.fakes import START_WALL_S
 from tests.unit.agent.signing import Device, command_of, make_rules, sign

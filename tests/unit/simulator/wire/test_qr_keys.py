@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, InvalidMessage, InvalidQr, InvalidSignature
-from agent.wire.signed_keys import SigningKey
+from agent.wire.signed import SigningKey
 from simulator.wire.base64url import to_base64url
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import KINDS, LabelKey, LabelSigner, is_shown_form, read_label_signer, show_label_key
