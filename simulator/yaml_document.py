@@ -214,7 +214,7 @@ class _Reading:
         self._complain(node, path, f"the tag {node.tag} is not taken: remove it")
         return text
 
-    def _text(self, node: yaml.ScalarNode, path: KeyPath) -> str:
+    def _text(self, node: yaml.Node, path: KeyPath) -> str:
         # JSON writes what lies beyond 16 bits as a pair of them.
         text = str(node.value).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         if "\x00" in text or _SURROGATE.search(text):
