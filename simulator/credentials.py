@@ -16,7 +16,7 @@ from agent.wire.auth import BearerToken, Credential, KeyPair
 from agent.wire.network import open_transport
 from agent.wire.secret import Secret, never_show
 from agent.wire.trust import trust_store
-from simulator.login.tokens import RefreshingBearer, TokenFile
+from simulator.login.tokens import FileToken
 from simulator.wire.client import ServiceClient
 
 _CONNECTIONS: Final = 64
@@ -73,7 +73,7 @@ class ServiceAccess:
     """Address and credentials of a service.
 
     Attributes:
-        token_file: what ``fleet-simulator login`` wrote, which is renewed, or a bearer token alone.
+        token_file: what ``fleet-simulator login`` wrote, read at each request, or a bearer token alone.
         ca_file: the authorities that alone are trusted; None trusts the system's.
         timeout_s: for one request.
     """
@@ -105,8 +105,8 @@ class ServiceAccess:
         if self.token_file is not None and not any(keys):
             token = read_secret_file(self.token_file, "--token-file")
             if token.reveal().startswith("{"):
-                bearer = RefreshingBearer(TokenFile(self.token_file), timeout_s=self.timeout_s, ca_file=self.ca_file)
-                credential, base_url = bearer, base_url or bearer.base_url
+                credential = FileToken(self.token_file)
+                base_url = base_url or credential.base_url
             else:
                 credential = BearerToken(token)
         elif self.token_file is None and self.api_key is not None and self.secret_key_file is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -24,60 +25,51 @@ from simulator.wire.base64url import challenge_of
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-_LOOK_S: Final = 0.2
 
 
+@dataclass(frozen=True)
 class SignIn:
     """One sign-in: where the browser goes, and the tokens for what it comes back with.
 
-    Args:
-        connection: to the service.
+    Attributes:
         client_id: of the partner application.
         client_secret: of a confidential client; a public one, with None, proves itself by PKCE.
         scope: what is asked for, with spaces between.
         redirect_uri: one that is registered for the client.
         auth_url: the authorization address, where it is not the service's own.
-
-    Raises:
-        ConfigurationError: a password that is typed there could be read on the way.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        client_id: str,
-        client_secret: Secret | None,
-        scope: str,
-        redirect_uri: str,
-        auth_url: str | None = None,
-    ) -> None:
-        self._connection = connection
-        self._base_url = str(connection.base_url).rstrip("/")
-        self._client_id = client_id
-        self._client_secret = client_secret
-        self._scope = " ".join(scope.split())
-        self._redirect_uri = redirect_uri
-        self._page = f"{(auth_url or self._base_url).rstrip('/')}{paths.OAUTH_AUTHORIZE}"
-        self._state = secrets.token_urlsafe(32)
-        self._verifier = secrets.token_urlsafe(32) if client_secret is None else None
-        parts = urlsplit(self._page)
-        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-            fault = f"the sign-in page {one_line(self._page)} is not https: a password typed there could be read"
-            raise ConfigurationError([f"{fault}; give --auth-url https://..."], "login")
+    connection: Connection
+    client_id: str
+    client_secret: Secret | None
+    scope: str
+    redirect_uri: str
+    auth_url: str | None = None
+    _state: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    _verifier: str = field(default_factory=lambda: secrets.token_urlsafe(32))
 
     @property
     def url(self) -> str:
-        """Where the browser goes."""
+        """Where the browser goes.
+
+        Raises:
+            ConfigurationError: a password that is typed there could be read on the way.
+        """
+        page = f"{(self.auth_url or str(self.connection.base_url)).rstrip('/')}{paths.OAUTH_AUTHORIZE}"
+        parts = urlsplit(page)
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+            fault = f"the sign-in page {one_line(page)} is not https: a password typed there could be read"
+            raise ConfigurationError([f"{fault}; give --auth-url https://..."], "login")
         query = {
-            "client_id": self._client_id,
-            "redirect_uri": self._redirect_uri,
-            "scope": self._scope,
+            "client_id": self.client_id,
+            "redirect_uri": self.redirect_uri,
+            "scope": self.scope,
             "response_type": "code",
             "state": self._state,
         }
-        if self._verifier is not None:
+        if self.client_secret is None:
             query |= {"code_challenge": challenge_of(self._verifier), "code_challenge_method": "S256"}
-        return f"{self._page}?{urlencode(query)}"
+        return f"{page}?{urlencode(query)}"
 
     def finish(self, query: str) -> TokenSet:
         """The tokens for what the browser came back with.
@@ -92,38 +84,21 @@ class SignIn:
         form = {
             "grant_type": "authorization_code",
             "code": code_of(query, self._state),
-            "redirect_uri": self._redirect_uri,
-            "client_id": self._client_id,
-            "client_secret": self._client_secret.reveal() if self._client_secret else None,
-            "code_verifier": self._verifier,
+            "redirect_uri": self.redirect_uri,
+            "client_id": self.client_id,
+            "client_secret": self.client_secret.reveal() if self.client_secret else None,
+            "code_verifier": None if self.client_secret else self._verifier,
         }
         try:
-            answer = ask_for_tokens(self._connection, form)
-        except Unauthorized as error:
-            fix = "check --client-id and --client-secret-file"
-            raise SignInFailed(f"the service does not take the client ({error}): {fix}") from None
-        except Refused as error:
-            raise SignInFailed(f"the service does not take the code ({error}): run the command again") from None
+            answer = ask_for_tokens(self.connection, form)
+        except (Unauthorized, Refused) as error:
+            fix = "check --client-id and --client-secret-file, and run the command again"
+            raise SignInFailed(f"the service gives no tokens for the code ({error}): {fix}") from None
+        base_url = str(self.connection.base_url).rstrip("/")
         tokens = TokenSet(
-            base_url=self._base_url, client_id=self._client_id, access_token=answer.access_token, scope=self._scope
+            base_url=base_url, client_id=self.client_id, access_token=answer.access_token, scope=self.scope
         )
         return tokens.renewed(answer, time.time())
-
-
-def query_of(pasted: str) -> str:
-    """The query of an address that a person pasted; the query alone will do.
-
-    Raises:
-        SignInFailed: it has none.
-    """
-    text = pasted.strip().strip("'\"")
-    try:
-        query = urlsplit(text).query if "?" in text else text
-    except ValueError:  # such as a bracket where a host belongs
-        query = ""
-    if "=" not in query:
-        raise SignInFailed("that is not the address: copy all of what the browser's address line shows, from http on")
-    return query
 
 
 def code_of(query: str, state: str) -> str:
@@ -136,26 +111,17 @@ def code_of(query: str, state: str) -> str:
     Raises:
         SignInFailed: denied, not an answer to this request, or not one at all.
     """
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
-    except ValueError:
-        raise SignInFailed("the browser came back with more than 50 members, which no service sends") from None
-    members = dict(pairs)
-    if any(sum(name == key for key, _ in pairs) > 1 for name in ("code", "state", "error")):
-        raise SignInFailed("the browser came back with a member twice, which no service does: sign in again")
+    members = dict(parse_qsl(query))
     if not hmac.compare_digest(members.get("state", "").encode(), state.encode()):
         raise SignInFailed(
             "the browser came back with an answer to another sign-in (state does not match): close the old tab, "
             "and run the command again"
         )
-    error = members.get("error")
-    if error == "access_denied":
-        raise SignInFailed("access was denied in the browser; nothing was stored")
-    if error is not None:
-        reason = one_line(f"{error}: {members.get('error_description', '')}")
-        hint = "check --scope: each must be in the client's allowed set" if error == "invalid_scope" else "try again"
-        raise SignInFailed(f"the service refused the sign-in ({reason}): {hint}")
-    if not members.get("code"):
+    if "error" in members:
+        reason = one_line(f"{members['error']}: {members.get('error_description', '')}")
+        hint = "check --scope: each must be in the client's allowed set" if "scope" in reason else "nothing was stored"
+        raise SignInFailed(f"the sign-in was refused ({reason}); {hint}")
+    if "code" not in members:
         raise SignInFailed("the browser came back without a code: run the command again")
     return members["code"]
 
@@ -171,7 +137,7 @@ class Listener(ThreadingHTTPServer):
     """
 
     daemon_threads = True  # a connection that a browser opened ahead must not hold up the end
-    timeout = _LOOK_S
+    timeout = 0.2
 
     def __init__(self, port: int) -> None:
         self.query: str | None = None
@@ -190,10 +156,8 @@ class Listener(ThreadingHTTPServer):
         deadline_s = time.monotonic() + timeout_s
         while self.query is None:
             if time.monotonic() > deadline_s:
-                raise SignInFailed(
-                    f"nobody signed in within {timeout_s:g} s: run the command again, with --timeout for more time, or "
-                    "with --paste when the browser is on another machine"
-                )
+                fix = "with --timeout for more time, or with --paste when the browser is on another machine"
+                raise SignInFailed(f"nobody signed in within {timeout_s:g} s: run the command again, {fix}")
             self.handle_request()
         return self.query
 
@@ -210,11 +174,14 @@ class _Browser(BaseHTTPRequestHandler):
         there = "Go back to the terminal: it says how the sign-in ended. This page can be closed."
         page = (there if is_here else "There is nothing here: follow the link that the command printed.").encode()
         self.send_response(200 if is_here else 404)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(page)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Connection", "close")
+        for name, value in (
+            ("Content-Type", "text/plain; charset=utf-8"),
+            ("Content-Length", str(len(page))),
+            ("Cache-Control", "no-store"),
+            ("Referrer-Policy", "no-referrer"),
+            ("Connection", "close"),
+        ):
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(page)
         if is_here and self.server.query is None:  # last: after it the command may end at any moment

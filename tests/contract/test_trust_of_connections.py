@@ -31,6 +31,7 @@ from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 from agent.runtime.clocks import SystemClock
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.auth import KeyPair
+from agent.wire.connection import Connection
 from agent.wire.secret import Secret
 from gateway.config import GatewayConfig
 from gateway.devices import service_client
@@ -42,7 +43,7 @@ from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_offers, find_target
 from simulator.fleet.workload.devices import Address, broker_of
-from simulator.login.tokens import RefreshingBearer, TokenFile, TokenSet
+from simulator.login.tokens import TokenSet, renew, write_tokens
 from simulator.wire.client import ServiceClient
 from tests.certificates import Authority
 
@@ -149,13 +150,6 @@ def agent_broker(one: Try) -> None:
     try_broker(config, config.mqtt, Credentials("", Secret("t")))
 
 
-def agent_renewal(one: Try) -> None:
-    tokens = TokenSet(base_url=one.url, client_id="c", access_token=Secret("a" * 20), refresh_token=Secret("r" * 20))
-    store = TokenFile(one.folder / "renewed.json")
-    store.write(tokens)
-    RefreshingBearer(store, ca_file=one.ca_file).renew(tokens)
-
-
 def doctor_service(one: Try) -> None:
     judge_tls(_subject(), Endpoint("service", "127.0.0.1", one.port, True, one.ca_file, "service", one.url))
 
@@ -212,15 +206,14 @@ def service_client_of_a_program(one: Try) -> None:
         list(client.devices())
 
 
-def refreshing_bearer(one: Try) -> None:
-    store = TokenFile(one.folder / "tokens.json")
+def login_renewal(one: Try) -> None:
+    file = one.folder / "renewed.json"
     over = TokenSet(
         base_url=one.url, client_id="c", access_token=Secret("a" * 20), refresh_token=Secret("r" * 20), expires_at=0
     )
-    store.write(over)
-    bearer = RefreshingBearer(store, ca_file=one.ca_file)
-    with ServiceClient(one.url, bearer, ca_file=one.ca_file) as client:
-        list(client.devices())
+    write_tokens(file, over)
+    with Connection(one.url, ca_file=one.ca_file) as connection:
+        renew(connection, file, None)
 
 
 def probe(one: Try) -> None:
@@ -273,7 +266,6 @@ def fleet_sessions(one: Try) -> None:
 ROWS: tuple[Callable[[Try], None], ...] = (
     agent_service,
     agent_broker,
-    agent_renewal,
     doctor_service,
     doctor_broker,
     agent_enrolling,
@@ -283,7 +275,7 @@ ROWS: tuple[Callable[[Try], None], ...] = (
     gateway_rollout,
     gateway_broker,
     service_client_of_a_program,
-    refreshing_bearer,
+    login_renewal,
     probe,
     command_send,
     onboard,
@@ -411,7 +403,7 @@ PLACES = {
     "gateway/service.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,
-        agent_renewal,
+        login_renewal,
         service_client_of_a_program,
         command_send,
         login,

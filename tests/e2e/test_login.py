@@ -11,9 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -28,10 +26,10 @@ from agent.wire.connection import Connection
 from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
-from simulator.login.errors import SignInEnded, TokensNotStored
-from simulator.login.flow import SignIn
-from simulator.login.tokens import RefreshingBearer, TokenAnswer, TokenFile, TokenSet
+from simulator.login.errors import TokensNotStored
+from simulator.login.tokens import FileToken, read_tokens, renew, write_tokens
 from simulator.wire.client import ServiceClient
+from tests.e2e.agent_bench import wait_until
 from tests.partner import PlainBrowser
 from tests.ports import free_port
 from tests.service_running import Bench, Client, running
@@ -129,15 +127,17 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
         "token.json.lock",
     ]
 
-    bearer = RefreshingBearer(TokenFile(out), client_secret=None if public else Secret(client.client_secret))
-    with ServiceClient(bearer.base_url, bearer) as service:
+    token = FileToken(out)
+    with ServiceClient(token.base_url, token) as service:
         assert list(service.devices()) == []
-        bench.clock.advance(3601)
-        assert list(service.devices()) == []
-    assert json.loads(out.read_text())["refresh_token"] != written["refresh_token"]
+    with Connection(bench.service.base_url) as connection:
+        write_tokens(out, read_tokens(out).model_copy(update={"expires_at": 1.0}))
+        renewed = renew(connection, out, None if public else Secret(client.client_secret))
+    assert renewed.access_token == read_tokens(out).access_token
+    assert renewed.refresh_token not in {None, written["refresh_token"]}
 
 
-@pytest.mark.parametrize("how", ["access was denied", "state does not match"])
+@pytest.mark.parametrize("how", ["access_denied", "state does not match"])
 def test_a_no_and_an_answer_to_another_sign_in_change_nothing_and_are_told(bench, browser, port, tmp_path, how):
     client = register(bench, port)
     with started(*arguments(bench, client.client_id, port, tmp_path / "t")) as (process, address):
@@ -171,7 +171,7 @@ def test_the_address_can_be_pasted_where_there_is_no_browser(bench, browser, por
     with started(*args) as (process, address):
         _, errors = process.communicate(say(browser, address) + "\n", timeout=120)
         assert process.returncode == 0, errors
-    assert TokenFile(tmp_path / "t").read().refresh_token
+    assert read_tokens(tmp_path / "t").refresh_token
 
 
 def test_ctrl_c_ends_the_waiting_at_once(bench, port, tmp_path):
@@ -232,88 +232,81 @@ def test_a_service_that_is_not_there_ends_with_5(port, tmp_path):
 
 
 @pytest.fixture
-def held(bench, browser, port, tmp_path) -> TokenFile:
-    """A token file of somebody who signed in."""
-    client = register(bench, port)
-    with Connection(bench.service.base_url) as connection:
-        redirect_uri = f"http://127.0.0.1:{port}/callback"
-        sign_in = SignIn(connection, client.client_id, None, SCOPE, redirect_uri)
-        tokens = sign_in.finish(say(browser, sign_in.url).partition("?")[2])
-    file = TokenFile(tmp_path / "token.json")
-    file.write(tokens)
-    return file
+def held(bench, browser, port, tmp_path) -> Path:
+    """A token file of somebody who signed in, whose access token is over by this machine's clock."""
+    client, out = register(bench, port), tmp_path / "token.json"
+    with started(*arguments(bench, client.client_id, port, out)) as (process, address):
+        httpx.get(say(browser, address), trust_env=False, timeout=120)
+        assert process.wait(120) == 0
+    write_tokens(out, read_tokens(out).model_copy(update={"expires_at": 1.0}))
+    return out
 
 
-def is_good(bench: Bench, tokens: TokenSet) -> bool:
-    with ServiceClient(bench.service.base_url, BearerToken(tokens.access_token)) as service:
+@contextlib.contextmanager
+def keeping(bench: Bench, held: Path, port: int, *more: str) -> Iterator[subprocess.Popen[str]]:
+    args = arguments(bench, read_tokens(held).client_id, port, held, "--keep", *more)
+    process = subprocess.Popen([sys.executable, "-m", "simulator.cli", *args], stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_good(bench: Bench, token: Secret) -> bool:
+    with ServiceClient(bench.service.base_url, BearerToken(token)) as service:
         try:
             return list(service.devices()) == []
         except Unauthorized:
             return False
 
 
-def test_threads_and_processes_that_share_a_file_renew_once_between_them(bench, held):
-    first, bearers = held.read(), [RefreshingBearer(TokenFile(Path(held.name))) for _ in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        renewed = list(pool.map(lambda bearer: bearer.renew(first), bearers))
-    assert {tokens.access_token for tokens in renewed} == {held.read().access_token}
-    assert held.read().access_token != first.access_token
-    assert is_good(bench, held.read())
-
-
-def test_a_sign_in_that_the_service_has_ended_is_told_and_a_new_one_is_taken_up(bench, held):
-    bearer, first = RefreshingBearer(held), held.read()
-    second = bearer.renew(first)
-    held.write(first)  # a copy of before: the service takes its refresh token for stolen
-    with ServiceClient(bearer.base_url, bearer) as service:
-        with pytest.raises(SignInEnded, match="sign in again: fleet-simulator login --out"):
-            list(service.devices())
-        assert not is_good(bench, second)
-        signed_in = bench.http.post("/auth/signin", json={"email": EMAIL, "password": PASSWORD}).json()
-        held.write(first.renewed(TokenAnswer.receive(signed_in), time.time()))
+def test_keep_renews_the_file_and_the_token_of_a_device_and_whoever_reads_them_follows(bench, held, port, tmp_path):
+    first, device_file = read_tokens(held), tmp_path / "token"
+    credential = FileToken(held)
+    with keeping(bench, held, port, "--token-file", str(device_file)) as process:
+        wait_until(lambda: device_file.exists() or process.poll() is not None)
+        second = run(*arguments(bench, first.client_id, port, held))
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == ExitCode.INTERRUPTED, errors
+    assert second.exit_code == ExitCode.USAGE
+    assert "another login keeps it" in second.stderr
+    token = read_credentials(AuthConfig(mode="bearer", token_file=device_file), {}).secret
+    assert token == read_tokens(held).access_token != first.access_token
+    assert is_good(bench, token)
+    with ServiceClient(credential.base_url, credential) as service:
         assert list(service.devices()) == []
+
+
+def test_a_sign_in_that_the_service_has_ended_is_said_and_ends_the_keeping(bench, held, port):
+    used = held.read_text()
+    with Connection(bench.service.base_url) as connection:
+        renew(connection, held, None)
+    held.write_text(used)  # a copy of before: the service takes its refresh token for stolen
+    with keeping(bench, held, port) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == ExitCode.USAGE
+    assert "sign in again: fleet-simulator login --out" in errors
 
 
 def test_a_disk_that_takes_nothing_costs_nobody_the_sign_in(bench, held, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    first = held.read()
-    with monkeypatch.context() as patched:
-        patched.setattr("simulator.login.tokens.replace_file", full)
-        with pytest.raises(TokensNotStored, match="No space left on device"):
-            RefreshingBearer(held).renew(first)
-    assert held.read() == first
-    assert is_good(bench, RefreshingBearer(held).renew(first))
+    before = held.read_text()
+    with Connection(bench.service.base_url) as connection:
+        with monkeypatch.context() as patched:
+            patched.setattr("simulator.login.tokens.replace_file", full)
+            with pytest.raises(TokensNotStored, match="No space left on device"):
+                renew(connection, held, None)
+        assert held.read_text() == before
+        assert is_good(bench, renew(connection, held, None).access_token)
 
 
 def test_tokens_go_to_no_other_service(held):
-    with (
-        running() as other,
-        ServiceClient(other.service.base_url, RefreshingBearer(held)) as service,
-        pytest.raises(SignInEnded, match="holds tokens for"),
-    ):
-        list(service.devices())
-
-
-def test_keep_renews_the_token_of_a_device_without_a_person(bench, held, port, tmp_path):
-    first = held.read()
-    over = first.model_copy(update={"expires_at": 1.0})  # by this machine's clock
-    held.write(over)
-    device_file = tmp_path / "token"
-    args = arguments(bench, first.client_id, port, Path(held.name), "--keep", "--token-file", str(device_file))
-    process = subprocess.Popen([sys.executable, "-m", "simulator.cli", *args], stderr=subprocess.PIPE, text=True)
-    try:
-        for _ in range(600):
-            if device_file.exists() or process.poll() is not None:
-                break
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == ExitCode.INTERRUPTED, errors
-    token = read_credentials(AuthConfig(mode="bearer", token_file=device_file), {}).secret
-    assert token == TokenFile(Path(held.name)).read().access_token != first.access_token
-    assert is_good(bench, TokenFile(Path(held.name)).read())
+    with running() as other, ServiceClient(other.service.base_url, FileToken(held)) as service:
+        assert other.service.base_url != read_tokens(held).base_url
+        with pytest.raises(Unauthorized):
+            list(service.devices())
+        assert read_tokens(held).access_token.reveal() not in other.http.get("/_emulator/requests").text

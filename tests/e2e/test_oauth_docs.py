@@ -13,7 +13,7 @@ import pytest
 
 from agent.wire.connection import Connection
 from simulator.login.flow import SignIn
-from simulator.login.tokens import TokenFile, TokenSet
+from simulator.login.tokens import TokenSet, write_tokens
 from simulator.service.scopes import SCOPES
 from tests.conftest import require_program
 from tests.partner import PlainBrowser
@@ -90,7 +90,7 @@ def test_the_typed_client_runs_on_what_a_sign_in_wrote(bench, browser, tmp_path)
         sign_in = SignIn(connection, "my-desktop-app", None, "manufacturer:devices", redirect_uri)
         answer = browser.send(browser.open(sign_in.url), "approve")
         tokens = sign_in.finish(answer.headers["location"].partition("?")[2])
-    TokenFile(tmp_path / "token.json").write(tokens)
+    write_tokens(tmp_path / "token.json", tokens)
     (tmp_path / "app.py").write_text(snippets("python")[1])
     done = subprocess.run(
         [sys.executable, "app.py"],
