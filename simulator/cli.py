@@ -16,7 +16,7 @@ import click
 from agent.cli.lazy import name_variables
 from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
-from agent.process.setup import restrict_umask
+from agent.files import restrict_umask
 from agent.terminal import protect_terminal
 from simulator.exit_codes import ExitCode, exit_code_of, text_of
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent.process.setup import restrict_umask
+from agent.files import restrict_umask
 from agent.terminal import protect_terminal
 
 

@@ -18,8 +18,7 @@ from agent.app.status import AgentStatus, read_agent_status
 from agent.app.status_file import StatusFile
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.errors import AgentError
-from agent.process.bounds import DEFAULT_PATH
-from agent.process.running import ProgramNotStarted, run_program
+from agent.process.program import ProgramNotStarted, run_program
 from agent.runtime.clocks import is_synchronized
 from agent.wire.address import authority
 
@@ -198,7 +197,7 @@ def endpoints_of(config: AgentConfig) -> tuple[Endpoint, ...]:
 def run_command(argv: Sequence[str]) -> str | None:
     """A system program's output; None when it is not there, fails or takes too long."""
     try:
-        run = run_program(argv, timeout_s=_COMMAND_TIMEOUT_S, environment={"PATH": DEFAULT_PATH, "LC_ALL": "C"})
+        run = run_program(argv, timeout_s=_COMMAND_TIMEOUT_S, environment={"LC_ALL": "C"})
     except ProgramNotStarted:
         return None
     return run.output.decode("utf-8", "replace") if run.exit_code == 0 else None

@@ -24,7 +24,7 @@ from agent.doctor.device import UNIT, Device
 from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, skipped, warning
 from agent.errors import ConfigurationError
 from agent.plugins import PluginStatus
-from agent.process.bounds import DEFAULT_PATH
+from agent.process.program import DEFAULT_PATH
 from agent.store.sqlite import FILE_NAME, damaged_copies
 
 SET_CLOCK: Final = "let the network set it: timedatectl set-ntp true, or install systemd-timesyncd or chrony"

@@ -206,14 +206,14 @@ class Handler(ABC):
     The configuration can change the timeouts and ``max_attempts``.
     """
 
-    name: ClassVar[str]
-    description: ClassVar[str] = ""
-    contract: ClassVar[Contract] = Contract.ONCE
-    timeout_s: ClassVar[float] = 60.0
-    start_timeout_s: ClassVar[float | None] = None
-    inactivity_timeout_s: ClassVar[float | None] = None
-    max_attempts: ClassVar[int] = ATTEMPTS_MAX
-    lane: ClassVar[str | None] = None
+    name: str
+    description: str = ""
+    contract: Contract = Contract.ONCE
+    timeout_s: float = 60.0
+    start_timeout_s: float | None = None
+    inactivity_timeout_s: float | None = None
+    max_attempts: int = ATTEMPTS_MAX
+    lane: str | None = None
     needs: ClassVar[str] = ""
     in_safe_mode: ClassVar[bool] = False
     Payload: ClassVar[type[BaseModel]] = NoPayload

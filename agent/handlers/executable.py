@@ -30,8 +30,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,12 +37,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
 from agent.errors import InvalidMessage
-from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, HandlerSettings, Verified
-from agent.process.bounds import DEFAULT_PATH, GRACE_S, MAX_OUTPUT_BYTES, OUTPUT_BYTES, Argument
-from agent.process.running import (
-    ProgramEnd,
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
+from agent.process.program import (
+    GRACE_S,
+    Argument,
     ProgramNotStarted,
     ProgramRun,
+    ProgramSettings,
     last_line,
     program_fault,
     run_program,
@@ -55,53 +54,55 @@ from agent.wire.json_text import parse_object
 EXIT_REJECTED: Final = 64
 _EXIT_FAILED: Final = 70
 _EXIT_NOT_DONE: Final = 75
+_NO_REASON: Final = "the program gave no reason"
 # After SIGKILL a program may need a moment to be gone.
 _GONE_S: Final = 3.0
 
 
-class ExecutableSettings(HandlerSettings):
+class ExecutableSettings(ProgramSettings):
     """What the configuration says about one executable handler."""
 
     enabled: bool = Field(default=True, description="False switches it off; its commands are then rejected.")
-    argv: tuple[Argument, ...] = Field(min_length=1, description="The program and its arguments; no shell sees them.")
     description: str = Field(default="", description="One line for a person.")
     contract: Contract = Field(default=Contract.ONCE, description="What a crash in the middle of it means.")
     verify: tuple[Argument, ...] | None = Field(
         default=None, min_length=1, description="The program that finds out after a crash how a command ended."
     )
-    timeout_s: float = Field(default=60.0, gt=0, le=86400, description="After this its process group is ended, s.")
     start_timeout_s: float | None = Field(default=None, gt=0, description="How long a command may wait for it, s.")
     inactivity_timeout_s: float | None = Field(default=None, gt=0, description="How long it may write nothing, s.")
     max_attempts: int = Field(default=ATTEMPTS_MAX, ge=1, le=100, description="So many starts for one command.")
     lane: str | None = Field(default=None, description="Handlers of one lane run one after the other.")
     output: Literal["json", "text"] = Field(default="json", description="What standard output is.")
-    output_bytes: int = Field(default=OUTPUT_BYTES, ge=1, le=MAX_OUTPUT_BYTES, description="How much of it is kept.")
     grace_s: float = Field(default=GRACE_S, ge=0, le=60, description="From SIGTERM to SIGKILL, s.")
-    environment: dict[str, str] = Field(default_factory=dict, description="Added to its environment.")
-    directory: Path | None = Field(default=None, description="Its working directory.")
 
 
 class AnyPayload(BaseModel):
-    """Any JSON object: the program itself judges it and answers 64 when it is wrong."""
+    """Any JSON object: the program itself checks it and answers 64 when it is wrong."""
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
 class Executable(Handler):
-    """Runs a program of the device; made by :func:`executable_handler`."""
+    """Runs a program of the device."""
 
     Payload = AnyPayload
     Settings = ExecutableSettings
 
-    def __init__(self, settings: BaseModel | None = None) -> None:
-        if not isinstance(settings, ExecutableSettings):
-            raise TypeError("an executable handler needs ExecutableSettings")
+    def __init__(self, name: str, settings: ExecutableSettings) -> None:
         super().__init__(settings)
         self._program = settings
+        self.name = name
+        self.description = settings.description or f"runs {settings.argv[0]}"
+        self.contract = settings.contract
+        self.timeout_s = settings.timeout_s
+        self.start_timeout_s = settings.start_timeout_s
+        self.inactivity_timeout_s = settings.inactivity_timeout_s
+        self.max_attempts = settings.max_attempts
+        self.lane = settings.lane
 
     def run_timeout_s(self) -> float:
         """Longer than the program's own timeout, so that the program is ended and its last words are reported."""
-        return own_timeout_first(self._program.timeout_s, self._program.grace_s)
+        return handler_timeout_s(self._program.timeout_s, self._program.grace_s)
 
     def unwind_s(self) -> float:
         """Its grace, and a moment for its end."""
@@ -114,19 +115,20 @@ class Executable(Handler):
     def check(self) -> None:
         """The programs are there and may be run."""
         for argv in (self._program.argv, self._program.verify):
-            fault = None if argv is None else program_fault(argv, self._base_environment(), self._program.directory)
+            fault = None if argv is None else program_fault(argv, self._program.environment, self._program.directory)
             if fault:
                 raise ProgramNotStarted(fault)
 
     def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
         """Run it once, with the payload on its standard input."""
-        settings = self._program
-        run = self._run(settings.argv, payload, context)
-        if run.exit_code == EXIT_REJECTED and run.ending is ProgramEnd.EXITED:
-            raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or "the program gave no reason")
-        if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and _was_ended_from_outside(run):
+        run = self._run(self._program.argv, payload, context)
+        if run.exited_with(EXIT_REJECTED):
+            raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or _NO_REASON)
+        # The agent's stop ends it, or the service manager, which sends SIGTERM to all that the agent started.
+        ended_from_outside = run.ended_for == "stopped" or run.exited_with(-signal.SIGTERM)
+        if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and ended_from_outside:
             return None  # the restart that it asked for: the run after it concludes the command
-        raise_unless_succeeded(run, settings.timeout_s)
+        raise_unless_succeeded(run)
         return self._result(run)
 
     def verify(self, payload: Any, context: CommandContext) -> Verified | None:
@@ -134,80 +136,44 @@ class Executable(Handler):
         if self._program.verify is None:
             return None
         run = self._run(self._program.verify, payload, context)
-        if run.ending is ProgramEnd.EXITED and run.exit_code == _EXIT_NOT_DONE:
+        if run.exited_with(_EXIT_NOT_DONE):
             return Verified.not_done()
-        if run.ending is ProgramEnd.EXITED and run.exit_code == _EXIT_FAILED:
-            return Verified.failed("program_failed", last_line(run.diagnostics) or "the program gave no reason")
-        raise_unless_succeeded(run, self._program.timeout_s)
+        if run.exited_with(_EXIT_FAILED):
+            return Verified.failed("program_failed", last_line(run.diagnostics) or _NO_REASON)
+        raise_unless_succeeded(run)
         return Verified.succeeded(self._result(run))
 
     def _run(self, argv: tuple[str, ...], payload: Any, context: CommandContext) -> ProgramRun:
-        settings = self._program
-        environment = {
-            **self._base_environment(),
-            "COMMAND": self.name,
-            "COMMAND_ID": context.command_id,
-            "COMMAND_ATTEMPT": str(context.attempt),
-            "COMMAND_RESTARTED": "1" if context.restarted else "0",
-            "DEVICE_ID": context.device_id,
-        }
-        return run_for_handler(
+        return run_for_command(
+            self._program,
             argv,
-            context=context,
-            timeout_s=settings.timeout_s,
-            environment=environment,
+            context,
             input_bytes=json.dumps(payload.model_extra or {}).encode(),
-            directory=settings.directory,
-            output_bytes=settings.output_bytes,
-            grace_s=settings.grace_s,
+            environment={
+                "COMMAND": self.name,
+                "COMMAND_ATTEMPT": str(context.attempt),
+                "COMMAND_RESTARTED": "1" if context.restarted else "0",
+            },
+            grace_s=self._program.grace_s,
         )
 
     def _result(self, run: ProgramRun) -> JsonObject | None:
-        settings = self._program
-        if settings.output == "text":
-            return text_result(run, settings.output_bytes)
-        return _json_result(run, settings.output_bytes)
-
-    def _base_environment(self) -> dict[str, str]:
-        return {"PATH": DEFAULT_PATH, **self._program.environment}
+        most_bytes = self._program.output_bytes
+        return text_result(run, most_bytes) if self._program.output == "text" else json_result(run, most_bytes)
 
 
-def executable_handler(name: str, settings: ExecutableSettings) -> Handler:
-    """The handler of this name that runs what the settings say."""
-    members = {
-        "name": name,
-        "description": settings.description or f"runs {settings.argv[0]}",
-        "contract": settings.contract,
-        "timeout_s": settings.timeout_s,
-        "start_timeout_s": settings.start_timeout_s,
-        "inactivity_timeout_s": settings.inactivity_timeout_s,
-        "max_attempts": settings.max_attempts,
-        "lane": settings.lane,
-        "__doc__": Executable.__doc__,
-    }
-    made: type[Executable] = type("Executable", (Executable,), members)
-    return made(settings)
-
-
-def _was_ended_from_outside(run: ProgramRun) -> bool:
-    """The agent's stop ended it, or the service manager, which sends SIGTERM to all that the agent started."""
-    return run.ending is ProgramEnd.STOPPED or (run.ending is ProgramEnd.EXITED and run.exit_code == -signal.SIGTERM)
-
-
-def own_timeout_first(timeout_s: float, grace_s: float) -> float:
+def handler_timeout_s(timeout_s: float, grace_s: float = GRACE_S) -> float:
     """A handler's timeout that leaves a program's own timeout and grace the time to work."""
     return timeout_s + grace_s + 1.0
 
 
-def run_for_handler(
+def run_for_command(
+    program: ProgramSettings,
     argv: tuple[str, ...],
-    *,
     context: CommandContext,
-    timeout_s: float,
-    environment: Mapping[str, str],
+    *,
     input_bytes: bytes = b"",
-    directory: Path | None = None,
-    output_bytes: int = OUTPUT_BYTES,
+    environment: dict[str, str] | None = None,
     grace_s: float = GRACE_S,
 ) -> ProgramRun:
     """Run a program for a command: it ends when the command must end, and what it says on stderr is logged.
@@ -215,15 +181,16 @@ def run_for_handler(
     Raises:
         HandlerFailed: it could not be started.
     """
+    own = {"COMMAND_ID": context.command_id, "DEVICE_ID": context.device_id, **(environment or {})}
     try:
         run = run_program(
             argv,
-            timeout_s=timeout_s,
-            environment=environment,
+            timeout_s=program.timeout_s,
+            environment=program.environment | own,
             input_bytes=input_bytes,
             stopping=context.stopping,
-            directory=directory,
-            output_bytes=output_bytes,
+            directory=program.directory,
+            output_bytes=program.output_bytes,
             grace_s=grace_s,
             alive=context.heartbeat,
         )
@@ -235,20 +202,15 @@ def run_for_handler(
     return run
 
 
-def raise_unless_succeeded(run: ProgramRun, timeout_s: float) -> None:
+def raise_unless_succeeded(run: ProgramRun) -> None:
     """Return when the program ended by itself with exit code 0.
 
     Raises:
         HandlerFailed: ``timeout``, ``stopped`` or ``program_failed``, with the end of its diagnostics.
     """
-    diagnostics = last_line(run.diagnostics)
-    tail = f"; stderr ended with: {diagnostics}" if diagnostics else ""
-    if run.ending is ProgramEnd.TIMED_OUT:
-        raise HandlerFailed("timeout", f"the program took longer than {timeout_s:g} s and was ended{tail}")
-    if run.ending is ProgramEnd.STOPPED:
-        raise HandlerFailed("stopped", f"the program was ended because the command had to stop{tail}")
-    if run.exit_code != 0:
-        raise HandlerFailed("program_failed", f"the program failed, {run.describe_exit()}{tail}")
+    failure = run.failure()
+    if failure is not None:
+        raise HandlerFailed(*failure)
 
 
 def text_result(run: ProgramRun, output_bytes: int) -> JsonObject:
@@ -256,7 +218,12 @@ def text_result(run: ProgramRun, output_bytes: int) -> JsonObject:
     return {"output": text_of(run.output, max_bytes=output_bytes), "truncated": run.truncated}
 
 
-def _json_result(run: ProgramRun, output_bytes: int) -> JsonObject | None:
+def json_result(run: ProgramRun, output_bytes: int) -> JsonObject | None:
+    """Standard output as the result: one JSON object, or nothing.
+
+    Raises:
+        HandlerFailed: ``output_too_large`` or ``invalid_output``.
+    """
     if run.truncated:
         reason = f"the program succeeded, but its standard output is larger than {output_bytes} bytes"
         raise HandlerFailed("output_too_large", f"{reason}: print less or raise output_bytes")
@@ -266,4 +233,4 @@ def _json_result(run: ProgramRun, output_bytes: int) -> JsonObject | None:
         return parse_object(run.output, max_bytes=output_bytes)
     except InvalidMessage as error:
         reason = f"the program succeeded, but its standard output is not one JSON object ({error})"
-        raise HandlerFailed("invalid_output", f"{reason}: mend it or set output: text") from error
+        raise HandlerFailed("invalid_output", f"{reason}: correct it or set output: text") from error

@@ -260,13 +260,13 @@ def _is_handler(value: object) -> bool:
 
 def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
     # Only here: a device without executables does not carry what runs them.
-    from agent.handlers.executable import ExecutableSettings, executable_handler
+    from agent.handlers.executable import Executable, ExecutableSettings
 
     parsed = parse_settings(ExecutableSettings, settings, f"executable {name!r}")
     assert isinstance(parsed, ExecutableSettings)  # noqa: S101 - parse_settings gives what it was asked for
     if not parsed.enabled:
         raise PluginFault(PluginStatus.DISABLED, f"The configuration switched executable {name!r} off.")
-    return executable_handler(name, parsed)
+    return Executable(name, parsed)
 
 
 def _check(name: str, handler: Handler) -> None:

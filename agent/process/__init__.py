@@ -1,1 +1,1 @@
-"""Other people's programs. What bounds them is apart from what runs them, which is loaded when the first one runs."""
+"""Programs of the device, and with whose rights files are opened."""

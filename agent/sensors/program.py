@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 from pydantic import Field
 
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage
-from agent.process.bounds import DEFAULT_PATH, GRACE_S, OUTPUT_BYTES, Argument
-from agent.process.running import (
-    ProgramEnd,
+from agent.process.program import (
+    GRACE_S,
     ProgramNotStarted,
     ProgramRun,
-    last_line,
+    ProgramSettings,
     program_fault,
     run_program,
 )
-from agent.sensors.base import Sensor, SensorFailed, SensorSettings
+from agent.sensors.base import Sensor, SensorFailed
 from agent.wire.json_text import parse_object
 
 
@@ -28,21 +26,14 @@ class ProgramSensor(Sensor):
     type = "program"
     description = "Readings that a program prints as a JSON object."
 
-    class Settings(SensorSettings):
+    class Settings(ProgramSettings):
         """The settings: the program to run."""
 
-        argv: tuple[Argument, ...] = Field(
-            min_length=1, description="The program and its arguments; no shell sees them."
-        )
         timeout_s: float = Field(default=10.0, gt=0, le=600, description="After this its process group is ended, s.")
-        environment: dict[str, str] = Field(default_factory=dict, description="Added to its environment.")
-        directory: Path | None = Field(default=None, description="Its working directory.")
-        output_bytes: int = Field(default=OUTPUT_BYTES, ge=2, le=1024 * 1024, description="More than this is refused.")
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._program = settings
-        self._environment = {"PATH": DEFAULT_PATH, **settings.environment}
         self._stopping = threading.Event()
 
     def read_timeout_s(self) -> float:
@@ -51,7 +42,7 @@ class ProgramSensor(Sensor):
 
     def check(self) -> None:
         """The program is there and may be run."""
-        fault = program_fault(self._program.argv, self._environment, self._program.directory)
+        fault = program_fault(self._program.argv, self._program.environment, self._program.directory)
         if fault:
             raise ProgramNotStarted(fault)
 
@@ -61,15 +52,15 @@ class ProgramSensor(Sensor):
         Raises:
             SensorFailed: it could not be started, failed, took too long, or printed something else.
         """
-        settings = self._program
+        program = self._program
         try:
             run = run_program(
-                settings.argv,
-                timeout_s=settings.timeout_s,
-                environment=self._environment,
+                program.argv,
+                timeout_s=program.timeout_s,
+                environment=program.environment,
                 stopping=self._stopping,
-                directory=settings.directory,
-                output_bytes=settings.output_bytes,
+                directory=program.directory,
+                output_bytes=program.output_bytes,
             )
         except ProgramNotStarted as error:
             raise SensorFailed(str(error)) from error
@@ -80,18 +71,13 @@ class ProgramSensor(Sensor):
         self._stopping.set()
 
     def _parse(self, run: ProgramRun) -> JsonObject:
-        settings = self._program
-        diagnostics = last_line(run.diagnostics)
-        tail = f"; stderr ended with: {diagnostics}" if diagnostics else ""
-        if run.ending is ProgramEnd.TIMED_OUT:
-            raise SensorFailed(f"{settings.argv[0]} took longer than {settings.timeout_s:g} s and was ended{tail}")
-        if run.ending is ProgramEnd.STOPPED:
-            raise SensorFailed(f"{settings.argv[0]} was ended because the agent stops")
-        if run.exit_code != 0:
-            raise SensorFailed(f"{settings.argv[0]} failed, {run.describe_exit()}{tail}")
+        program = self._program
+        failure = run.failure()
+        if failure is not None:
+            raise SensorFailed(f"{program.argv[0]}: {failure[1]}")
         if run.truncated:
-            raise SensorFailed(f"{settings.argv[0]} printed more than {settings.output_bytes} bytes")
+            raise SensorFailed(f"{program.argv[0]} printed more than {program.output_bytes} bytes")
         try:
-            return parse_object(run.output, max_bytes=settings.output_bytes)
+            return parse_object(run.output, max_bytes=program.output_bytes)
         except InvalidMessage as error:
-            raise SensorFailed(f"{settings.argv[0]} did not print one JSON object: {error}") from error
+            raise SensorFailed(f"{program.argv[0]} did not print one JSON object: {error}") from error

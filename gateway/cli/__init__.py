@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.cli import end_quietly
-from agent.process.setup import restrict_umask
+from agent.files import restrict_umask
 from agent.terminal import protect_terminal
 
 

@@ -14,7 +14,6 @@ import click
 from agent.cli.check import end_with_findings
 from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_parts
 from agent.exit_codes import EXIT_CHECK_FAILED
-from agent.process.setup import use_one_arena
 from gateway.cli.options import gateway_config_option, load, path_option
 from gateway.initial import write_initial_gateway
 from gateway.ops import check_gateway, read_gateway_status
@@ -32,7 +31,6 @@ def run(config_path: Path) -> None:
     SIGHUP takes over the certificate as its file is now. Device tokens and codes count at once; anything else needs a
     restart.
     """
-    use_one_arena()
     with configuration_faults_end_it():
         exit_code = run_gateway(load(config_path, with_keys=True), os.environ)
     sys.exit(exit_code)

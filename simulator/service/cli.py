@@ -47,10 +47,8 @@ def service_command(context: click.Context, /, **given: Any) -> None:
         return
     with _errors_as_exit_codes(given["log_level"]):
         config = _configure(given, console=given["console"] and given["control"])
-        from agent.process.setup import use_one_arena
         from simulator.service.server import RunningService  # half a second: not for --help or a wrong option
 
-        use_one_arena()
         with contextlib.suppress(KeyboardInterrupt), terminations_as_interrupts(), RunningService(config) as service:
             # What the imports made stays: a full collection need not look at it, and holds nobody up for 50 ms.
             gc.collect()

@@ -23,8 +23,8 @@ from agent.config.load import load_config
 from agent.config.text import read_document
 from agent.errors import AgentError, ConfigurationError, InvalidMessage, InvalidQr, StorageError, UnexpectedAnswer
 from agent.handlers.base import HandlerFailed
-from agent.handlers.executable import _json_result
-from agent.process.running import ProgramEnd, ProgramRun, last_line
+from agent.handlers.executable import json_result
+from agent.process.program import ProgramRun, last_line
 from agent.runtime.clocks import read_boot_id
 from agent.runtime.sd_notify import SdNotifier, make_notifier
 from agent.sensors.base import SensorFailed
@@ -522,15 +522,15 @@ def _store(raw: bytes) -> None:
 
 @target("executable output", b'{"opened":true}\n', b"", raises=(HandlerFailed,))
 def _executable(raw: bytes) -> None:
-    run = ProgramRun(ProgramEnd.EXITED, 0, raw, truncated=False, diagnostics=raw, duration_s=1.0)
+    run = ProgramRun(0, raw, truncated=False, diagnostics=raw, duration_s=1.0)
     assert len(last_line(raw)) <= 300
-    _json_result(run, MOST_BYTES)
+    json_result(run, MOST_BYTES)
 
 
 @target("program sensor", b'{"t":21.5,"gone":null}', raises=(SensorFailed,))
 def _program_sensor(raw: bytes) -> None:
     sensor = ProgramSensor(ProgramSensor.Settings(argv=("x",)))
-    sensor._parse(ProgramRun(ProgramEnd.EXITED, 0, raw, truncated=False, diagnostics=b"", duration_s=1.0))
+    sensor._parse(ProgramRun(0, raw, truncated=False, diagnostics=b"", duration_s=1.0))
 
 
 @target("file sensor", b"23.5 \xc2\xb0C\n", b"1e3", raises=(SensorFailed,))

@@ -13,11 +13,9 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, HandlerSettings
+from agent.handlers.executable import handler_timeout_s, raise_unless_succeeded, run_for_command, text_result
 from agent.plugins import nearest
-from agent.process.bounds import DEFAULT_PATH, GRACE_S, MAX_OUTPUT_BYTES, OUTPUT_BYTES, Argument
-from agent.process.running import ProgramNotStarted, program_fault
-
-# What runs programs is loaded with the first of them: most devices have none.
+from agent.process.program import GRACE_S, Argument, ProgramNotStarted, ProgramSettings, program_fault
 
 
 def _compiles(pattern: str) -> str:
@@ -28,17 +26,13 @@ def _compiles(pattern: str) -> str:
     return pattern
 
 
-class Program(HandlerSettings):
+class Program(ProgramSettings):
     """One program that a command may run."""
 
-    argv: tuple[Argument, ...] = Field(min_length=1, description="The program and its fixed arguments.")
-    timeout_s: float = Field(default=60.0, gt=0, le=86400, description="After this its process group is ended, s.")
     args_pattern: Annotated[str, AfterValidator(_compiles)] | None = Field(
         default=None, description="Each argument of the command must match it as a whole; none: no arguments."
     )
     args_max: int = Field(default=16, ge=0, le=256, description="How many arguments a command may give.")
-    output_bytes: int = Field(default=OUTPUT_BYTES, ge=1, le=MAX_OUTPUT_BYTES, description="How much output is kept.")
-    environment: dict[str, str] = Field(default_factory=dict, description="Added to its environment.")
 
 
 class Run(Handler):
@@ -67,12 +61,7 @@ class Run(Handler):
 
     def run_timeout_s(self) -> float:
         """Longer than the longest of the programs' own timeouts."""
-        if not self._programs:
-            return self.timeout_s
-        from agent.handlers.executable import own_timeout_first
-
-        longest_s = max(program.timeout_s for program in self._programs.values())
-        return own_timeout_first(longest_s, GRACE_S)
+        return handler_timeout_s(max((each.timeout_s for each in self._programs.values()), default=self.timeout_s))
 
     def unwind_s(self) -> float:
         """A program's grace, and a moment to be gone."""
@@ -84,10 +73,8 @@ class Run(Handler):
         Raises:
             ProgramNotStarted: the first one that is not.
         """
-        if not self._programs:
-            return
         for name, program in self._programs.items():
-            fault = program_fault(program.argv, {"PATH": DEFAULT_PATH, **program.environment})
+            fault = program_fault(program.argv, program.environment, program.directory)
             if fault:
                 raise ProgramNotStarted(f"programs.{name}: {fault}")
 
@@ -102,22 +89,9 @@ class Run(Handler):
         if program is None:
             near = nearest(payload.program, self._programs)
             raise HandlerRejected("unknown_program", f"the configuration lists no program {payload.program!r}{near}")
-        _judge_arguments(payload.program, program, payload.args)
-        from agent.handlers.executable import raise_unless_succeeded, run_for_handler, text_result
-
-        run = run_for_handler(
-            (*program.argv, *payload.args),
-            context=context,
-            timeout_s=program.timeout_s,
-            environment={
-                "PATH": DEFAULT_PATH,
-                **program.environment,
-                "COMMAND_ID": context.command_id,
-                "DEVICE_ID": context.device_id,
-            },
-            output_bytes=program.output_bytes,
-        )
-        raise_unless_succeeded(run, program.timeout_s)
+        _check_arguments(payload.program, program, payload.args)
+        run = run_for_command(program, (*program.argv, *payload.args), context)
+        raise_unless_succeeded(run)
         return {
             "program": payload.program,
             "exit_code": 0,
@@ -126,7 +100,7 @@ class Run(Handler):
         }
 
 
-def _judge_arguments(name: str, program: Program, arguments: list[str]) -> None:
+def _check_arguments(name: str, program: Program, arguments: list[str]) -> None:
     if not arguments:
         return
     if program.args_pattern is None:

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agent.process.running import run_program
+from agent.process.program import run_program
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LATEST_S = 0.012
@@ -60,7 +60,7 @@ def _run(record: Path, size_bytes: int, when: str) -> NoReturn:
     if when == "exec":
         subprocess.Popen = _KilledAtStart  # type: ignore[misc,assignment] - the kill at one point
     program = ["/bin/sh", "-c", 'read=$(wc -c); echo "$read" >> "$0"', str(record)]
-    run_program(program, timeout_s=60, environment={"PATH": os.environ["PATH"]}, input_bytes=b"x" * size_bytes)
+    run_program(program, timeout_s=60, input_bytes=b"x" * size_bytes)
     os._exit(0)
 
 

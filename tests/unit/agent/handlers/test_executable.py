@@ -3,24 +3,21 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.executable import AnyPayload, ExecutableSettings, executable_handler
-from agent.process.running import ProgramNotStarted
-
-FORMATS = "/proc/sys/fs/binfmt_misc"
+from agent.handlers.executable import AnyPayload, Executable, ExecutableSettings
+from agent.process.program import ProgramNotStarted
 
 
 def script(text: str, **settings):
-    return executable_handler("open_valve", ExecutableSettings(argv=(sys.executable, "-S", "-c", text), **settings))
+    return Executable("open_valve", ExecutableSettings(argv=(sys.executable, "-S", "-c", text), **settings))
 
 
 def shell(text: str, **settings):
-    return executable_handler("open_valve", ExecutableSettings(argv=("/bin/sh", "-c", text), **settings))
+    return Executable("open_valve", ExecutableSettings(argv=("/bin/sh", "-c", text), **settings))
 
 
 def payload(**members) -> AnyPayload:
@@ -87,19 +84,17 @@ def test_text_output_is_taken_as_it_is_when_the_configuration_says_so(make_conte
 
 
 def test_100_megabytes_of_text_are_cut_and_marked(make_context):
-    handler = executable_handler(
-        "flood", ExecutableSettings(argv=("head", "-c", "100000000", "/dev/zero"), output="text")
-    )
+    handler = Executable("flood", ExecutableSettings(argv=("head", "-c", "100000000", "/dev/zero"), output="text"))
     result = handler.handle(payload(), make_context())
     assert result["truncated"] is True
     assert len(json.dumps(result, ensure_ascii=False).encode()) < 256 * 1024
 
 
 def test_a_program_that_vanished_after_the_start_fails_with_a_sentence(make_context):
-    handler = executable_handler("gone", ExecutableSettings(argv=("/no/such/program",)))
-    with pytest.raises(HandlerFailed, match="program_not_started: program /no/such/program does not exist"):
+    handler = Executable("gone", ExecutableSettings(argv=("/no/such/program",)))
+    with pytest.raises(HandlerFailed, match="program_not_started: program /no/such/program is not there"):
         handler.handle(payload(), make_context())
-    with pytest.raises(Exception, match="does not exist: install it or mend the path"):
+    with pytest.raises(Exception, match="is not there.*: install it"):
         handler.check()
 
 
@@ -139,11 +134,8 @@ def test_an_executable_without_a_verify_program_cannot_tell(make_context):
 
 
 def test_a_verify_program_that_is_missing_is_found_at_the_start():
-    with pytest.raises(ProgramNotStarted, match="/no/such does not exist"):
+    with pytest.raises(ProgramNotStarted, match="/no/such is not there"):
         shell("true", verify=("/no/such",)).check()
-
-
-OTHER_BOARD = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xf3\x00" + bytes(44)  # RISC-V
 
 
 @pytest.mark.parametrize(
@@ -151,28 +143,16 @@ OTHER_BOARD = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xf3\x00" + bytes(44)  # RI
     [
         (b"#!/bin/sh\r\necho hello\r\n", "line ends of Windows"),
         (b"#!/usr/bin/no-such-python\nprint(1)\n", "needs /usr/bin/no-such-python, which is not there"),
-        (b"#!/usr/bin/env no-such-python\nprint(1)\n", "needs 'no-such-python', which was not found"),
-        (b"#!\necho\n", "names no interpreter"),
-        (OTHER_BOARD, "another kind of machine"),
-        (b"echo hello\n", "neither a program of this machine nor a script"),
-        (b"", "neither a program of this machine nor a script"),
+        (b"#!/usr/bin/env no-such-python\nprint(1)\n", "needs no-such-python, which is not there"),
+        (b"#!\necho\n", "needs an interpreter in its first line"),
     ],
 )
-def test_a_program_that_the_kernel_will_not_start_is_called_so_before_and_when_it_is_run(
-    tmp_path, make_context, content, words
-):
+def test_a_script_that_the_kernel_will_not_start_is_found_at_the_start(tmp_path, content, words):
     path = tmp_path / "valve"
     path.write_bytes(content)
     path.chmod(0o755)
-    handler = executable_handler("valve", ExecutableSettings(argv=(str(path),)))
-    if "neither" in words and {each.name for each in Path(FORMATS).glob("*")} - {"register", "status"}:
-        pytest.skip("this machine starts files by formats of its own")
     with pytest.raises(ProgramNotStarted, match=words):
-        handler.check()
-    with pytest.raises(HandlerFailed) as caught:
-        handler.handle(payload(), make_context())
-    # env itself is started, and it is env that finds nothing.
-    assert words in str(caught.value) or "env" in content.decode("latin-1")
+        Executable("valve", ExecutableSettings(argv=(str(path),))).check()
 
 
 def test_a_script_and_a_program_that_the_kernel_starts_are_good(tmp_path, make_context):
@@ -180,6 +160,6 @@ def test_a_script_and_a_program_that_the_kernel_starts_are_good(tmp_path, make_c
     path.write_text("#!/usr/bin/env sh\nexit 0\n")
     path.chmod(0o755)
     for argv in ((str(path),), ("true",), (sys.executable, "-S", "-c", "pass")):
-        handler = executable_handler("valve", ExecutableSettings(argv=argv))
+        handler = Executable("valve", ExecutableSettings(argv=argv))
         handler.check()
         assert handler.handle(payload(), make_context()) is None
