@@ -60,6 +60,7 @@ _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
 # A gateway's notice gives the time to the millisecond and travels for about this long.
 _NOTICE_RESOLUTION_S: Final = 0.2
+_CHECK_CLOCK_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Agent:
         self._journal: Journal = store.journal
         self._store = store
         self._clock = clock = process.clock
-        self._supervisor = supervisor = process.supervisor
+        self._supervisor = process.supervisor
         self._health = health = process.health
         self._started = process.started
         self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
@@ -129,7 +130,7 @@ class Agent:
             times=store.boots,
             on_state=lambda state, detail: health.put(CLOCK, state, detail),
         )
-        supervisor.watch(self._service_clock.look)
+        self._check_clock()
         if client is not None:
             client.connection.on_date = self._service_clock.observe
         # A client passes on the time of every answer; without one the gateway's notices do.
@@ -252,6 +253,11 @@ class Agent:
             on_crash=self._supervisor.crashed,
         )
         return make_links(self._config, credentials, client, parts)
+
+    def _check_clock(self) -> None:
+        """Notice when the machine's clock is set, also while nothing asks for the time."""
+        self._service_clock.look()
+        self._supervisor.schedule(_CHECK_CLOCK_S, self._check_clock)
 
     def _observe_server_time(self, server_time: float) -> None:
         self._service_clock.observe(server_time, resolution_s=_NOTICE_RESOLUTION_S)
@@ -393,18 +399,14 @@ class Agent:
 
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)
-        self._watch(service)
+        self._supervisor.watch(service.name, service.stuck_for_s)
         return service
-
-    def _watch(self, service: ServiceThread) -> None:
-        self._supervisor.watch(lambda now_s: _stuck(service, now_s))
-        self._supervisor.on_resumed_from_sleep(service.nudge)
 
     def _start_lane(self, actor: Actor) -> ServiceThread:
         lane = ServiceThread(actor, self._clock, self._supervisor.crashed)
         lane.start()
         # Only one that runs: a lane whose thread cannot be started leaves nothing behind.
-        self._watch(lane)
+        self._supervisor.watch(lane.name, lane.stuck_for_s)
         self._lanes.append(lane)
         return lane
 
@@ -422,8 +424,3 @@ class Agent:
 
 def _ignore(_server_time: float) -> None:
     """For a client, whose connection has passed on the time already, with its age."""
-
-
-def _stuck(service: ServiceThread, now_s: float) -> str | None:
-    stuck_s = service.stuck_for_s(now_s)
-    return f"service {service.name} has made no progress for {stuck_s:.0f} s longer than it may" if stuck_s else None

@@ -31,7 +31,7 @@ from agent.core.values import JournalEntry
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_STOPPED
 from agent.plugins import packages_of, states_of
-from agent.runtime.clocks import SystemClock, asleep_s
+from agent.runtime.clocks import SystemClock
 from agent.runtime.health import Health
 from agent.runtime.sd_notify import make_notifier
 from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor
@@ -132,9 +132,7 @@ class AgentProcess:
         self._started = self._clock.now()
         self._notifier = make_notifier(environ)
         self._status_path = status_path(self._config.state_dir, environ)
-        self._supervisor = Supervisor(
-            self._notifier, self._clock, on_change=self._changed, on_crash=self._crashed, asleep_s=asleep_s
-        )
+        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, on_crash=self._crashed)
         self._health = Health(self._clock, self._supervisor.changed)
         self._wants_reload = threading.Event()
         self._wants_store = threading.Event()
@@ -243,7 +241,7 @@ class AgentProcess:
                 ending = self._supervisor.wait(_STORE_RETRY_S)
                 if ending is not None:
                     return ending
-        self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
+        self._supervisor.watch("store", store.stuck_for_s)
         return None
 
     def _make_store(self) -> Store:

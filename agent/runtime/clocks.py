@@ -40,11 +40,6 @@ class SystemClock:
         return Moment(self._monotonic(), time.time(), self._boot_id)
 
 
-def asleep_s() -> float:
-    """How long this machine has been suspended since its boot, seconds; 0 where no clock counts that."""
-    return _monotonic_clock()() - time.monotonic()
-
-
 def is_synchronized(marker: Path = _SYNCHRONIZED) -> bool:
     """Whether a time service has set the wall clock since the boot and keeps it: systemd-timesyncd, chrony, ntpd.
 

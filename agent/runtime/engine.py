@@ -469,7 +469,7 @@ class Lane(Actor):
         self._parts = engine.parts
         self._hung: Run | None = None
         self._failure_log = FailureLog(_log, lambda: self._parts.clock.now().monotonic_s, REPEAT_AFTER_S)
-        self.patience_s = _SLACK_S
+        self.max_step_s = _SLACK_S
 
     def receive(self, message: Item) -> None:
         """Run one command."""
@@ -478,7 +478,7 @@ class Lane(Actor):
                 self._take(message)
         finally:
             self._engine.done(message)
-            self.patience_s = _SLACK_S
+            self.max_step_s = _SLACK_S
 
     def _take(self, item: Item) -> None:
         entry, engine = item.entry, self._engine
@@ -560,7 +560,7 @@ class Lane(Actor):
         """Run this in a thread of its own, within its limits."""
         unwind_s = _unwind_s(loaded)
         # A run may last as long as its timeout; only beyond that the lane itself is stuck.
-        self.patience_s = loaded.timeout_s + unwind_s + _SLACK_S
+        self.max_step_s = loaded.timeout_s + unwind_s + _SLACK_S
         run = Run(self._parts, loaded, entry, work)
         self._engine.begin_run(item, run)
         try:
@@ -631,7 +631,7 @@ class Lane(Actor):
 
     def _is_blocked(self, hung: Run, item: Item, within_s: float) -> bool:
         """Whether the run that hangs goes on to do so: as long as one run may take, its successors wait for it."""
-        self.patience_s = within_s + _SLACK_S
+        self.max_step_s = within_s + _SLACK_S
         deadline_s = time.monotonic() + within_s
         while hung.is_alive() and not self._engine.stopping.is_set() and item.outcome is None:
             left_s = deadline_s - time.monotonic()
@@ -689,12 +689,12 @@ class Lane(Actor):
             except StorageError as error:
                 text = f"journal=failing: the {what} of a command could not be written: {error}; look at the disk"
                 self._failure_log.report("journal", text, level=logging.ERROR)
-                self.patience_s = float("inf")  # a full disk is reported; a restart would not mend it
+                self.max_step_s = float("inf")  # a full disk is reported; a restart would not mend it
                 if self._engine.stopping.wait(retries.failed()):
                     return False
             else:
                 self._failure_log.recovered("journal", "journal=ok: commands can be written again")
-                self.patience_s = _SLACK_S
+                self.max_step_s = _SLACK_S
                 return True
 
 

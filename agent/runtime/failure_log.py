@@ -69,7 +69,7 @@ class FailureLog:
 
 
 class LineRate:
-    """Lines of one kind of which there may be very many: some a minute, the others as one line with their count.
+    """Lines of one kind of which there may be very many: some a minute; how many were left out follows later.
 
     Args:
         log: where to.
@@ -84,24 +84,15 @@ class LineRate:
         self._level = level
         self._most = most
         self._begun_s = float("-inf")
-        self._written = 0
-        self._left_out = 0
-        self._summed_s = float("-inf")
+        self._asked = 0
 
     def write(self, text: str, *values: object) -> None:
         """Write the line, or count it."""
         now_s = self._monotonic()
         if now_s - self._begun_s >= _MINUTE_S:
-            self._begun_s, self._written = now_s, 0
-        if self._written >= self._most:
-            self._left_out += 1
-            return
-        self._written += 1
-        self._log.log(self._level, text, *values)
-
-    def sum_up(self, text: str) -> None:
-        """Write one line for those that were left out, at most once a minute; ``%d`` in ``text`` is their count."""
-        now_s = self._monotonic()
-        if self._left_out and now_s - self._summed_s >= _MINUTE_S:
-            self._log.log(self._level, text, self._left_out)
-            self._summed_s, self._left_out = now_s, 0
+            if self._asked > self._most:
+                self._log.log(self._level, "%d more lines like the next one were left out", self._asked - self._most)
+            self._begun_s, self._asked = now_s, 0
+        self._asked += 1
+        if self._asked <= self._most:
+            self._log.log(self._level, text, *values)

@@ -182,12 +182,10 @@ class Intake:
             reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
             signer = _signer(result, decision.command_id)
             self._rejections.write("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
-        self._rejections.sum_up("commands=rejected count=%d more: their results say why")
         for decision in result.of(TriageVerdict.ADMIT):
             handler = decision.entry.handler if decision.entry is not None else ""
             signer = _signer(result, decision.command_id)
             self._receptions.write("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
-        self._receptions.sum_up("commands=received count=%d more")
         skipped = len(result.of(TriageVerdict.SKIP))
         if skipped:
             why = "they were sent before this device's first contact; see commands.first_contact"

@@ -68,7 +68,6 @@ class ResultStream(SendLoop):
 
     def send(self) -> bool:
         """Report some results, and progress. What never failed goes first, then what failed longest ago."""
-        self._refusals.sum_up("results=refused count=%d more: the service does not take them, or no longer wants them")
         limit = _AT_ONCE + len(self._failed)
         entries = {each.command.id: each for each in self._journal.in_state(CommandState.FINISHED, limit=limit)}
         is_time = self._now_s() >= self._failed_due_s

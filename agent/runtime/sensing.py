@@ -79,7 +79,7 @@ class SensingService(Actor):
     """
 
     PART: Final = "sensors"
-    patience_s = 30.0
+    max_step_s = 30.0
 
     def __init__(
         self,

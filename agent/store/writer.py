@@ -16,6 +16,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +59,7 @@ _ANSWER_WITHIN_S: Final = 30.0
 _RETRY_CAP_S: Final = 10.0
 # So often an idle writer shows that it lives.
 _TICK_S: Final = 10.0
-_PATIENCE_S: Final = 30.0
+_MAX_TURN_S: Final = 30.0
 _NOTE_BYTES: Final = 512
 
 
@@ -178,9 +179,9 @@ class Store:
     ) -> None:
         self.stop(60.0)
 
-    def stuck_for_s(self, now_s: float) -> float:
-        """For how long one turn has lasted beyond patience; 0 when the thread is healthy or waits for work."""
-        return 0.0 if (mark_s := self._mark_s) is None else max(0.0, now_s - mark_s - _PATIENCE_S)
+    def stuck_for_s(self) -> float:
+        """How much longer than it may one turn lasts; 0 when the thread is healthy or waits for work."""
+        return 0.0 if (mark_s := self._mark_s) is None else max(0.0, time.monotonic() - mark_s - _MAX_TURN_S)
 
     def _run(self, opened: Future[None]) -> None:
         try:
@@ -306,7 +307,7 @@ class Store:
                 if wait_s <= 0:
                     break
                 self._changed.wait(wait_s)
-            self._mark_s = self.clock.now().monotonic_s
+            self._mark_s = time.monotonic()
             waits = bool(self._buffer) or self._dropped is not None
             return bool(self._requests) or not self._closing or (waits and not self._gave_up)
 
