@@ -36,7 +36,7 @@ from agent.runtime.health import Health
 from agent.runtime.sd_notify import make_notifier
 from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import Store
+from agent.store.writer import OK, Store
 
 if TYPE_CHECKING:
     from agent.app.metrics import AgentMetrics
@@ -252,7 +252,6 @@ class AgentProcess:
             bounds=Bounds(config.outbox.max_rows, config.outbox.max_bytes, config.outbox.max_age_s),
             group_window_s=config.outbox.send_every_s,
             trusts_wall=False,
-            on_incident=self._log_incident,
             on_state=self._log_store,
             on_crash=self._supervisor.crashed,
         )
@@ -439,14 +438,9 @@ class AgentProcess:
     def _crashed(self, thread: str) -> None:
         self._health.put(thread, CRASHED, CRASHED_TEXT)
 
-    def _log_incident(self, text: str) -> None:
-        _log.error("store=replaced %s", text)
-        self._health.put("store", "replaced", text)
-
     def _log_store(self, state: str, detail: str) -> None:
-        if state == "ok":
-            _log.info("store=ok readings are stored again")
-        self._health.put("store", state, detail)
+        _log.log(logging.INFO if state == OK else logging.ERROR, "store=%s %s", state, detail)
+        self._health.put("store", state, "" if state == OK else detail)
 
     def _store_status(self) -> StoreStatus | None:
         return None if self._store is None else self._store.status()

@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter
+
 from agent.files import read_plain_file
 from agent.runtime.health import Part
-from agent.store.status import StoreStatus, from_json
+from agent.store.status import StoreStatus
 from agent.wire.secret import mask_json
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ def read_status(path: Path) -> StatusFile | None:
             for name, part in members["parts"].items()
         }
         if members.get("store") is not None:
-            members["store"] = from_json(members["store"])
+            members["store"] = TypeAdapter(StoreStatus).validate_python(members["store"])
         return StatusFile(**members)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

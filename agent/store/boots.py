@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from agent.core.timekeeping import BootTime, with_true_wall
 from agent.core.values import Moment
+from agent.errors import StorageError
 from agent.store.table import Table, read
 
 if TYPE_CHECKING:
@@ -44,10 +46,10 @@ class BootTimes(Table):
 
     def learn(self, boot_id: str, time: BootTime) -> None:
         """Keep this, in place of what was known before. Returns at once; a crash or a failing disk may undo it."""
-
         row = (boot_id, time.low_s, time.high_s, time.at_s)
         self._known[boot_id] = time
-        self._store.submit(lambda: self._db.execute("INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)", row))
+        with suppress(StorageError):
+            self._store.submit(lambda: self._db.execute("INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)", row))
 
     def dated(self, moment: Moment) -> Moment:
         """The moment with the true time, 0 (1970) where that of its boot is unknown; in the store's thread."""

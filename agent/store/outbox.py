@@ -8,7 +8,8 @@ these.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import sqlite3
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -313,19 +314,7 @@ class Outbox(Table):
     def stats(self) -> OutboxStats:
         """What it holds, and what became of the others."""
         rows, _, size_bytes = self._totals()
-        oldest = next(self._held(_OLDEST), None)
-        dropped = dict(self._db.execute("SELECT reason, rows FROM gap").fetchall())
-        (kept,) = self._db.execute("SELECT count(*) FROM refused").fetchone()
-        return OutboxStats(
-            rows=rows,
-            size_bytes=size_bytes,
-            # 0 stands for a time that is not known.
-            oldest_wall_s=(oldest.at.wall_s or None) if oldest else None,
-            refused=kept,
-            dropped=sum(dropped.values()),
-            accepted=self.last_key() + dropped.get(DropReason.UNSAVED, 0),
-            delivered=self._counter("delivered"),
-        )
+        return outbox_stats(self._db, rows, size_bytes)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -342,7 +331,7 @@ class Outbox(Table):
     def _totals(self) -> tuple[int, int, int]:
         """How many wait, how many of them are gap records, and their bytes: counted once, and kept in step."""
         if self._waiting is None:
-            self._waiting = self._db.execute(f"SELECT {_SUMS} FROM reading").fetchone()
+            self._waiting = count_waiting(self._db)
         return self._waiting
 
     def _change(self, rows: int, gaps: int, size_bytes: int) -> None:
@@ -384,9 +373,27 @@ def decode_values(body: str) -> dict[str, float]:
     return values
 
 
-def unsaved(drafts: Iterable[Draft], before: Gap | None = None) -> Gap | None:
-    """These, which were never stored, as a gap, joined to the one before; None when there are none."""
-    for draft in drafts:
-        gap = Gap(DropReason.UNSAVED, 1, draft.at, draft.at)
-        before = gap if before is None else before.joined(gap)
-    return before
+def count_waiting(db: sqlite3.Connection) -> tuple[int, int, int]:
+    """How many readings wait, how many of them are gap records, and their bytes."""
+    rows, gaps, size_bytes = db.execute(f"SELECT {_SUMS} FROM reading").fetchone()
+    return rows, gaps, size_bytes
+
+
+def outbox_stats(db: sqlite3.Connection, rows: int, size_bytes: int) -> OutboxStats:
+    """What the outbox holds, and what became of the others; what waits is counted already."""
+    dropped = dict(db.execute("SELECT reason, rows FROM gap").fetchall())
+    counters = dict(db.execute("SELECT name, value FROM counter").fetchall())
+    (refused,) = db.execute("SELECT count(*) FROM refused").fetchone()
+    oldest = db.execute(
+        "SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading JOIN origin ON origin.id = origin "
+        f"LEFT JOIN boot USING (boot_id) WHERE priority > {Priority.GAP:d} ORDER BY key LIMIT 1"
+    ).fetchone()
+    return OutboxStats(
+        rows=rows,
+        size_bytes=size_bytes,
+        oldest_wall_s=oldest and oldest[0],
+        refused=refused,
+        dropped=sum(dropped.values()),
+        accepted=counters.get("accepted", 0) + dropped.get(DropReason.UNSAVED, 0),
+        delivered=counters.get("delivered", 0),
+    )

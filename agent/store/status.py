@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 from agent.core.values import OutboxStats
 from agent.store.journal import read_entry
+from agent.store.outbox import count_waiting, outbox_stats
 from agent.store.sqlite import check_version, explain
 
 
@@ -106,24 +106,8 @@ def read_store_status(path: Path, *, last: int = 10) -> StoreStatus | None:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             if not check_version(db, path):
                 return None
-            counters = dict(db.execute("SELECT name, value FROM counter").fetchall())
-            rows, size_bytes, oldest_wall_s = db.execute(
-                "SELECT count(*), coalesce(sum(length(body)), 0), "
-                "(SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading "
-                "JOIN origin ON origin.id = origin LEFT JOIN boot USING (boot_id) ORDER BY key LIMIT 1) FROM reading"
-            ).fetchone()
-            (refused,) = db.execute("SELECT count(*) FROM refused").fetchone()
-            dropped = dict(db.execute("SELECT reason, rows FROM gap").fetchall())
-            outbox = OutboxStats(
-                rows=rows,
-                size_bytes=size_bytes,
-                oldest_wall_s=oldest_wall_s,
-                refused=refused,
-                dropped=sum(dropped.values()),
-                accepted=counters.get("accepted", 0) + dropped.get("unsaved", 0),
-                delivered=counters.get("delivered", 0),
-            )
-            return status_of(db, path, outbox, last)
+            rows, _, size_bytes = count_waiting(db)
+            return status_of(db, path, outbox_stats(db, rows, size_bytes), last)
     except sqlite3.Error as error:
         raise explain(error, path) from error
 
@@ -185,25 +169,3 @@ def _disk_bytes(path: Path) -> int:
         with suppress(OSError):
             total += path.with_name(path.name + ending).stat().st_size
     return total
-
-
-_LISTED: Final[Mapping[str, Callable[..., Any]]] = {
-    "last_commands": CommandLine,
-    "undeliverable": CommandLine,
-    "refused": RefusedReading,
-    "gaps": DroppedReadings,
-}
-
-
-def from_json(members: Mapping[str, Any]) -> StoreStatus:
-    """Out of the members that :func:`dataclasses.asdict` made.
-
-    Raises:
-        ValueError, TypeError, KeyError: there are others.
-    """
-    found = dict(members)
-    found["outbox"] = OutboxStats(**found["outbox"])
-    for name, kind in _LISTED.items():
-        found[name] = tuple(kind(**each) for each in found[name])
-    found["incidents"] = tuple(found["incidents"])
-    return StoreStatus(**found)

@@ -11,9 +11,7 @@ aside and a new one is begun.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import sqlite3
 import threading
 import time
@@ -22,26 +20,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from agent.core.gaps import Gap
 from agent.core.outbox import ROW_BYTES, Bounds, DropReason
-from agent.core.values import Moment, Priority
+from agent.core.values import Priority
 from agent.errors import AgentError, StorageError
+from agent.ports import Clock
 from agent.runtime.retry_policy import RetryPolicy
 from agent.store.boots import BootTimes
 from agent.store.journal import Journal
-from agent.store.outbox import Draft, FoundOutbox, Outbox, unsaved
+from agent.store.outbox import Draft, FoundOutbox, Outbox
 from agent.store.sqlite import damage, error_name, explain, is_damage, move_aside, open_database, wal_bytes
 from agent.store.status import StoreStatus, status_of
 from agent.threads import OnCrash, WatchedThread, only_logged
-
-if TYPE_CHECKING:
-    from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -49,6 +45,8 @@ _T = TypeVar("_T")
 OK: Final = "ok"
 DEGRADED: Final = "degraded"
 """The disk fails or is full: readings wait in memory."""
+REPLACED: Final = "replaced"
+"""The file was damaged and a new one was begun."""
 
 BUFFER_MAX: Final = 20_000
 """Readings in memory that wait for their commit; beyond it the oldest are dropped and counted."""
@@ -56,16 +54,16 @@ BUFFER_MAX: Final = 20_000
 _FLUSH_AT: Final = 5_000
 _REQUESTS_MAX: Final = 1_024
 _ANSWER_WITHIN_S: Final = 30.0
+_STATUS_WITHIN_S: Final = 2.0
 _RETRY_CAP_S: Final = 10.0
-# So often an idle writer shows that it lives.
-_TICK_S: Final = 10.0
+# So often an idle writer looks at the clock: waits do not count the sleep of the machine as the clock does.
+_LONGEST_WAIT_S: Final = 10.0
 _MAX_TURN_S: Final = 30.0
-_NOTE_BYTES: Final = 512
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """Work for the store's thread: a look, or a part of a commit."""
+    """Work for the store's thread: a query, or a part of a commit."""
 
     work: Callable[[], Any]
     writes: bool
@@ -83,8 +81,8 @@ class Store:
         buffer_max: readings in memory at most.
         max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
         trusts_wall: the wall clock counts for a boot whose time is not known; a device's may show anything.
-        on_incident: called with a sentence when a damaged file was replaced, in the store's thread.
-        on_state: called with :data:`OK` or :data:`DEGRADED` when that changes, and a sentence; likewise.
+        on_state: called with :data:`OK`, :data:`DEGRADED` or :data:`REPLACED` when that changes, and a sentence, in the
+            store's thread.
         on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Attributes:
@@ -105,8 +103,7 @@ class Store:
         buffer_max: int = BUFFER_MAX,
         max_pages: int | None = None,
         trusts_wall: bool = True,
-        on_incident: Callable[[str], None] | None = None,
-        on_state: Callable[[str, str], None] = lambda _state, _detail: None,
+        on_state: Callable[[str, str], object] = lambda state, detail: _log.error("store=%s %s", state, detail),
         on_crash: OnCrash = only_logged,
     ) -> None:
         bounds = bounds or Bounds()
@@ -121,10 +118,9 @@ class Store:
         self._open_file = partial(open_database, path, max_bytes=bounds.max_bytes, max_pages=max_pages)
         self._group_window_s = group_window_s
         # How much of readings one commit takes along: dropping as many others for them writes pages, too.
-        self._load_bytes = wal_bytes(bounds.max_bytes) // 8
+        self._commit_bytes = wal_bytes(bounds.max_bytes) // 8
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
         self._buffer_max = buffer_max
-        self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
         self._on_state = on_state
         self._on_crash = on_crash
         # Guarded by _changed: what other threads leave for the store's.
@@ -133,20 +129,17 @@ class Store:
         self._buffer: deque[Draft] = deque()
         self._dropped: Gap | None = None
         self._due_s: float | None = None
-        self._closing = False
-        # A commit failed after that: what waits in memory is not tried again.
-        self._gave_up = False
+        self._is_closing = False
         # The store's thread alone uses these.
         self._db: sqlite3.Connection | None = None
         self._last_key: int | None = None
-        self._is_damaged = False
-        self._is_doubted = False
+        # How often in a row, without a commit between, SQLite said that the file is damaged.
+        self._doubts = 0
         self._retries = RetryPolicy(base_s=1.0, cap_s=_RETRY_CAP_S)
-        self._note = UnsavedNote(path.with_name(f"{path.name}.unsaved"))
         self._thread: WatchedThread | None = None
         self._mark_s: float | None = None
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open the file and start the thread; returns once it is open. After a failure it may be called again.
@@ -166,7 +159,7 @@ class Store:
     def stop(self, timeout_s: float) -> bool:
         """Take nothing more, commit what waits, close. True when all of it is on the disk and the thread has ended."""
         with self._changed:
-            self._closing = True
+            self._is_closing = True
             self._changed.notify_all()
         return self._thread is None or (self._thread.has_ended(timeout_s) and not self._buffer)
 
@@ -183,44 +176,9 @@ class Store:
         """How much longer than it may one turn lasts; 0 when the thread is healthy or waits for work."""
         return 0.0 if (mark_s := self._mark_s) is None else max(0.0, time.monotonic() - mark_s - _MAX_TURN_S)
 
-    def _run(self, opened: Future[None]) -> None:
-        try:
-            self.connection()
-            self._count_unsaved()
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
-            self._close()
-            opened.set_exception(explain(error, self.path) if isinstance(error, sqlite3.Error | OSError) else error)
-            return
-        opened.set_result(None)
-        try:
-            while self._wait():
-                self._turn()
-        finally:
-            self._end()
-
-    def _count_unsaved(self) -> None:
-        """Count what an earlier process had only in memory when it ended as dropped."""
-        lost = self._note.read()
-        if lost is not None:
-            _log.error("store=lost %d readings were only in memory when the last process ended", lost.rows)
-            with self._changed:
-                self._dropped, self._due_s = lost, 0.0
-
-    def _end(self) -> None:
-        with self._changed:
-            self._closing = True
-            left = list(self._requests)
-            self._requests.clear()
-        for request in left:
-            request.done.set_exception(self._closed_error())
-        if self._buffer:
-            _log.error("store=lost %d readings could not be saved at the stop", len(self._buffer))
-        self._close()
-        self._mark_s = None
-
     # --- what other threads do ----------------------------------------------------------------------------------------
 
-    def call(self, work: Callable[[], _T], *, writes: bool) -> _T:
+    def call(self, work: Callable[[], _T], *, writes: bool, within_s: float = _ANSWER_WITHIN_S) -> _T:
         """Have the store's thread do this, and wait for its result and, if it writes, the commit.
 
         In the store's own thread it is done at once: what writes is part of the transaction that is open.
@@ -230,29 +188,28 @@ class Store:
         """
         if threading.current_thread() is self._thread:
             return work()
+        request = self.submit(work, writes=writes)
+        try:
+            return cast("_T", request.done.result(within_s))
+        except TimeoutError:
+            with self._changed, suppress(ValueError):
+                self._requests.remove(request)
+            raise StorageError(f"{self.path}: the disk did not answer within {within_s:g} s: check it") from None
+
+    def submit(self, work: Callable[[], Any], *, writes: bool = True) -> _Request:
+        """Have the store's thread do this soon.
+
+        Raises:
+            StorageError: it is closed, or too much waits.
+        """
         request = _Request(work, writes)
         with self._changed:
-            if self._closing or self._thread is None:
-                raise self._closed_error()
+            self._check_open()
             if len(self._requests) >= _REQUESTS_MAX:
                 raise StorageError(f"{self.path}: {_REQUESTS_MAX} requests wait already: the disk is too slow")
             self._requests.append(request)
             self._changed.notify_all()
-        try:
-            return cast("_T", request.done.result(_ANSWER_WITHIN_S))
-        except TimeoutError:
-            with self._changed, suppress(ValueError):
-                self._requests.remove(request)
-            raise StorageError(
-                f"{self.path}: the disk did not answer within {_ANSWER_WITHIN_S:g} s: check it"
-            ) from None
-
-    def submit(self, work: Callable[[], object]) -> None:
-        """Have this written soon; the caller does not learn whether it failed."""
-        with self._changed:
-            if not self._closing and len(self._requests) < _REQUESTS_MAX:
-                self._requests.append(_Request(work, writes=True))
-                self._changed.notify_all()
+        return request
 
     def keep(self, draft: Draft) -> None:
         """Take a reading for the next commit, at most a grouping window away.
@@ -264,113 +221,135 @@ class Store:
             # A full buffer in front of a healthy disk only means that the producer is faster: let it wait.
             if self.fault is None and len(self._buffer) >= self._buffer_max:
                 self._changed.wait_for(
-                    lambda: self._closing or self.fault or len(self._buffer) < self._buffer_max, _ANSWER_WITHIN_S
+                    lambda: self._is_closing or self.fault or len(self._buffer) < self._buffer_max, _ANSWER_WITHIN_S
                 )
-            if self._closing or self._thread is None:
-                raise self._closed_error()
+            self._check_open()
             self._buffer.append(draft)
             self._drop_too_many()
             is_due = draft.priority is Priority.HIGH or len(self._buffer) == self._flush_at
             if is_due and self.fault is None:
                 self._due_s = 0.0
-                self._changed.notify_all()
             elif self._due_s is None:
                 self._due_s = self.clock.now().monotonic_s + self._group_window_s
-                self._changed.notify_all()
-
-    def status(self, within_s: float = 2.0) -> StoreStatus | None:
-        """Counts of journal and outbox; None when the store does not answer in time."""
-        request = _Request(lambda: status_of(self.connection(), self.path, self.outbox.stats()), writes=False)
-        with self._changed:
-            if self._closing or self._thread is None:
-                return None
-            self._requests.append(request)
+            else:
+                return
             self._changed.notify_all()
+
+    def status(self) -> StoreStatus | None:
+        """Counts of journal and outbox; None when the store does not answer in time."""
         try:
-            return cast("StoreStatus", request.done.result(within_s))
-        except (TimeoutError, AgentError):
+            return self.call(
+                lambda: status_of(self.connection(), self.path, self.outbox.stats()),
+                writes=False,
+                within_s=_STATUS_WITHIN_S,
+            )
+        except AgentError:
             return None
+
+    def _check_open(self) -> None:
+        if self._is_closing or self._thread is None:
+            raise self._closed_error()
 
     def _closed_error(self) -> StorageError:
         return StorageError(f"{self.path}: the store is closed: the agent stops, or its store has failed")
 
     # --- the store's thread -------------------------------------------------------------------------------------------
 
-    def _wait(self) -> bool:
-        """Wait until there is something to do; False when the store was closed and all is done."""
+    def _run(self, opened: Future[None]) -> None:
+        try:
+            self.connection()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
+            self._close()
+            opened.set_exception(explain(error, self.path) if isinstance(error, sqlite3.Error | OSError) else error)
+            return
+        opened.set_result(None)
+        try:
+            while self._turn():
+                pass
+        finally:
+            self._end()
+
+    def _turn(self) -> bool:
+        """Wait until there is something to do, and do it; False when the store was closed and all is done."""
         self._mark_s = None
         with self._changed:
-            while not self._requests and not self._closing:
-                wait_s = _TICK_S
-                if self._due_s is not None:
-                    wait_s = min(wait_s, self._due_s - self.clock.now().monotonic_s)
-                if wait_s <= 0:
-                    break
+            while not self._requests and not self._is_closing and (wait_s := self._wait_s()) > 0:
                 self._changed.wait(wait_s)
             self._mark_s = time.monotonic()
-            waits = bool(self._buffer) or self._dropped is not None
-            return bool(self._requests) or not self._closing or (waits and not self._gave_up)
-
-    def _turn(self) -> None:
-        with self._changed:
-            requests = list(self._requests)
-            self._requests.clear()
-            due_s = self._due_s
-            is_due = self._closing or (due_s is not None and due_s <= self.clock.now().monotonic_s)
+            requests, self._requests = self._requests, deque()
+            is_closing = self._is_closing
+            is_due = is_closing or self._wait_s() <= 0
         for request in requests:
             if not request.writes:
-                self._look(request)
+                self._read(request)
         writes = [request for request in requests if request.writes]
         if writes or is_due:
             self._commit(writes)
+        while is_closing and self._buffer and self.fault is None:
+            self._commit([])  # more than one commit may take
+        return not is_closing
 
-    def _look(self, request: _Request) -> None:
+    def _wait_s(self) -> float:
+        if self._due_s is None:
+            return _LONGEST_WAIT_S
+        return min(_LONGEST_WAIT_S, self._due_s - self.clock.now().monotonic_s)
+
+    def _end(self) -> None:
+        with self._changed:
+            self._is_closing = True
+            left, self._requests = self._requests, deque()
+        for request in left:
+            request.done.set_exception(self._closed_error())
+        if self._buffer:
+            _log.error("store=lost %d readings could not be saved at the stop", len(self._buffer))
+        self._close()
+        self._mark_s = None
+
+    def _read(self, request: _Request) -> None:
         try:
             request.done.set_result(request.work())
         except (sqlite3.Error, OSError) as error:
-            self._mend(error)
+            self._reopen_after(error)
             request.done.set_exception(explain(error, self.path))
         except Exception as error:  # noqa: BLE001 - a fault of the caller's work is the caller's
             request.done.set_exception(error)
 
     def _commit(self, writes: Sequence[_Request]) -> None:
         """One commit for everything that waits; where the readings do not get through, one for the requests alone."""
-        load, gap = self._take()
-        error = self._attempt(writes, load, gap)
+        drafts, gap = self._take()
+        error = self._attempt(writes, drafts, gap)
         if error is None:
             self._succeeded()
-        else:
-            self._put_back(load, gap)
-            self._failed(error)
-            if writes and (load or gap is not None):
-                error = self._attempt(writes, (), None)
-        for request in writes:
-            if error is not None:
-                request.done.set_exception(error)
-
-    def _take(self) -> tuple[list[Draft], Gap | None]:
-        load: list[Draft] = []
-        left_bytes = self._load_bytes
+            return
         with self._changed:
-            while self._buffer and (left_bytes > 0 or not load):
-                draft = self._buffer.popleft()
-                left_bytes -= len(draft.body) + ROW_BYTES
-                load.append(draft)
-            gap, self._dropped = self._dropped, None
-        return load, gap
-
-    def _put_back(self, load: Sequence[Draft], gap: Gap | None) -> None:
-        with self._changed:
-            self._buffer.extendleft(reversed(load))
+            self._buffer.extendleft(reversed(drafts))
             if gap is not None:
                 self._dropped = gap if self._dropped is None else gap.joined(self._dropped)
             self._drop_too_many()
+        self._failed(error)
+        if writes and (drafts or gap is not None):
+            error = self._attempt(writes, (), None)
+        if error is not None:
+            for request in writes:
+                request.done.set_exception(error)
+
+    def _take(self) -> tuple[list[Draft], Gap | None]:
+        drafts: list[Draft] = []
+        left_bytes = self._commit_bytes
+        with self._changed:
+            while self._buffer and (left_bytes > 0 or not drafts):
+                drafts.append(self._buffer.popleft())
+                left_bytes -= len(drafts[-1].body) + ROW_BYTES
+            gap, self._dropped = self._dropped, None
+        return drafts, gap
 
     def _drop_too_many(self) -> None:
         while len(self._buffer) > self._buffer_max:
-            self._dropped = unsaved([self._buffer.popleft()], self._dropped)
+            at = self._buffer.popleft().at
+            gap = Gap(DropReason.UNSAVED, 1, at, at)
+            self._dropped = gap if self._dropped is None else self._dropped.joined(gap)
 
-    def _attempt(self, writes: Sequence[_Request], load: Sequence[Draft], gap: Gap | None) -> StorageError | None:
+    def _attempt(self, writes: Sequence[_Request], drafts: Sequence[Draft], gap: Gap | None) -> StorageError | None:
         """Try one commit; why it failed. Each request that it holds has its answer when it did not."""
         answers: list[tuple[_Request, Any, BaseException | None]] = []
         last_key = self._last_key
@@ -378,15 +357,15 @@ class Store:
             with self._transaction():
                 if gap is not None:
                     self.outbox.note_gap(gap)
-                if load or gap is not None:
-                    self.outbox.accept(load)
+                if drafts or gap is not None:
+                    self.outbox.accept(drafts)
                 if self.fault is not None:
                     # Something must be written to know that the disk is well.
                     self.journal.put_setting("store.alive", uuid.uuid4().hex)
                 for request in writes:
                     answers.append((request, *self._do_part(request)))
         except (sqlite3.Error, OSError) as error:
-            self._mend(error)
+            self._reopen_after(error)
             return explain(error, self.path)
         for request, result, fault in answers:
             if fault is None:
@@ -394,7 +373,7 @@ class Store:
             else:
                 request.done.set_exception(fault)
         if self._last_key != last_key:
-            self.on_readings(any(draft.priority is Priority.HIGH for draft in load))
+            self.on_readings(any(draft.priority is Priority.HIGH for draft in drafts))
         return None
 
     def _do_part(self, request: _Request) -> tuple[Any, BaseException | None]:
@@ -432,7 +411,7 @@ class Store:
                     db.execute("ROLLBACK")
             raise
         self._last_key = last_key
-        self._is_doubted = False
+        self._doubts = 0
 
     def _succeeded(self) -> None:
         with self._changed:
@@ -440,24 +419,17 @@ class Store:
             # More than one commit may take: the rest follows at once.
             self._due_s = 0.0 if self._buffer else None
             self._changed.notify_all()
-        self._note.write(None)
         if was_failing:
             self._retries.succeeded()
-            self._on_state(OK, "")
+            self._on_state(OK, "readings are stored again")
 
     def _failed(self, error: StorageError) -> None:
-        if self.fault is None:
-            _log.error("store=failing %s; readings wait in memory and are tried again", error)
         with self._changed:
             was_well, self.fault = self.fault is None, str(error)
             self._due_s = self.clock.now().monotonic_s + self._retries.failed()
-            self._gave_up = self._closing
-            gap = unsaved(self._buffer, self._dropped)
             self._changed.notify_all()
-        # What a full disk keeps out is lost when the process ends: the next one is to know how much that was.
-        self._note.write(gap)
         if was_well:
-            self._on_state(DEGRADED, f"{error}; nothing can be stored, readings wait in memory")
+            self._on_state(DEGRADED, f"{error}; nothing can be stored, readings wait in memory and are tried again")
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -481,15 +453,15 @@ class Store:
                     self.found = found
                 self._last_key = self.outbox.last_key()
             except sqlite3.Error as error:
-                self._mend(error)
+                self._reopen_after(error)
                 raise
         return self._db
 
     def _open_or_replace(self) -> sqlite3.Connection:
         try:
-            if self._is_damaged:
+            if self._doubts > 1:
                 raise damage("found in use")
-            return self._open_file(check=self._is_doubted)
+            return self._open_file(check=self._doubts > 0)
         except sqlite3.Error as error:
             if not is_damage(error):
                 raise
@@ -502,13 +474,13 @@ class Store:
             "check the disk, and delete that file when you have looked at it"
         )
         db.execute("INSERT INTO incident (wall_s, text) VALUES (?, ?)", (wall_s, text))
-        self._is_damaged = self._is_doubted = False
+        self._doubts = 0
         self._last_key = None
-        self._on_incident(text)
+        self._on_state(REPLACED, text)
         return db
 
-    def _mend(self, error: BaseException) -> None:
-        """Do what may help: a file whose disk came back may need a new handle, and a damaged one is replaced.
+    def _reopen_after(self, error: BaseException) -> None:
+        """Close the file for the next use to open it: a disk that came back may need a new handle.
 
         A disk that cannot be read for a moment looks like damage to SQLite. So that is believed once the file was
         looked through anew, or when it is found again before anything could be written.
@@ -517,8 +489,7 @@ class Store:
             return  # opening needs room, too
         if is_damage(error):
             # What SQLite itself did not find is in a value, and no look at the whole file finds it either.
-            self._is_damaged = self._is_doubted or not hasattr(error, "sqlite_errorcode")
-            self._is_doubted = True
+            self._doubts += 1 if hasattr(error, "sqlite_errorcode") else 2
         self._close()
 
     def _close(self) -> None:
@@ -528,37 +499,3 @@ class Store:
         if db is not None:
             with suppress(sqlite3.Error):
                 db.close()
-
-
-class UnsavedNote:
-    """How many readings are only in memory, in a small file that is overwritten in place: that works on a full disk.
-
-    Args:
-        path: where; the file is made when there is room, and stays.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._is_empty = False
-
-    def read(self) -> Gap | None:
-        """What the last process left; None when all of it was stored. Makes the file where there is none."""
-        try:
-            rows, since, until = json.loads(self._path.read_bytes())
-            return Gap(DropReason.UNSAVED, int(rows), Moment(*since), Moment(*until))
-        except (OSError, ValueError, TypeError):
-            self.write(None)
-            return None
-
-    def write(self, gap: Gap | None) -> None:
-        """Overwrite it; nothing is lost beside the count when that fails."""
-        if gap is None and self._is_empty:
-            return
-        text = "" if gap is None else json.dumps(astuple(gap)[1:])
-        with suppress(OSError):
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                os.pwrite(descriptor, text.encode().ljust(_NOTE_BYTES), 0)
-                self._is_empty = gap is None
-            finally:
-                os.close(descriptor)

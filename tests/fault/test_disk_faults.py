@@ -61,7 +61,7 @@ def _reading(number: float) -> Reading:
 
 @contextlib.contextmanager
 def _store(path: Path) -> Iterator[Store]:
-    store = Store(path, clock=SystemClock(), group_window_s=0.0, on_incident=lambda _text: None)
+    store = Store(path, clock=SystemClock(), group_window_s=0.0)
     store.start()
     try:
         yield store

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -29,7 +29,7 @@ from agent.core.values import CommandState, Priority, Reading, SendOutcome, Stor
 from agent.errors import ConfigurationError, StorageError
 from agent.store.sqlite import PAGE_BYTES, VERSION, damaged_copies
 from agent.store.status import read_store_status
-from agent.store.writer import Store
+from agent.store.writer import REPLACED, Store
 from tests.factories import make_entry, make_moment, make_outcome, make_reading
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -62,6 +62,11 @@ def start(path, clock) -> Iterator:
     yield start_store
     for store in running:
         store.stop(60)
+
+
+def note_replaced(told: list[str]) -> Callable[[str, str], None]:
+    """Note the sentence of each replacement of a damaged file."""
+    return lambda state, text: told.append(text) if state == REPLACED else None
 
 
 def on_disk(path: Path) -> Path:
@@ -367,7 +372,7 @@ def test_the_file_is_for_its_owner_only_and_in_wal_mode(start, path):
     modes = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
     assert set(modes.values()) == {0o600}
     # No -shm: its pages would be written to the flash over and over.
-    assert set(modes) == {"agent.db", "agent.db-wal", "agent.db.unsaved"}
+    assert set(modes) == {"agent.db", "agent.db-wal"}
     store.stop(60)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -435,7 +440,7 @@ def test_a_state_directory_that_goes_back_or_is_copied_gives_no_key_again(start,
 def test_a_file_that_is_no_database_is_moved_aside_whole_and_a_new_one_is_begun(path, start, content):
     path.write_bytes(content)
     told: list[str] = []
-    store = start(on_incident=told.append)
+    store = start(on_state=note_replaced(told))
     assert len(told) == 1
     assert "was damaged" in told[0]
     assert store.journal.setting(HISTORY_LOST) == "1"
@@ -450,7 +455,7 @@ def test_a_file_that_is_no_database_is_moved_aside_whole_and_a_new_one_is_begun(
 def test_an_empty_file_is_a_new_one_and_no_incident(path, start):
     path.touch()
     told: list[str] = []
-    assert start(on_incident=told.append).journal.is_empty()
+    assert start(on_state=note_replaced(told)).journal.is_empty()
     assert told == []
 
 
@@ -480,7 +485,7 @@ def test_damaged_files_of_the_same_second_do_not_overwrite_each_other(path, star
 )
 def test_a_value_that_makes_no_sense_is_damage_and_the_next_call_works(start, path, flip):
     told: list[str] = []
-    store = start(on_incident=told.append)
+    store = start(on_state=note_replaced(told))
     store.journal.admit([make_entry("a"), make_entry("b")])
     store.call(lambda: store.connection().execute(flip), writes=True)
     with pytest.raises(StorageError, match="damaged"):
@@ -595,20 +600,6 @@ def test_while_the_disk_fails_the_oldest_readings_in_memory_give_way_and_are_cou
     assert numbers(store) == [3, 4, 5, 6, 7]
     (gap,) = gaps(store.outbox.next_batch(10))
     assert (gap.values["agent_gap_rows"], gap.values["agent_gap_reason"]) == (3, 4)
-
-
-def test_readings_that_only_memory_held_at_the_end_are_counted_by_the_next_process(start):
-    store = start(max_pages=60)
-    fill_disk(store)
-    for n in range(300):
-        store.outbox.put(Reading({f"name_{n}_{i}": i for i in range(40)}, make_moment()))
-    assert not store.stop(60)
-    for lost in (300, 300):
-        store = start()
-        store.journal.put_setting("commit", "1")
-        assert store.outbox.stats().dropped == lost
-    (gap,) = gaps(store.outbox.next_batch(10))
-    assert gap.values["agent_gap_rows"] == 300
 
 
 def test_a_commit_that_failed_and_comes_back_out_of_the_log_is_taken_back(start):

@@ -39,7 +39,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.directory.cleanup()
 
     def open_store(self):
-        self.store = Store(self.path, clock=self.clock, bounds=BOUNDS, on_incident=pytest.fail)
+        self.store = Store(self.path, clock=self.clock, bounds=BOUNDS, on_state=lambda _state, text: pytest.fail(text))
         self.store.start()
 
     def both(self, call):
