@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
+from pydantic.config import JsonDict
 
 from agent.config.credentials import Credentials, read_credentials
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.mqtt import MqttVersion
-from agent.config.section import Host, Seconds, Section, is_this_machine, key
+from agent.config.section import Host, Seconds, Section, is_this_machine
 
 PREFIX: Final = "DEVICE_GATEWAY_"
 """``DEVICE_GATEWAY_SERVICE__BASE_URL`` sets ``service.base_url``."""
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Word = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+
+def key(what: str, *, unit: str | None = None, why: str | None = None, example: Any = None, **rules: Any) -> Any:
+    """A field with its documentation; ``rules`` go to :func:`pydantic.Field` (``default``, ``ge``, ...)."""
+    extra: JsonDict = {name: value for name, value in (("unit", unit), ("why", why)) if value is not None}
+    if example is not None:
+        rules["examples"] = [example]
+    return Field(description=what, json_schema_extra=extra or None, **rules)
 
 
 class KeysConfig(Section):
@@ -205,7 +214,9 @@ def load_gateway(path: Path | None, environ: Mapping[str, str], *, with_keys: bo
         with_keys: False for what needs no key pair, so that it runs where the key files cannot be read.
 
     Raises:
-        ConfigurationError: every fault of file and environment, and with the keys those of their files.
+        ConfigurationError: every fault of file and environment; where there is none, those of the key files.
     """
-    auth = (lambda section: KeysConfig.model_validate(section).files) if with_keys else None
-    return load_model(GatewayConfig, path, environ, PREFIX, auth=auth)[0]
+    config, _ = load_model(GatewayConfig, path, environ, PREFIX)
+    if with_keys:
+        config.auth.credentials(environ)
+    return config

@@ -160,7 +160,6 @@ def service_client(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
-        max_answer_bytes=service.max_answer_bytes,
         transport=transport or open_transport(trust, httpx.Limits()),
         user_agent=f"device-gateway/{VERSION}",
         reading=service.dialect.dialect().reading,

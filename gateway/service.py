@@ -45,6 +45,7 @@ from agent.wire.devices import Device
 from agent.wire.dialect import ResultPlace
 from agent.wire.faults import FAULTS, explain, raise_for_status
 from agent.wire.json_text import encode_json
+from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import ITEMS_MAX, Page, PageWalk
 from agent.wire.registration import RegisterDevice
 from agent.wire.runtime_data import NewRuntimeRecord
@@ -256,11 +257,11 @@ class Service:
 
     async def _read(self, response: httpx.Response, source: str) -> bytes:
         parts: list[bytes] = []
-        room = self._config.max_answer_bytes
+        room = ANSWER_BYTES
         async for part in response.aiter_bytes():
             room -= len(part)
             if room < 0:
-                text = f"{source}: the answer is larger than service.max_answer_bytes and was not read on"
+                text = f"{source}: the answer is larger than {ANSWER_BYTES} bytes and was not read on"
                 raise UnexpectedAnswer(text, response.status_code)
             parts.append(part)
         return b"".join(parts)
@@ -335,7 +336,7 @@ class Service:
             if incomplete is not None:
                 raise incomplete
 
-        return read_commands(read(), self.dialect.reading, self._config.max_answer_bytes)
+        return read_commands(read(), self.dialect.reading, ANSWER_BYTES)
 
     async def pages(
         self,

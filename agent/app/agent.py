@@ -348,7 +348,7 @@ class Agent:
             stop_grace_s=STOP_GRACE_S,
             progress_every_s=_PROGRESS_EVERY_S,
         )
-        self._engine = CommandEngine(engine_parts, self._start_lane, commands.max_lanes)
+        self._engine = CommandEngine(engine_parts, self._start_lane)
         self._service_clock.on_time_known(self._engine.time_is_known)
         intake = Intake(
             journal=self._journal,

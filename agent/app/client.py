@@ -42,7 +42,6 @@ def make_client(config: AgentConfig, service: ServiceConfig, credentials: Creden
         service.base_url,
         make_credential(credentials),
         timeout_s=service.timeout_s,
-        max_answer_bytes=service.max_answer_bytes,
         ca_file=service.ca_file,
         user_agent=f"device-agent/{version}",
         reading=service.dialect.dialect().reading,

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from agent.wire.mqtt_messages import Notice
 
 
+_CONNECT_TIMEOUT_S: Final = 15.0
+_LIST_EVERY_S: Final = 900.0
+"""With a broker and a service: how often to ask over HTTP which commands are open, while the broker is there."""
 _PUSH_WAIT_S: Final = 25.0
 """How long to wait for a push before looking again; it makes no request."""
 
@@ -258,7 +261,7 @@ def _hybrid(device: MqttDevice, truth: CommandSource, mqtt: MqttConfig, parts: L
         device.source,
         truth,
         clock=parts.clock,
-        slow_s=mqtt.list_every_s,
+        slow_s=_LIST_EVERY_S,
         is_first_contact=parts.journal.is_empty,
         fraction=parts.fraction,
     )
@@ -290,10 +293,7 @@ def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
         client_id=client_id,
         tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
         websocket_path=mqtt.websocket_path,
-        keepalive_s=mqtt.keepalive_s,
-        connect_timeout_s=mqtt.connect_timeout_s,
-        session_expiry_s=mqtt.session_expiry_s,
-        max_packet_bytes=mqtt.max_message_bytes,
+        connect_timeout_s=_CONNECT_TIMEOUT_S,
     )
 
 

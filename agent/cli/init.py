@@ -1,4 +1,4 @@
-"""``device-agent init``, ``keys`` and ``config``: what prepares a device."""
+"""``device-agent init`` and ``keys``: what prepares a device."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import click
 
 from agent.app.initial import InitialFiles, write_initial_files
 from agent.cli.options import configuration_faults_end_it, json_option, print_json
-from agent.config.model import AgentConfig
-from agent.config.section import json_schema
 
 
 @click.command()
@@ -115,17 +113,3 @@ def make(name: Path, *, as_json: bool) -> None:
     click.echo(f"key id       {key_id}")
     click.echo(f"private key  {private_path}  (mode 600: keep it with the sender, and a copy in a safe place)")
     click.echo(f"public key   {public_path}  (for the devices: commands.signing.trusted_keys)")
-
-
-@click.group()
-def config() -> None:
-    """Look at what can be configured."""
-
-
-@config.command()
-def schema() -> None:
-    """Print the JSON Schema of the configuration file: every key with description, default and unit.
-
-    Editors with a YAML language server check and complete the file with it.
-    """
-    print_json(json_schema(AgentConfig, "device-agent configuration"))

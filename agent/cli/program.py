@@ -12,7 +12,6 @@ from agent.cli.lazy import LazyGroup
 
 _COMMANDS: Final = {
     "check": "agent.cli.check:check",
-    "config": "agent.cli.init:config",
     "diagnostics": "agent.cli.check:diagnostics",
     "doctor": "agent.cli.check:doctor",
     "enroll": "agent.cli.enroll:enroll",

@@ -2,35 +2,8 @@
 
 from __future__ import annotations
 
-from agent.config.commands import CommandsConfig, HandlerConfig, PollConfig
 from agent.config.credentials import Credentials, read_credentials
 from agent.config.load import DEFAULT_PATH, LoadedConfig, load_config
-from agent.config.model import (
-    AgentConfig,
-    AuthConfig,
-    DeviceConfig,
-    LoggingConfig,
-    OutboxConfig,
-    ReportConfig,
-    SensorConfig,
-    ServiceConfig,
-)
+from agent.config.model import AgentConfig
 
-__all__ = [
-    "DEFAULT_PATH",
-    "AgentConfig",
-    "AuthConfig",
-    "CommandsConfig",
-    "Credentials",
-    "DeviceConfig",
-    "HandlerConfig",
-    "LoadedConfig",
-    "LoggingConfig",
-    "OutboxConfig",
-    "PollConfig",
-    "ReportConfig",
-    "SensorConfig",
-    "ServiceConfig",
-    "load_config",
-    "read_credentials",
-]
+__all__ = ["DEFAULT_PATH", "AgentConfig", "Credentials", "LoadedConfig", "load_config", "read_credentials"]

@@ -7,29 +7,21 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from agent.config.section import Name, Seconds, Section, key
+from agent.config.section import Name, Seconds, Section
 
 
 class PollConfig(Section):
-    """How often the agent asks for commands where the service cannot hold a poll open."""
+    """How often the agent asks for commands where the service cannot hold a poll open.
 
-    fast_s: Seconds = key(
-        "Interval while commands come in.", unit="s", why="How fast a conversation of commands feels.", default=2.0
-    )
-    idle_s: Seconds = key(
-        "Interval when nothing has come for long.",
-        unit="s",
-        why="All devices of a key share its quota: N devices at one poll in T seconds are 60 N / T requests a minute. "
-        "Above 120 the service shows the device as offline between polls.",
-        default=60.0,
-    )
+    Attributes:
+        fast_s: while commands come in.
+        idle_s: when nothing has come for long.
+        spread_s: the first contact comes within this after the start, at a moment that follows from the device id.
+    """
 
-    spread_s: Annotated[float, Field(ge=0, le=3600)] = key(
-        "After the start the first contact comes within this, at a moment that follows from the device id.",
-        unit="s",
-        why="A fleet that lost its power comes back in the same second; raise it with the size of the fleet.",
-        default=2.0,
-    )
+    fast_s: Seconds = 2.0
+    idle_s: Seconds = 60.0
+    spread_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -39,39 +31,25 @@ class PollConfig(Section):
 
 
 class HandlerConfig(Section):
-    """One handler, by its name."""
+    """One handler, by its name; without ``timeout_s`` its own counts."""
 
-    enabled: bool = key("False switches the handler off; its commands are then rejected.", default=True)
-    timeout_s: Seconds | None = key(
-        "How long one run may take, then the command fails with 'timeout'. Default: the handler's own.",
-        unit="s",
-        default=None,
-        example=30,
-    )
-    settings: dict[str, Any] = key(
-        "The handler's own settings; device-agent handlers shows the handlers.", default_factory=dict
-    )
+    enabled: bool = True
+    timeout_s: Seconds | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class SigningConfig(Section):
-    """Commands that carry their sender's signature (docs/security.md, "Signed commands")."""
+    """Commands that carry their sender's signature (docs/security.md, "Signed commands").
 
-    mode: Literal["off", "accept", "require"] = key(
-        "'off' rejects signed commands, 'accept' takes them beside unsigned ones, 'require' takes nothing else.",
-        why="With 'require' neither the service nor a broker nor a gateway can make this device do anything: only who "
-        "holds a trusted key can. Needs the extra: pip install '.[device]' in a clone of device-agent.",
-        default="off",
-    )
-    trusted_keys: tuple[Path, ...] = key(
-        "Files with the public keys whose commands are taken, as device-agent keys make writes them.",
-        why="Two of them while one key takes over from the other.",
-        default=(),
-    )
-    require_for: tuple[Name, ...] = key(
-        "Handlers whose commands must be signed although mode is 'accept'.",
-        why="To sign only what opens a door or restarts the device.",
-        default=(),
-    )
+    Attributes:
+        mode: ``off`` rejects signed commands, ``accept`` takes them too, ``require`` takes nothing else.
+        trusted_keys: files with public keys.
+        require_for: handlers whose commands must be signed although the mode is ``accept``.
+    """
+
+    mode: Literal["off", "accept", "require"] = "off"
+    trusted_keys: tuple[Path, ...] = ()
+    require_for: tuple[Name, ...] = ()
 
     @model_validator(mode="after")
     def _has_keys(self) -> Self:
@@ -88,33 +66,18 @@ class SigningConfig(Section):
 
 
 class CommandsConfig(Section):
-    """Commands: which are taken and how they run."""
+    """Commands: which are taken and how they run.
 
-    handler_key: Annotated[str, Field(min_length=1, max_length=64)] = key(
-        "The member of command_payload that names the handler.",
-        why="The specification leaves the keys inside command_payload to caller and firmware; set it to what your "
-        "callers already send.",
-        default="command",
-    )
-    first_contact: Literal["skip-history", "all"] = key(
-        "What to do with commands that were sent before this device's first contact, over HTTP or MQTT, and that the "
-        "service does not itself call open: skip-history runs none, all runs everything.",
-        why="A new device must not open a door for last week's command.",
-        default="skip-history",
-    )
-    poll: PollConfig = key("How often to ask.", default_factory=dict, validate_default=True)
-    long_poll_s: Annotated[float, Field(ge=0, le=30)] = key(
-        "How long the service may hold one poll open when it offers to, so that commands arrive at once; 0 never.",
-        unit="s",
-        why="Shorten it below the time after which your network cuts a quiet connection.",
-        default=25.0,
-    )
-    max_lanes: Annotated[int, Field(ge=1, le=64)] = key(
-        "How many commands may run at the same time; each handler has a lane of its own until this many are there.",
-        unit="lanes",
-        default=8,
-    )
-    signing: SigningConfig = key("Signed commands.", default_factory=dict, validate_default=True)
-    handlers: dict[str, HandlerConfig] = key(
-        "Settings by handler name; a handler that is not named here runs with its defaults.", default_factory=dict
-    )
+    Attributes:
+        handler_key: the member of ``command_payload`` that names the handler; the specification leaves it open.
+        first_contact: whether commands from before this device's first contact run, which nobody calls open.
+        long_poll_s: how long the service may hold one poll open; 0 never.
+        handlers: by name; a handler that is not here runs with its defaults.
+    """
+
+    handler_key: Annotated[str, Field(min_length=1, max_length=64)] = "command"
+    first_contact: Literal["skip-history", "all"] = "skip-history"
+    poll: PollConfig = Field(default_factory=PollConfig)
+    long_poll_s: Annotated[float, Field(ge=0, le=30)] = 25.0
+    signing: SigningConfig = Field(default_factory=SigningConfig)
+    handlers: dict[str, HandlerConfig] = Field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agent.config.model import AuthConfig
 from agent.errors import ConfigurationError
-from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, looks_like_token_set, never_show
+from agent.wire.secret import Secret, looks_like_token_set, never_show
 
 MAX_SECRET_BYTES: Final = 8192
 PLACEHOLDER: Final = "PASTE"
@@ -46,27 +46,16 @@ def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credential
     faults: list[str] = []
     if auth.mode == "bearer":
         path = _path(auth.token_file, "token", environ)
-        credentials = _read_bearer(path, faults)
+        credentials = Credentials("", Secret(_read("token", path, faults)), path)
     else:
-        api_key = _read("auth.api_key_file", "api_key", _path(auth.api_key_file, "api_key", environ), faults)
-        secret_path = _path(auth.secret_key_file, "secret_key", environ)
-        secret_key = _read("auth.secret_key_file", "secret_key", secret_path, faults)
+        api_key = _read("api_key", _path(auth.api_key_file, "api_key", environ), faults)
+        secret_key = _read("secret_key", _path(auth.secret_key_file, "secret_key", environ), faults)
         if api_key.startswith("msk_") and secret_key.startswith("mk_"):
             faults[:] = ["auth: api_key_file holds the secret key and secret_key_file the API key; swap the two"]
         credentials = Credentials(api_key, Secret(secret_key))
     if faults:
         raise ConfigurationError(faults, "credentials")
     return credentials
-
-
-def _read_bearer(path: Path | None, faults: list[str]) -> Credentials:
-    token = _read("auth.token_file", "token", path, faults)
-    if looks_like_token_set(token):
-        faults.append(
-            f"auth.token_file: {path}: holds tokens of an application, which renew themselves; a device takes a "
-            "token alone, which another program may renew in its file"
-        )
-    return Credentials("", Secret(token), path)
 
 
 def inline_secrets(values: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], str]]:
@@ -126,47 +115,51 @@ def _is_own(path: Path) -> bool:
         return False
 
 
-def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:
+def _read(name: str, path: Path | None, faults: list[str]) -> str:
+    """The credential ``name`` from its file; what is wrong with it goes into ``faults``."""
+    key = f"auth.{name}_file"
     if path is None:
         faults.append(f"{key} is missing; name the file that holds it (mode 600), or use LoadCredential={name}:FILE")
         return ""
+    text = ""
     try:
-        text, fault = _contents(path, MAX_TOKEN_FILE_BYTES if name == "token" else MAX_SECRET_BYTES)
+        fault = _fault_of_file(path.stat())
+        if not fault:
+            text = path.read_text("utf-8").strip()
+            never_show(text)
+            fault = _fault_of_text(text, name)
     except FileNotFoundError:
-        text, fault = "", "there is no such file; create it with mode 600 and put the key alone into it"
+        fault = "there is no such file; create it with mode 600 and put the key alone into it"
     except PermissionError:
-        text, fault = "", "may not be read by this user; let the program's user read it (chgrp, and chmod 640)"
-    except (OSError, UnicodeDecodeError) as error:
-        text, fault = "", f"could not be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}"
-    fault = fault or _fault_of(text, name)
+        fault = "may not be read by this user; let the program's user read it (chgrp, and chmod 640)"
+    except OSError as error:
+        fault = f"could not be read: {error.strerror}"
+    except UnicodeDecodeError:
+        fault = "is not text; put the key alone into it"
     if fault:
         faults.append(f"{key}: {path}: {fault}")
-    if not looks_like_token_set(text):  # whose tokens are noted one by one
-        never_show(text)
     return text
 
 
-def _contents(path: Path, max_bytes: int) -> tuple[str, str]:
-    status = path.stat()
+def _fault_of_file(status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
-        return "", "is no regular file; name the file itself"
+        return "is no regular file; name the file itself"
     if status.st_mode & stat.S_IRWXO:
-        return "", f"everybody on this machine can open it (mode {stat.S_IMODE(status.st_mode):o}); run chmod 600 on it"
-    if status.st_size > max_bytes:
-        return "", "is too large for a key; put the key alone into it"
-    return path.read_text("utf-8").strip(), ""
+        return f"everybody on this machine can open it (mode {stat.S_IMODE(status.st_mode):o}); run chmod 600 on it"
+    return "is too large for a key; put the key alone into it" if status.st_size > MAX_SECRET_BYTES else ""
 
 
-def _fault_of(text: str, name: str) -> str:
+def _fault_of_text(text: str, name: str) -> str:
+    prefix = _PREFIXES.get(name, "")
     if not text:
         return "is empty; put the key alone into it"
     if PLACEHOLDER in text:
         return "still holds the template; replace it with the key"
-    if name == "token" and looks_like_token_set(text):
-        return ""
-    if len(text) > MAX_SECRET_BYTES:
-        return "is too large for a key; put the key alone into it"
+    if looks_like_token_set(text):
+        return (
+            "holds tokens of an application, which renew themselves; a device takes a token alone, which another "
+            "program may renew in its file"
+        )
     if not text.isascii() or not text.isprintable() or " " in text:
         return "holds more than one word; put the key alone into it, on one line"
-    prefix = _PREFIXES.get(name, "")
     return "" if text.startswith(prefix) else f"does not begin with {prefix}; is it the right key?"

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from agent.config.text import KeyPath, dotted
+from agent.config.yaml_file import KeyPath, dotted
 
 _SHOWN_CHARACTERS: Final = 60
 _EXAMPLES: Final = {
@@ -43,15 +43,12 @@ def sentences(
     for fault in error.errors(include_url=False):
         # A union adds the name of the alternative it tried ("float", "dict[str,float]"): no key of the file.
         path = tuple(step for step in fault["loc"] if isinstance(step, int) or not _is_alternative(step))
-        found.setdefault(path, _sentence(path, _where(path, lines, origins), fault, model))
+        found.setdefault(path, _sentence(path, place_of(path, lines, origins), fault, model))
     return list(found.values())
 
 
-def _is_alternative(step: str) -> bool:
-    return step in {"float", "int"} or step.startswith(("dict[", "constrained-", "function-", "literal["))
-
-
-def _where(path: KeyPath, lines: Mapping[KeyPath, int], origins: Mapping[KeyPath, str]) -> str:
+def place_of(path: KeyPath, lines: Mapping[KeyPath, int], origins: Mapping[KeyPath, str]) -> str:
+    """Where a key was set, in brackets; empty when that is not known."""
     for end in range(len(path), 0, -1):
         if path[:end] in origins:
             return f" (from {origins[path[:end]]})"
@@ -60,12 +57,16 @@ def _where(path: KeyPath, lines: Mapping[KeyPath, int], origins: Mapping[KeyPath
     return f" (section in line {lines[path[:-1]]})" if path[:-1] in lines else ""
 
 
+def _is_alternative(step: str) -> bool:
+    return step in {"float", "int"} or step.startswith(("dict[", "constrained-", "function-", "literal["))
+
+
 def _sentence(path: KeyPath, where: str, fault: Any, model: type[BaseModel]) -> str:
     name, kind = dotted(path), fault["type"]
     if kind == "missing":
         return f"{name}{where} is missing; {_EXAMPLES.get(name, 'add it')}"
     if kind == "extra_forbidden":
-        return f"{name}{where} is no key that this agent knows{_nearest_key(path, model)}"
+        return f"{name}{where} is no key that this version knows{_nearest_key(path, model)}"
     text = str(fault["msg"]).partition(", unable to")[0]
     if kind == "value_error":
         text = text.removeprefix("Value error, ")

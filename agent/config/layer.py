@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.config.text import MAX_BYTES, KeyPath, read_document
+from agent.config.yaml_file import KeyPath, parse_sections, read_sections
 from agent.errors import ConfigurationError
 
 FOLDER: Final = "config.d"
@@ -34,17 +34,8 @@ def parse_layer(text: str, source: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: it is no YAML of ours, no mapping, or touches what no layer may touch.
     """
-    if len(text) > MAX_BYTES:
-        raise ConfigurationError([f"is larger than {MAX_BYTES} bytes; send what differs from the local file"], source)
-    document = read_document(text)
-    faults = list(document.faults)
-    values = {} if document.values is None else document.values
-    if not isinstance(values, dict):
-        raise ConfigurationError([*faults, "must hold sections such as 'logging:', not a list or a word"], source)
-    faults += [f"{name}: only the local file may set it; take it out" for name in PROTECTED if name in values]
-    if faults:
-        raise ConfigurationError(faults, source)
-    return values
+    values, _ = parse_sections(text.encode("utf-8", "surrogatepass"), source)
+    return _without_protected(values, source)
 
 
 def read_layer(path: Path) -> dict[str, Any]:
@@ -53,13 +44,14 @@ def read_layer(path: Path) -> dict[str, Any]:
     Raises:
         ConfigurationError: it cannot be read or used.
     """
-    try:
-        with path.open("rb") as file:
-            return parse_layer(file.read(MAX_BYTES + 1).decode(), str(path))
-    except OSError as error:
-        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(["is not UTF-8 text"], str(path)) from None
+    return _without_protected(read_sections(path)[0], str(path))
+
+
+def _without_protected(values: dict[str, Any], source: str) -> dict[str, Any]:
+    faults = [f"{name}: only the local file may set it; take it out" for name in PROTECTED if name in values]
+    if faults:
+        raise ConfigurationError(faults, source)
+    return values
 
 
 def merge(target: Any, patch: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Every key of the agent's configuration: what it means, its default, its unit and why one would change it.
+"""The agent's configuration: every key with its default and its rules.
 
-The JSON Schema (``device-agent config schema``) is made from these models; ``configs/`` is kept by hand and compared.
+What each key is for stands in ``configs/agent-http.yaml`` and ``configs/agent-mqtt.yaml``; a test compares them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from pydantic import Field, field_validator, model_validator
 
 from agent.config.commands import CommandsConfig
 from agent.config.dialect import DialectConfig
-from agent.config.metrics import MetricsConfig
 from agent.config.mqtt import MqttConfig
-from agent.config.section import Identifier, Name, Seconds, Section, is_this_machine, key
+from agent.config.section import Host, Identifier, Name, Seconds, Section, is_this_machine
 
 KEY_PAIR_REFUSAL = (
     "auth.mode 'key_pair' puts the secret key (msk_...) onto this device, and the specification says that it belongs "
@@ -26,39 +25,20 @@ KEY_PAIR_REFUSAL = (
 
 
 class ServiceConfig(Section):
-    """The service's address and time limits."""
+    """The service's address and time limits.
 
-    base_url: str = key("Address of the service; all paths are relative to it.", example="https://api.example.com/v1")
-    allow_plain_http: bool = key(
-        "Allow http:// to an address that is not this machine.",
-        why="Without TLS anybody on the way reads the keys. Leave it off outside a closed test network.",
-        default=False,
-    )
-    ca_file: Path | None = key(
-        "PEM file with the certificate authorities to trust instead of the built-in list.",
-        why="For a service or gateway behind a company's own authority.",
-        default=None,
-        example="/etc/device-agent/ca.pem",
-    )
-    timeout_s: Seconds = key(
-        "How long one request may take as a whole before it counts as failed; a held poll may take its wait on top, "
-        "and an answer that comes at 2 KiB/s or more may take up to 60 s.",
-        unit="s",
-        why="Raise it on a slow mobile link.",
-        default=10.0,
-    )
-    max_answer_bytes: int = key(
-        "The largest answer to read, after decompression; a larger one is refused.",
-        unit="bytes",
-        why="Bounds the memory that a broken or hostile server can take.",
-        default=16 * 1024 * 1024,
-        ge=64 * 1024,
-        le=256 * 1024 * 1024,
-    )
-    dialect: DialectConfig = key(
-        "What is known of this server beforehand; the agent finds out what is not said here.",
-        default_factory=DialectConfig,
-    )
+    Attributes:
+        base_url: all paths are relative to it.
+        ca_file: PEM file with the authorities to trust instead of the built-in list.
+        timeout_s: of one request as a whole.
+        dialect: what is known of this server beforehand.
+    """
+
+    base_url: str
+    allow_plain_http: bool = False
+    ca_file: Path | None = None
+    timeout_s: Seconds = 10.0
+    dialect: DialectConfig = Field(default_factory=DialectConfig)
 
     @field_validator("base_url")
     @classmethod
@@ -84,53 +64,24 @@ class ServiceConfig(Section):
 
 
 class DeviceConfig(Section):
-    """This device."""
+    """This device, by the ids that the service gave it.
 
-    device_id: Identifier = key(
-        "The id that the service gave this device when it was registered.",
-        example="0190c7a4-5b1e-7cc1-9a55-000000000001",
-    )
-    product_id: Identifier | None = key(
-        "The product that this device belongs to.",
-        why="Only needed with a service that offers no 'command-results': results then go into the product's table "
-        "command_results.",
-        default=None,
-        example="0190c7a4-5b1e-7cc1-9a55-0000000000aa",
-    )
+    Attributes:
+        product_id: only for a service without ``command-results``: the product's table takes results then.
+    """
+
+    device_id: Identifier
+    product_id: Identifier | None = None
 
 
 class AuthConfig(Section):
     """The credentials of the agent. A secret is always in a file of its own, and only named here."""
 
-    mode: Literal["key_pair", "bearer"] = key(
-        "'key_pair' sends x-api-key and x-secret-key; 'bearer' sends a token: a device token of the gateway, or a "
-        "scoped token of the service.",
-        why="The key pair may do everything with your account, a scoped token only what its scope allows, a device "
-        "token only what concerns its own device.",
-        default="key_pair",
-    )
-    allow_secret_key_on_device: bool = key(
-        "Accept that the secret key lies on this device; key_pair is refused without it.",
-        why="The specification keeps the secret key on a server that you control. Right for a bench or one prototype; "
-        "a fleet uses the gateway, which gives each device a token of its own.",
-        default=False,
-    )
-    api_key_file: Path | None = key(
-        "File that holds the API key (mk_...), mode 600. The systemd credential 'api_key' goes before it.",
-        default=None,
-        example="/etc/device-agent/api_key",
-    )
-    secret_key_file: Path | None = key(
-        "File that holds the secret key (msk_...), mode 600. The systemd credential 'secret_key' goes before it.",
-        default=None,
-        example="/etc/device-agent/secret_key",
-    )
-    token_file: Path | None = key(
-        "File of mode 600 with a bearer token, which another program may renew: it is read again whenever it changes, "
-        "and never written. The systemd credential 'token' goes before it.",
-        default=None,
-        example="/etc/device-agent/token",
-    )
+    mode: Literal["key_pair", "bearer"] = "key_pair"
+    allow_secret_key_on_device: bool = False
+    api_key_file: Path | None = None
+    secret_key_file: Path | None = None
+    token_file: Path | None = None
 
     @model_validator(mode="after")
     def _check_secret_key_allowed(self) -> Self:
@@ -140,24 +91,18 @@ class AuthConfig(Section):
 
 
 class ReportConfig(Section):
-    """Which readings of a sensor are worth sending."""
+    """Which readings of a sensor are worth sending.
 
-    when: Literal["period", "change", "deadband"] = key(
-        "'period' sends each reading, 'change' only what differs from the last one sent, 'deadband' only what moved by "
-        "at least the deadband.",
-        default="period",
-    )
-    deadband: float | dict[str, float] = key(
-        "How far a value must move, in the reading's own unit: one number for all readings, or one for each by name.",
-        default=0.0,
-    )
-    percent: bool = key("Take the deadband in percent of the value sent last.", default=False)
-    at_least_every_s: Seconds | None = key(
-        "Send after this long even if nothing moved, so that silence means a fault.",
-        unit="s",
-        default=None,
-        example=3600,
-    )
+    Attributes:
+        deadband: how far a value must move, in the reading's own unit; one number, or one for each reading by name.
+        percent: take the deadband in percent of the value sent last.
+        at_least_every_s: send after this long even if nothing moved, so that silence means a fault.
+    """
+
+    when: Literal["period", "change", "deadband"] = "period"
+    deadband: float | dict[str, float] = 0.0
+    percent: bool = False
+    at_least_every_s: Seconds | None = None
 
     @model_validator(mode="after")
     def _has_a_deadband(self) -> Self:
@@ -170,132 +115,87 @@ class ReportConfig(Section):
 
 
 class SensorConfig(Section):
-    """One sensor."""
+    """One sensor.
 
-    name: Name = key("What this sensor is called in logs, in status and by set_interval; unique.", example="board")
-    type: str = key("Which kind of sensor; device-agent sensors lists the types.", example="system", min_length=1)
-    enabled: bool = key("False switches the sensor off.", default=True)
-    interval_s: Annotated[float, Field(ge=0.1, le=31 * 86400)] = key(
-        "How often to read it. Devices start at different moments of the interval.", unit="s", default=60.0
-    )
-    timeout_s: Seconds | None = key(
-        "How long one read may take, then it counts as failed. Default: the type's own.",
-        unit="s",
-        default=None,
-        example=5,
-    )
-    prefix: bool | None = key(
-        "True sends NAME_READING always, false READING where it is free. Default: true when several sensors share a "
-        "type.",
-        default=None,
-        example=True,
-    )
-    priority: Literal["high", "normal", "low"] = key(
-        "Which readings go first when many wait, and which give way last when the outbox is full. Readings of the last "
-        "minute go before all of them.",
-        default="normal",
-    )
-    report: ReportConfig = key("Which readings are sent.", default_factory=dict, validate_default=True)
-    settings: dict[str, Any] = key("The type's own settings.", default_factory=dict)
+    Attributes:
+        name: in logs, in status and for ``set_interval``.
+        timeout_s: of one read; without it the type's own.
+        prefix: whether readings are sent as NAME_READING; without it where several sensors share a type.
+        priority: which readings go first when many wait, and which are dropped last when the outbox is full.
+    """
+
+    name: Name
+    type: Annotated[str, Field(min_length=1)]
+    enabled: bool = True
+    interval_s: Annotated[float, Field(ge=0.1, le=31 * 86400)] = 60.0
+    timeout_s: Seconds | None = None
+    prefix: bool | None = None
+    priority: Literal["high", "normal", "low"] = "normal"
+    report: ReportConfig = Field(default_factory=ReportConfig)
+    settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class OutboxConfig(Section):
-    """The bounds of the store of readings that wait for the service. What is dropped is counted and reported."""
+    """The bounds of the store of readings that wait for the service. What is dropped is counted and reported.
 
-    max_rows: Annotated[int, Field(ge=100, le=10_000_000)] = key(
-        "At most this many readings wait.",
-        unit="readings",
-        why="The default holds three days of one reading a second.",
-        default=300_000,
-    )
-    max_bytes: Annotated[int, Field(ge=1024**2, le=16 * 1024**3)] = key(
-        "What the store takes on the disk at most: commands, readings and the write-ahead log (a quarter of this, at "
-        "most 4 MiB). The file keeps the size that it once had and is used again from within.",
-        unit="bytes",
-        why="Fit it to your flash.",
-        default=64 * 1024 * 1024,
-    )
-    max_age_s: Annotated[float, Field(ge=60, le=366 * 86400)] = key(
-        "Older readings are dropped.",
-        unit="s",
-        why="Yesterday's temperature may be worth nothing, or a proof.",
-        default=7 * 86400.0,
-    )
-    send_every_s: Annotated[float, Field(ge=0, le=3600)] = key(
-        "Readings of this long share one write to the flash and one request; those of sensors with priority high go at "
-        "once.",
-        unit="s",
-        why="A power cut loses at most this much of readings. Longer spares the SD card and the mobile contract.",
-        default=1.0,
-    )
+    Attributes:
+        max_bytes: of the whole store on the disk: commands, readings and the write-ahead log.
+        send_every_s: readings of this long share one write to the flash and one request.
+    """
+
+    max_rows: Annotated[int, Field(ge=100, le=10_000_000)] = 300_000
+    max_bytes: Annotated[int, Field(ge=1024**2, le=16 * 1024**3)] = 64 * 1024 * 1024
+    max_age_s: Annotated[float, Field(ge=60, le=366 * 86400)] = 7 * 86400.0
+    send_every_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
 
 
 class LoggingConfig(Section):
     """The log on standard error, which journald keeps."""
 
-    level: Literal["debug", "info", "warning", "error"] = key("The least severe lines to write.", default="info")
-    format: Literal["text", "json"] = key("'text' writes key=value lines, 'json' one object per line.", default="text")
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
 
 
 class SafeModeConfig(Section):
-    """When the agent starts with its mending handlers alone."""
+    """When the agent starts without plug-ins: after so many starts in a row that did not last; 0 is never."""
 
-    starts: Annotated[int, Field(ge=0, le=100)] = key(
-        "After so many starts in a row that did not last 60 s, the next one is in safe mode: only the handlers that "
-        "mend, no plug-ins, no executables, no sensors; everything is tried again after 10 minutes, then 20, 40, up to "
-        "a day. 0 switches safe mode off.",
-        unit="starts",
-        why="A plug-in that takes the agent down would otherwise take the way to mend it along.",
-        default=5,
-    )
+    starts: Annotated[int, Field(ge=0, le=100)] = 5
+
+
+class MetricsConfig(Section):
+    """Where the figures are served in the text format of Prometheus; needs the extra ``metrics``.
+
+    Attributes:
+        port: 0 takes a free one, which the log names.
+        host: they have no password and no TLS, so another address than this machine's is for a network of one's own.
+    """
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 9465
+    host: Host = "127.0.0.1"
 
 
 class AgentConfig(Section):
-    """The whole configuration of one agent."""
+    """The whole configuration of one agent.
 
-    service: ServiceConfig | None = key(
-        "The service that this device belongs to, or the gateway's HTTP side. With a section mqtt it may be missing; "
-        "with both, commands come over MQTT and the list is asked for now and then.",
-        default=None,
-    )
-    mqtt: MqttConfig | None = key(
-        "The broker in front of the gateway. Without this section the agent speaks HTTP only.", default=None
-    )
-    device: DeviceConfig = key("Which device this is.")
-    auth: AuthConfig = key("How the agent proves who it is.", default_factory=dict, validate_default=True)
-    state_dir: Path = key(
-        "Directory of the journal and the outbox. Under systemd $STATE_DIRECTORY is the default.",
-        why="It must survive a reboot: what is on a RAM disk is lost with the power.",
-        default=Path("/var/lib/device-agent"),
-    )
-    commands: CommandsConfig = key(
-        "Which commands are taken and how they run.", default_factory=dict, validate_default=True
-    )
-    executables: dict[str, dict[str, Any]] = key(
-        "Commands that run a program of yours: the payload as JSON on its standard input, its result as JSON from its "
-        "standard output, and its exit code decides.",
-        default_factory=dict,
-    )
-    sensors: tuple[SensorConfig, ...] = key("What is read and sent, in this order.", default=())
-    outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=dict, validate_default=True)
-    logging: LoggingConfig = key("What is logged.", default_factory=dict, validate_default=True)
-    safe_mode: SafeModeConfig = key(
-        "What an agent does that does not stay up.", default_factory=dict, validate_default=True
-    )
-    metrics: MetricsConfig | None = key(
-        "Figures for Prometheus, on a port of this machine. Without this section none are served.",
-        default=None,
-    )
+    Attributes:
+        service: the service, or the gateway's HTTP side; may be missing where there is a broker.
+        mqtt: the broker in front of the gateway; with both, commands come over MQTT and the list is asked for too.
+        state_dir: of journal and outbox; it must survive a reboot.
+        executables: commands that run a program, by name.
+    """
 
-    @model_validator(mode="after")
-    def _check_time_name(self) -> Self:
-        name = self.service.dialect.recorded_at_reading if self.service is not None else None
-        if name is not None and any(sensor.name == name for sensor in self.sensors):
-            raise ValueError(
-                f"service.dialect.recorded_at_reading: {name!r} is the name of a sensor, so its readings would be "
-                "mixed up with times: choose another name"
-            )
-        return self
+    service: ServiceConfig | None = None
+    mqtt: MqttConfig | None = None
+    device: DeviceConfig
+    auth: AuthConfig = Field(default_factory=dict, validate_default=True)
+    state_dir: Path = Path("/var/lib/device-agent")
+    commands: CommandsConfig = Field(default_factory=CommandsConfig)
+    executables: dict[Annotated[str, Field(min_length=1, max_length=64)], dict[str, Any]] = Field(default_factory=dict)
+    sensors: tuple[SensorConfig, ...] = ()
+    outbox: OutboxConfig = Field(default_factory=OutboxConfig)
+    logging: LoggingConfig = Field(default_factory=LoggingConfig)
+    safe_mode: SafeModeConfig = Field(default_factory=SafeModeConfig)
+    metrics: MetricsConfig | None = None
 
     @model_validator(mode="after")
     def _check_transport(self) -> Self:
@@ -310,27 +210,24 @@ class AgentConfig(Section):
             )
         return self
 
-    @field_validator("executables")
-    @classmethod
-    def _have_names(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name in value:
-            if not name or len(name) > 64:
-                raise ValueError("the name of an executable has 1 to 64 characters")
-        return value
-
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         names = [sensor.name for sensor in self.sensors]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"sensors: two sensors are called {twice[0]!r}; give each a name of its own")
+        if "poll" in names:
+            raise ValueError("sensors: 'poll' is what set_interval calls the command poll; choose another name")
+        if self.service is not None and self.service.dialect.recorded_at_reading in names:
+            raise ValueError(
+                f"service.dialect.recorded_at_reading: {self.service.dialect.recorded_at_reading!r} is the name of a "
+                "sensor, so its readings would be mixed up with times: choose another name"
+            )
         both = sorted(name for name in self.executables if self._settings_of(name))
         if both:
             raise ValueError(
                 f"commands.handlers.{both[0]}: the settings of an executable belong under executables.{both[0]}"
             )
-        if "poll" in names:
-            raise ValueError("sensors: 'poll' is what set_interval calls the command poll; choose another name")
         return self
 
     @model_validator(mode="after")

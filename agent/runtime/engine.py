@@ -148,7 +148,7 @@ class CommandEngine:
         stopping: set once no further command may begin.
     """
 
-    def __init__(self, parts: EngineParts, start_lane: Callable[[Actor], Post], max_lanes: int) -> None:
+    def __init__(self, parts: EngineParts, start_lane: Callable[[Actor], Post], max_lanes: int = 8) -> None:
         self.parts = parts
         self.stopping = threading.Event()
         self._start_lane = start_lane

@@ -168,6 +168,6 @@ def http_date(value: str | None) -> float | None:
 
 def _too_large(max_bytes: int, status: int) -> UnexpectedAnswer:
     return UnexpectedAnswer(
-        f"the answer is larger than {max_bytes} bytes and was not read on: ask for less, or raise max_answer_bytes",
+        f"the answer is larger than {max_bytes} bytes and was not read on: ask for less",
         status,
     )

@@ -80,7 +80,7 @@ def read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, 
             if size_bytes > max_bytes:
                 raise UnexpectedAnswer(
                     f"{answer.source} lists more than {max_bytes} bytes of commands, and the rest is not read: "
-                    "let the service drop old ones, or raise max_answer_bytes"
+                    "let the service drop old ones"
                 )
             answer, page = next(pages)
             page_count += 1

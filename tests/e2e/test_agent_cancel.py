@@ -82,7 +82,8 @@ def reason_of(record) -> str:
 def test_a_running_executable_is_ended_by_a_command_and_one_that_waits_never_runs(bench):
     slow = program(bench.folder / "slow", f"echo $$ > '{bench.folder}/slow.pid'; sleep 600 & wait")
     bench.write_config(
-        str(bench.client.connection.base_url), more=f"executables:\n  slow: {{argv: ['{slow}'], timeout_s: 120}}\n"
+        str(bench.client.connection.base_url),
+        more=f"executables:\n  slow: {{argv: ['{slow}'], timeout_s: 120}}\n",
     )
     bench.start()
     running = bench.send(command="slow")
@@ -151,9 +152,9 @@ def test_a_command_that_waits_too_long_is_rejected_instead_of_running_late(bench
     slow = program(bench.folder / "slow", f"echo run >> '{bench.folder}/slow.log'; exec sleep 600")
     bench.write_config(
         str(bench.client.connection.base_url),
-        more="  max_lanes: 1\nexecutables:\n"
-        f"  slow: {{argv: ['{slow}'], timeout_s: 120}}\n"
-        f"  late: {{argv: ['{slow}'], timeout_s: 120, start_timeout_s: 1}}\n",
+        more="executables:\n"
+        f"  slow: {{argv: ['{slow}'], timeout_s: 120, lane: one}}\n"
+        f"  late: {{argv: ['{slow}'], timeout_s: 120, start_timeout_s: 1, lane: one}}\n",
     )
     bench.start()
     bench.send(command="slow")

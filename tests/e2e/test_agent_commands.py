@@ -141,11 +141,6 @@ def test_status_shows_what_somebody_has_set_and_keeps_the_agents_own_books_for_p
     assert json.loads(run("status", "--json", *config).output)["store"]["settings"]["listed_window"] == "{}"
 
 
-def test_config_schema_is_a_schema():
-    schema = json.loads(run("config", "schema").output)
-    assert schema["$defs"]["OutboxConfig"]["properties"]["max_bytes"]["unit"] == "bytes"
-
-
 class TestInitOverMqtt:
     def test_a_configuration_that_check_takes_once_the_token_is_filled_in(self, folder):
         where = ("init", "--dir", str(folder), "--device-id", "d1", "--state-dir", str(folder / "state"))

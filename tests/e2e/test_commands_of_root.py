@@ -206,7 +206,6 @@ def _leaves(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
 
 AGENT = {
     "check": "--config {agent}",
-    "config schema": "",
     "diagnostics": "--config {agent} --dir {home}",
     "doctor": "--config {agent} --offline",
     "enroll": "http://127.0.0.1:9 {code} --dir {home} --no-start --identifier SN-1",

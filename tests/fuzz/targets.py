@@ -20,7 +20,7 @@ from agent.app.start_counter import StartCounter
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer
 from agent.config.load import load_config
-from agent.config.text import read_document
+from agent.config.yaml_file import parse_yaml
 from agent.errors import AgentError, ConfigurationError, InvalidMessage, InvalidQr, StorageError, UnexpectedAnswer
 from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import json_result
@@ -439,9 +439,16 @@ sensors:
 """
 
 
-@target("yaml", CONFIG, b"a: [1, 0x1, 1_0, ~, 'x', \"\\u00e9\"]\nb: |\n  text\n", b"&a [*a]", b"!!python/object:x {}")
+@target(
+    "yaml",
+    CONFIG,
+    b"a: [1, 0x1, 1_0, ~, 'x', \"\\u00e9\"]\nb: |\n  text\n",
+    b"&a [*a]",
+    b"!!python/object:x {}",
+    raises=(ConfigurationError,),
+)
 def _yaml(raw: bytes) -> None:
-    read_document(raw.decode("utf-8", "replace"))
+    parse_yaml(raw.decode("utf-8", "replace"), "text")
 
 
 @target("configuration", CONFIG, raises=(ConfigurationError,))

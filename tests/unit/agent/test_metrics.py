@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
-from pydantic import ValidationError
 
 from agent.app.metrics import OTHER, AgentMetrics, Sources
 from agent.app.metrics_server import MetricsServer
-from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState
 from agent.errors import ConfigurationError, StorageError
@@ -148,20 +146,6 @@ class TestServer:
 
 
 class TestConfiguration:
-    @pytest.mark.parametrize(
-        ("values", "words"),
-        [
-            ({"port": 9465, "host": "0.0.0.0"}, "allow_remote"),
-            ({"port": 65_536}, "65535"),
-        ],
-    )
-    def test_what_cannot_be_meant_is_refused(self, values, words):
-        with pytest.raises(ValidationError, match=words):
-            MetricsConfig.model_validate(values)
-
-    def test_a_host_of_the_network_must_be_allowed(self):
-        assert MetricsConfig(port=0, host="0.0.0.0", allow_remote=True).port == 0
-
     def test_without_the_library_the_fix_is_named(self):
         code = (
             "import sys; sys.modules['prometheus_client'] = None\n"

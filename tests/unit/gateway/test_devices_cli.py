@@ -271,4 +271,4 @@ def test_where_a_broker_is_used_it_says_what_is_next(site):
 
 def test_a_missing_configuration_is_told_in_one_line(site):
     site.config.unlink()
-    assert "there is no such file" in site.run("list", code=2).stderr
+    assert "No such file" in site.run("list", code=2).stderr

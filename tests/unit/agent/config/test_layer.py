@@ -79,7 +79,7 @@ class TestPrecedence:
             ("commands: {poll: {idle_s: never}}", "commands.poll.idle_s (from update_config)"),
             ("auth: {mode: bearer}", "auth: only the local file may set it"),
             ("- a list", "must hold sections"),
-            ("a: [", "no YAML"),
+            ("a: [", "line 1"),
         ],
     )
     def test_a_layer_that_cannot_be_used_does_not_count_and_is_told(self, config, tmp_path, text, word):
