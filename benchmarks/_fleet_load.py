@@ -223,7 +223,7 @@ class _Meter:
         self._thread.submit(self._fold, self._recorder.cut(0))
 
     def _fold(self, cut: Cut) -> None:
-        for outcome, tally in cut.delta().operations.get(OPERATION, {}).items():
+        for outcome, tally in cut.measured().operations.get(OPERATION, {}).items():
             if outcome is OutcomeClass.OK:
                 self._good += tally.count
                 self._response.add_encoded(tally.response)

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, machine, nginx, pinned
 from simulator.fleet.engine.preflight import raise_descriptor_limit
-from simulator.fleet.metrics.health import Steal
+from simulator.fleet.metrics.health import Share, steal_ticks
 
 BAR = 3.0
 USERS = 64
@@ -142,7 +142,7 @@ def main() -> None:
     print(f"machine: {machine()}")
     print(f"method: {given.runs} interleaved runs, median; Locust with {USERS} users, ours until the core is full\n")
     results: dict[str, list[Result]] = {"Locust": [], "ours, agent.core": []}
-    steal = Steal()
+    steal = Share(steal_ticks, 1)
     with nginx(target_core, raise_descriptor_limit()) as target:
         for _ in range(given.runs):
             results["Locust"].append(run_locust(target, given.seconds, core))

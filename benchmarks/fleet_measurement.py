@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fleet.metrics.histogram import Histogram, rank_of
-from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.metrics.merging import Merger, Totals
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -143,18 +143,19 @@ def accuracy(values: dict[str, NDArray[np.float64]]) -> float:
 
 def merging(log: NDArray[np.float64]) -> bool:
     """Whether eight workers, second by second, come to what one recorder saw."""
-    merger, one = Merger(range(WORKERS)), Recorder()
+    merger, totals, one = Merger(range(WORKERS)), Totals(), Recorder()
     for second, part in enumerate(np.array_split(log, 10)):
-        workers = [Recorder(number) for number in range(WORKERS)]
+        workers = [Recorder() for _ in range(WORKERS)]
         for number, value in enumerate(part.tolist()):
             outcome = OutcomeClass.LIMITED if number % 50 == 0 else OutcomeClass.OK
             for recorder in (workers[number % WORKERS], one):
                 recorder.record("http.poll", outcome, intended_s=0.0, sent_s=value / 9, now_s=value)
-        for recorder in workers:
-            merger.add(recorder.cut(second).delta())
-        merger.ready()
-    truth = one.cut(0).delta()
-    return merger.totals == truth.operations and merger.health.send_lag == truth.health.send_lag
+        for number, recorder in enumerate(workers):
+            merger.add(number, recorder.cut(second).measured())
+        for merged in merger.ready():
+            totals.add(merged)
+    truth = one.cut(0).measured()
+    return totals.operations == truth.operations and totals.health.send_lag == truth.health.send_lag
 
 
 def resident_kib() -> int:
@@ -166,7 +167,7 @@ def resident_kib() -> int:
 def memory(log: NDArray[np.float64], records: int) -> int:
     """Print and return how much the process grew after the first million records, KiB."""
     values = log[: min(len(log), SETTLED)].tolist()
-    recorder, merger = Recorder(), Merger((0,))
+    recorder, merger, totals = Recorder(), Merger((0,)), Totals()
     before, done, settled = resident_kib(), 0, 0
     began_s = time.perf_counter()
     while done < records:
@@ -174,15 +175,16 @@ def memory(log: NDArray[np.float64], records: int) -> int:
         for value in values[:CUT_EVERY]:
             record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=value)
         values = values[CUT_EVERY:] + values[:CUT_EVERY]
-        merger.add(recorder.cut(done // CUT_EVERY).delta())
-        merger.ready()
+        merger.add(0, recorder.cut(done // CUT_EVERY).measured())
+        for merged in merger.ready():
+            totals.add(merged)
         done += min(CUT_EVERY, len(values))
         if done >= min(SETTLED, records) and not settled:
             settled = resident_kib()
             print(f"memory: {settled / 1024:.1f} MiB after {done:,} records ({before / 1024:.1f} before)", flush=True)
     took_s = time.perf_counter() - began_s
     after = resident_kib()
-    count = merger.totals["http.poll"][OutcomeClass.OK].count
+    count = totals.operations["http.poll"][OutcomeClass.OK].count
     print(f"memory: {after / 1024:.1f} MiB after {count:,} records, {took_s / done * 1e6:.2f} µs each with merging")
     return max(0, after - settled)
 
@@ -197,7 +199,7 @@ def record_ns(count: int) -> tuple[float, float]:
         for _ in range(count):
             record("http.poll", OutcomeClass.OK, intended_s=1.0, sent_s=1.001, now_s=1.25)
         recorded_s = time.perf_counter()
-        recorder.cut(0).delta()
+        recorder.cut(0).measured()
         made_s = time.perf_counter()
         for _ in range(count):
             pass

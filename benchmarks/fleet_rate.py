@@ -182,7 +182,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
             await piece.drain(began_s + seconds, time.monotonic() + drain_s)
             await piece.close()
         await asyncio.sleep(max(0.0, began_s + second + 1 - time.monotonic()) if second < round(seconds) else 0)
-        health = recorder.cut(second).delta().health
+        health = recorder.cut(second).measured().health
         intended, sent = intended + health.intended, sent + health.sent
         undelivered += health.undelivered
     return {"intended": intended, "sent": sent, "undelivered": undelivered}

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import pytest
 
+from simulator.fleet.metrics import saturation
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.merging import merge_operations
-from simulator.fleet.metrics.threshold_judging import judge_thresholds
+from simulator.fleet.metrics.judging import judge_thresholds
+from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -28,7 +30,6 @@ from simulator.fleet.record import (
     VerdictStatus,
     WorkerGap,
 )
-from simulator.fleet.report.window import worst_health
 
 SCENARIO: Final = """\
 scenario: steady-10k          # every device polls and reports once a minute
@@ -89,6 +90,12 @@ class Shape:
         return None if self.good else WorkerGap(1, begin, begin + 4, "killed by signal 9; its devices were not moved")
 
 
+def at_any_speed(patch: pytest.MonkeyPatch) -> None:
+    """Let the generator never be the limit: how busy this machine is with other tests is not what is tested."""
+    limits = saturation.Limits(strained_share=1.0, stood_still_s=float("inf"))
+    patch.setattr(saturation, "LIMITS", limits)
+
+
 def seconds_of(shape: Shape) -> Iterator[Second]:
     """Its seconds. Those of the gap are missing."""
     random = np.random.Generator(np.random.PCG64(shape.seed))
@@ -110,9 +117,10 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         hold=hold,
         storm=storm,
     )
-    operations = merge_operations([second.operations for second in seconds])
+    totals = Totals()
+    for second in seconds:
+        totals.add(second)
     sent = sum(second.health.sent for second in seconds)
-    health = replace(worst_health([second.health for second in seconds]), intended=sent, sent=sent)
     record = RunRecord(
         name="steady-10k",
         seed=shape.seed,
@@ -140,8 +148,8 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         ),
         phases=shape.phases,
         faults=shape.faults,
-        operations=operations,
-        health=health,
+        operations=totals.operations,
+        health=totals.health,
         thresholds=_thresholds(shape),
         audit=_audit(shape, sent),
         command_stages={} if shape.good else _stages(),

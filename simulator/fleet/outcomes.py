@@ -26,6 +26,12 @@ class OutcomeClass(StrEnum):
 
 REFUSALS: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.REFUSED})
 """The service had the request and did not carry it out."""
+FAILED: Final = frozenset(OutcomeClass) - {OutcomeClass.OK, OutcomeClass.LIMITED}
+"""What counts as an error; 429 does not: it is the quota at work."""
+WAITED: Final = frozenset({OutcomeClass.OK, OutcomeClass.TIMEOUT})
+"""What times are made of: a request that was never answered has waited, too."""
+HELD: Final = frozenset({"http.long_poll"})
+"""Operations that the service holds on purpose: what they take says nothing about how quick it is."""
 
 
 class Attempt(Enum):

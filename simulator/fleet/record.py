@@ -258,6 +258,12 @@ class AuditRecord:
     took_s: float = 0.0
     unjudged_counts: tuple[str, ...] = ()
 
+    @property
+    def streams(self) -> list[tuple[str, StreamAudit]]:
+        """``readings``, ``commands`` and ``registrations``, those that there are."""
+        pairs = (("readings", self.readings), ("commands", self.commands), ("registrations", self.registrations))
+        return [(name, stream) for name, stream in pairs if stream is not None]
+
     def judges(self, stream: str, count: str) -> bool:
         """Whether a count of ``readings``, ``commands`` or ``registrations`` is all that there is of it."""
         return self.complete or (bool(self.unjudged_counts) and f"{stream}.{count}" not in self.unjudged_counts)

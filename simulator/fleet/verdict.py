@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simulator.fleet.metrics.threshold_judging import missed_text
+from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.record import (
     EXIT_CODES,
     AuditRecord,

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.core.backoff import Backoff
-from simulator.fleet.metrics.saturation import Limits, Saturation
-from simulator.fleet.run import fleet_run
-from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.target import client
 from tests.damage.kinds import AUDITED, MENTIONED
 from tests.damage.run import Kind, Recorded, audit_of, case_of, record, report_of, serving
+from tests.fleet_runs import at_any_speed
 
 pytestmark = pytest.mark.long
 
@@ -24,9 +22,7 @@ pytestmark = pytest.mark.long
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A run that passed, with the data of its service."""
     with pytest.MonkeyPatch.context() as patched:
-        # The generator is never the limit: how busy this machine is with other tests is not what is tested here.
-        any_speed = Limits(strained_share=1.0, stood_still_s=float("inf"))
-        patched.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(any_speed)))
+        at_any_speed(patched)
         return record(tmp_path_factory.mktemp("recorded"))
 
 

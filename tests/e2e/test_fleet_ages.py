@@ -21,14 +21,11 @@ import yaml
 from simulator.children import program_path
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.run import fleet_run
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
-from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit
@@ -36,6 +33,7 @@ from simulator.fleet.target.target import Target, TargetOptions, find_target, ta
 from tests.conftest import require_program
 from tests.e2e.arrival_proxy import Log, arrival_proxy
 from tests.fault.processes import ForkedProcess, ForkServer
+from tests.fleet_runs import at_any_speed
 from tests.mosquitto import find_mosquitto
 from tests.ports import free_port
 
@@ -107,8 +105,7 @@ COMBINATIONS = [
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(strained_share=1.0, stood_still_s=float("inf"))
-    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
+    at_any_speed(monkeypatch)
 
 
 @pytest.fixture(scope="module")

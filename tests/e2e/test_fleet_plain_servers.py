@@ -9,10 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from simulator.cli import program
-from simulator.fleet.metrics.saturation import Limits, Saturation
-from simulator.fleet.run import fleet_run
-from simulator.fleet.run.reporter import RunReporter
 from tests.e2e.plain_server import Choices, plain_server
+from tests.fleet_runs import at_any_speed
 
 pytestmark = pytest.mark.long
 
@@ -37,9 +35,7 @@ drain_s: 20s
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
-    limits = Limits(strained_share=1.0, stood_still_s=float("inf"))
-    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(limits)))
+    at_any_speed(monkeypatch)
 
 
 def fleet(

@@ -17,28 +17,25 @@ import yaml
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
-from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.live import RunView, SilentView
 from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import fleet_run, target_watch
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
-from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import Permission, permit
 from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from tests.fleet_runs import at_any_speed
 
 API_KEY, SECRET_KEY = "mk_fleet_run", "msk_fleet_run_0123456789"
-ANY_SPEED = Limits(strained_share=1.0, stood_still_s=float("inf"))
-"""The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
 
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
+    at_any_speed(monkeypatch)
 
 
 @pytest.fixture

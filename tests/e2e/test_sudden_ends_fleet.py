@@ -12,7 +12,6 @@ import yaml
 from agent.wire.secret import Secret
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit import readback
-from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report import making
 from simulator.fleet.report.live import RunView, SilentView
@@ -20,20 +19,18 @@ from simulator.fleet.report.run_status import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
-from simulator.fleet.run.reporter import RunReporter
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
 from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests import sudden_ends
+from tests.fleet_runs import at_any_speed
 from tests.sudden_ends import END, Sudden
 
 pytestmark = pytest.mark.long
 
 API_KEY, SECRET_KEY = "mk_sudden_ends", "msk_sudden_ends_0123456789"
-ANY_SPEED: Final = Limits(strained_share=1.0, stood_still_s=float("inf"))
-"""The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
 
 WORKER_ENDS: Final = {
     "plan": "worker 0: plan ended unexpectedly: Sudden",
@@ -46,7 +43,7 @@ WORKER_ENDS: Final = {
 
 @pytest.fixture(autouse=True)
 def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_run, "RunReporter", lambda *given: RunReporter(*given, saturation=Saturation(ANY_SPEED)))
+    at_any_speed(monkeypatch)
 
 
 @pytest.fixture(scope="module")

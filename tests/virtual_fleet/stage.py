@@ -134,7 +134,7 @@ class VirtualWorkers:
     def start(self, jobs: Sequence[Any]) -> None:
         async def make() -> None:
             for number, job in enumerate(jobs):
-                recorder = Recorder(number)
+                recorder = Recorder()
                 self.members[number] = job.make(recorder), recorder
                 self.said.append(Ready(number, self.members[number][0].devices, apart()))
 
@@ -182,7 +182,7 @@ class VirtualWorkers:
             case Stop():
                 summary = await play.close()
                 second = max(0, int(self.clock.now_s - self.service.began_s))
-                self.said.append(Measured(number, second, recorder.cut(second).delta()))
+                self.said.append(Measured(number, recorder.cut(second).measured()))
                 self.said.append(Finished(number, summary))
                 for task in self.tasks:
                     task.cancel()
@@ -194,7 +194,7 @@ class VirtualWorkers:
             if number in self.members:
                 for name, value in play.gauges().items():
                     recorder.gauge(name, value)
-                self.said.append(Measured(number, second, recorder.cut(second).delta()))
+                self.said.append(Measured(number, recorder.cut(second).measured()))
             second += 1
 
     async def _drain(self, number: int, play: Workload, from_s: float, until_s: float) -> None:

@@ -15,13 +15,13 @@ Both are measured like operations, and are no exchanges by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Operations
+from simulator.fleet.record import CommandEnds, Operations
 
 READING_AGE: Final = "readings.age"
 COMMAND_AGE: Final = "commands.age"
@@ -115,3 +115,23 @@ def shown_ages(operations: Operations) -> Operations:
 def with_shown_ages(operations: Operations) -> Operations:
     """Everything that was measured, ages as :func:`shown_ages` has them."""
     return {**{name: tallies for name, tallies in operations.items() if not is_age(name)}, **shown_ages(operations)}
+
+
+def count_unended(streams: Sequence[CommandEnds], operations: Operations, command: str | None = None) -> int:
+    """How many of the commands that the run sent have no known age, the refused orders left aside.
+
+    One that had not ended, whose order was answered without its id, or whose result no server took: it would be left
+    out of percentiles and counts without a word, and what held would hold of the others only.
+
+    Args:
+        streams: what became of the orders.
+        operations: what was measured.
+        command: only those of this name; None for all.
+    """
+    sent = sum(each.sent - each.refused for each in streams if command in {None, each.name})
+    ended = sum(
+        tallies[OutcomeClass.OK].count
+        for operation, tallies in operations.items()
+        if (found := command_of(operation)) is not None and command in {None, found[0]} and OutcomeClass.OK in tallies
+    )
+    return max(0, sent - ended)

@@ -6,13 +6,15 @@ collector, its CPU and the time that the machine's host took away; these stand b
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+from simulator.fleet.record import GeneratorHealth
 
 LAG_EVERY_S: Final = 0.05
 STOOD_STILL_S: Final = 1.0
@@ -30,48 +32,9 @@ _FIELDS: Final = 8
 _LONG_S: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessHealth:
-    """Health of a worker's process since the last measurement.
-
-    Attributes:
-        loop_lag_max_s: how late the loop woke up.
-        gc_pause_max_s: the longest pause of the garbage collector.
-        steal_percent: of the machine's CPU time, what its host took.
-        cpu_percent: of one core, this process with all its threads.
-        stood_still_s: how long it made no load: it was stopped, the machine slept, or a call blocked the loop.
-    """
-
-    loop_lag_max_s: float = 0.0
-    gc_pause_max_s: float = 0.0
-    steal_percent: float = 0.0
-    cpu_percent: float = 0.0
-    stood_still_s: float = 0.0
-
-
 def boot_time() -> float:
     """Seconds since the machine started, its sleep included: nobody sets this clock, and no signal stops it."""
     return time.clock_gettime(_BOOT_CLOCK)
-
-
-class Timer(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """Cancel the scheduled call."""
-        ...
-
-
-class Loop(Protocol):
-    """What is used of an asyncio loop."""
-
-    def time(self) -> float:
-        """Seconds on a monotonic clock."""
-        ...
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
-        """Call at a time."""
-        ...
 
 
 class LoopLag:
@@ -83,14 +46,16 @@ class LoopLag:
         clock: goes on while the machine sleeps.
     """
 
-    def __init__(self, loop: Loop, every_s: float = LAG_EVERY_S, clock: Callable[[], float] = boot_time) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, every_s: float = LAG_EVERY_S, clock: Callable[[], float] = boot_time
+    ) -> None:
         self._loop = loop
         self._every_s = every_s
         self._clock = clock
         self._due_s = 0.0
         self._worst_s = 0.0
         self._stood_still_s = self._taken_still_s = 0.0
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to measure; in the loop's thread."""
@@ -161,72 +126,51 @@ class GcPauses:
             self._began_s = None
 
 
-class Steal:
-    """The part of the machine's CPU time that its host gave to others; 0 where the kernel does not report it.
+class Share:
+    """What part of a whole went by between two looks, in percent.
+
+    Args:
+        read: both so far.
+        least: of the whole; when less went by, the share is what it was before.
+    """
+
+    def __init__(self, read: Callable[[], tuple[float, float]], least: float) -> None:
+        self._read = read
+        self._least = least
+        self._before = read()
+        self._percent = 0.0
+
+    def take(self) -> float:
+        """Percent since the last time."""
+        now = self._read()
+        part, whole = now[0] - self._before[0], now[1] - self._before[1]
+        if whole >= self._least or whole < 0:
+            self._percent = 100.0 * part / whole if whole > 0 else 0.0
+            self._before = now
+        return self._percent
+
+
+def steal_ticks(read: Callable[[], str] = _STAT.read_text) -> tuple[float, float]:
+    """The machine's CPU time that its host gave to others, and all of it; 0 of 0 where the kernel does not report it.
 
     Args:
         read: gives the text of ``/proc/stat``.
     """
-
-    def __init__(self, read: Callable[[], str] = _STAT.read_text) -> None:
-        self._read = read
-        self._before = self._ticks()
-        self._percent = 0.0
-
-    def take(self) -> float:
-        """Percent since the last time; what it was then, when too little time went by to measure."""
-        now = self._ticks()
-        stolen, total = (after - before for before, after in zip(self._before, now, strict=True))
-        if total >= _FEWEST_TICKS or total < 0:
-            self._percent = 100.0 * stolen / total if total > 0 else 0.0
-            self._before = now
-        return self._percent
-
-    def _ticks(self) -> tuple[int, int]:
-        try:
-            line = self._read().partition("\n")[0].split()
-            ticks = [int(text) for text in line[1 : 1 + _FIELDS]]
-        except (OSError, ValueError):
-            return 0, 0
-        return (ticks[_STEAL], sum(ticks)) if len(ticks) == _FIELDS else (0, 0)
-
-
-class ProcessCpu:
-    """The CPU that this process takes, in percent of one core."""
-
-    def __init__(
-        self, used: Callable[[], float] = time.process_time, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._used = used
-        self._clock = clock
-        self._before = (used(), clock())
-        self._percent = 0.0
-
-    def take(self) -> float:
-        """Percent since the last time; what it was then, when too little time went by to measure."""
-        used_s, at_s = self._used(), self._clock()
-        passed_s = at_s - self._before[1]
-        if passed_s >= _SHORTEST_S:
-            self._percent = 100.0 * (used_s - self._before[0]) / passed_s
-            self._before = (used_s, at_s)
-        return self._percent
+    try:
+        ticks = [float(text) for text in read().partition("\n")[0].split()[1 : 1 + _FIELDS]]
+    except (OSError, ValueError):
+        return 0.0, 0.0
+    return (ticks[_STEAL], sum(ticks)) if len(ticks) == _FIELDS else (0.0, 0.0)
 
 
 class HealthProbe:
-    """The health of one worker: loop, garbage collector, steal and CPU.
+    """The health of one worker: its loop, the garbage collector, the CPU that it takes and that the host took."""
 
-    Args:
-        loop: the loop that makes the load.
-        pauses, steal, cpu: where to look; the process and the machine themselves by default.
-    """
-
-    def __init__(
-        self, loop: Loop, *, pauses: GcPauses | None = None, steal: Steal | None = None, cpu: ProcessCpu | None = None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._lag = LoopLag(loop)
-        self._pauses = pauses or GcPauses()
-        self._steal = steal or Steal()
-        self._cpu = cpu or ProcessCpu()
+        self._pauses = GcPauses()
+        self._steal = Share(steal_ticks, _FEWEST_TICKS)
+        self._cpu = Share(lambda: (time.process_time(), time.monotonic()), _SHORTEST_S)
 
     def start(self) -> None:
         """Begin to measure; in the loop's thread."""
@@ -242,14 +186,14 @@ class HealthProbe:
         self._lag.stop()
         self._pauses.stop()
 
-    def take(self) -> ProcessHealth:
+    def take(self) -> GeneratorHealth:
         """Since the last time. From any thread, so that a loop that hangs is reported while it hangs."""
-        return ProcessHealth(
-            self._lag.take(),
-            self._pauses.take(),
-            self._steal.take(),
-            self._cpu.take(),
-            self._lag.take_stood_still(),
+        return GeneratorHealth(
+            loop_lag_max_s=self._lag.take(),
+            gc_pause_max_s=self._pauses.take(),
+            steal_percent=self._steal.take(),
+            cpu_percent=self._cpu.take(),
+            stood_still_s=self._lag.take_stood_still(),
         )
 
 

@@ -13,7 +13,7 @@ import binascii
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, Self
@@ -127,18 +127,6 @@ class Histogram:
             self._counts[buckets] += counts
             self._note(int(counts.sum()), shortest_s, longest_s)
 
-    def clear(self) -> None:
-        """Set all counts to 0."""
-        self._counts[:] = 0
-        self.count = 0
-        self.min_s = self.max_s = math.nan
-
-    def copy(self) -> Histogram:
-        """One that goes its own way."""
-        other = Histogram()
-        other.add(self)
-        return other
-
     @classmethod
     def of(cls, counts: Counts, min_s: float, max_s: float) -> Self:
         """The one with these counts by bucket, which are copied, and these ends.
@@ -168,32 +156,16 @@ class Histogram:
 
     def percentiles(self, percents: Sequence[float]) -> tuple[float, ...]:
         """Several at the price of one: see :meth:`percentile`."""
-        return self.at_ranks([rank_of(percent, self.count) for percent in percents])
-
-    def at_ranks(self, ranks: Sequence[int]) -> tuple[float, ...]:
-        """The values at places of the sorted log, the first is 1; NaN without values."""
         if not self.count:
-            return (math.nan,) * len(ranks)
-        found = np.searchsorted(np.cumsum(self._counts), ranks)
+            return (math.nan,) * len(percents)
+        found = np.searchsorted(np.cumsum(self._counts), [rank_of(percent, self.count) for percent in percents])
         return tuple(min(max(float(_MIDDLES[bucket]), self.min_s), self.max_s) for bucket in found)
 
     def mean(self) -> float:
         """The mean in seconds, of the buckets' middles: within 0.05 %, and the same for every order of adding."""
         if not self.count:
             return math.nan
-        return math.fsum(value * count for value, count in self.buckets()) / self.count
-
-    def buckets(self) -> Iterator[tuple[float, int]]:
-        """The middles of all buckets that hold something, in seconds and ascending, and what they hold."""
-        for bucket in np.flatnonzero(self._counts):
-            yield float(_MIDDLES[bucket]), int(self._counts[bucket])
-
-    @property
-    def counts(self) -> Counts:
-        """The counts by bucket, not to be written."""
-        view = self._counts.view()
-        view.flags.writeable = False
-        return view
+        return float(_MIDDLES @ self._counts) / self.count
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Histogram):
@@ -205,12 +177,6 @@ class Histogram:
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def __repr__(self) -> str:
-        if not self.count:
-            return "Histogram()"
-        p50, p99 = self.percentiles((50, 99))
-        return f"Histogram(count={self.count}, min={self.min_s:g}s, p50={p50:g}s, p99={p99:g}s, max={self.max_s:g}s)"
 
     # --- as text ------------------------------------------------------------------------------------------------------
 
@@ -243,7 +209,7 @@ class Histogram:
         return histogram
 
 
-def merged(texts: Sequence[str]) -> Histogram:
+def merged(texts: Iterable[str]) -> Histogram:
     """The histogram of several encoded ones together."""
     histogram = Histogram()
     for text in texts:

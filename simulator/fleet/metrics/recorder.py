@@ -1,123 +1,59 @@
-"""The measurement of a worker: each exchange is recorded in 0.4 µs and handed over once a second.
+"""The measurement of a worker: each exchange costs three appends, and a second becomes histograms when it is over.
 
-:meth:`Recorder.record` only appends two numbers; they become histograms when the second is over, all in one go, and off
-the loop that makes the load where there is a thread for it.
+Making the histograms is left to :meth:`Cut.measured`, which any thread may do: the loop that makes the load does not.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.record import Operations, Tally
+from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally
 
-HEALTHY: Final = ProcessHealth()
 _NOT_SENT: Final = math.nan
+_UNKNOWN: Final = GeneratorHealth()
 _FIRST: Final = Attempt.FIRST
 _AMBIGUOUS: Final = Attempt.AMBIGUOUS
-_CHUNK: Final = 65_536
-"""Values kept as they are, for each operation and outcome; more within a second are counted at once (1 MiB)."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerHealth:
-    """How one worker did in one second.
-
-    Attributes:
-        send_lag: encoded histogram of how long the generator kept waiting what ended in this second, until it was sent.
-        process: what it knows of itself.
-        intended, sent: requests that fell due, and those that went out; each counts in the second in which it ended.
-        undelivered: open arrivals that fell due and never ended; in a worker's last second, among ``intended``.
-    """
-
-    send_lag: str = ""
-    process: ProcessHealth = field(default_factory=ProcessHealth)
-    intended: int = 0
-    sent: int = 0
-    undelivered: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """What one worker measured in one second: small, and made of strings and numbers, for a pipe.
-
-    Attributes:
-        worker: its number.
-        second: since the run's begin.
-        gauges: the worker's part; the parts of all workers are added up.
-        late: of the operations what fell due in the phases and ended after them; as in a second of the record.
-    """
-
-    worker: int
-    second: int
-    operations: Operations
-    gauges: Mapping[str, float] = field(default_factory=dict)
-    health: WorkerHealth = field(default_factory=WorkerHealth)
-    late: Operations = field(default_factory=dict)
 
 
 class _Cell:
-    """One operation and outcome within the second under way. ``service`` is NaN where nothing was sent."""
+    """The exchanges of one operation and outcome within the second under way.
 
-    __slots__ = ("ambiguous", "folded", "held", "resends", "response", "service")
+    Attributes:
+        response: from the intended time to the end.
+        service: from the sent time to the end; NaN where nothing was sent.
+        own_wait: how much of the response an earlier request of the same device caused.
+    """
+
+    __slots__ = ("ambiguous", "own_wait", "resends", "response", "service")
 
     def __init__(self) -> None:
         self.response = array("d")
         self.service = array("d")
-        self.held = array("d")
+        self.own_wait = array("d")
         self.resends = 0
         self.ambiguous = 0
-        self.folded: _Folded | None = None
 
-    def fold(self) -> None:
-        """Count what lies there, so that it takes no room."""
-        folded = self.folded = self.folded or _Folded()
-        folded.take(self.response, self.service, self.held)
-        self.response, self.service, self.held = array("d"), array("d"), array("d")
-
-    def copy(self) -> _Cell:
-        """The same once more; nothing is shared."""
-        twin = _Cell()
-        twin.response, twin.service, twin.held = self.response[:], self.service[:], self.held[:]
-        twin.resends, twin.ambiguous = self.resends, self.ambiguous
-        if self.folded is not None:
-            twin.folded = _Folded()
-            twin.folded.add(self.folded)
-        return twin
-
-
-class _Folded:
-    """The histograms of a cell."""
-
-    __slots__ = ("lag", "response", "service")
-
-    def __init__(self) -> None:
-        self.response, self.service, self.lag = Histogram(), Histogram(), Histogram()
-
-    def take(self, response: array[float], service: array[float], held: array[float]) -> None:
-        waited, served, own = np.frombuffer(response), np.frombuffer(service), np.frombuffer(held)
-        self.response.record_many(waited)
+    def tally(self, lag: Histogram) -> Tally:
+        """The cell as histograms; the time from intended to sent is added to ``lag``."""
+        waited, served = np.frombuffer(self.response), np.frombuffer(self.service)
         sent = ~np.isnan(served)
-        self.service.record_many(served[sent])
-        self.lag.record_many(np.maximum(waited - served - own, 0.0)[sent])
+        response, service = Histogram(), Histogram()
+        response.record_many(waited)
+        service.record_many(served[sent])
+        lag.record_many(np.maximum(waited - served - np.frombuffer(self.own_wait), 0.0)[sent])
+        return Tally(len(waited), len(waited) - self.resends, response.encode(), service.encode(), self.ambiguous)
 
-    def add(self, other: _Folded) -> None:
-        self.response.add(other.response)
-        self.service.add(other.service)
-        self.lag.add(other.lag)
 
-    def clear(self) -> None:
-        self.response.clear()
-        self.service.clear()
-        self.lag.clear()
+_Cells = Mapping[str, Mapping[OutcomeClass, _Cell]]
 
 
 class Recorder:
@@ -126,33 +62,16 @@ class Recorder:
     ``intended`` and ``sent`` are for the driver: when a request that fell due by the plan has ended, or when it is
     clear that it never will, it adds 1 to ``intended``, and to ``sent`` if its bytes went to the socket. The difference
     is load that was not made. ``undelivered`` are those of them that never ended.
-
-    Args:
-        worker: its number.
     """
 
-    __slots__ = (
-        "_cells",
-        "_drain_s",
-        "_gauges",
-        "_late",
-        "_scratch",
-        "intended",
-        "sent",
-        "undelivered",
-        "worker",
-    )
+    __slots__ = ("_cells", "_drain_s", "_gauges", "_late", "intended", "sent", "undelivered")
 
-    def __init__(self, worker: int = 0) -> None:
-        self.worker = worker
-        self.intended = 0
-        self.sent = 0
-        self.undelivered = 0
+    def __init__(self) -> None:
+        self.intended = self.sent = self.undelivered = 0
         self._cells: dict[str, dict[OutcomeClass, _Cell]] = {}
         self._drain_s = math.inf
         self._late: Recorder | None = None
         self._gauges: dict[str, float] = {}
-        self._scratch = _Folded()
 
     def record(
         self,
@@ -183,15 +102,12 @@ class Recorder:
             cell = self._cells[operation][outcome]
         except KeyError:
             cell = self._cells.setdefault(operation, {}).setdefault(outcome, _Cell())
-        response = cell.response
-        response.append(now_s - intended_s)
+        cell.response.append(now_s - intended_s)
         cell.service.append(_NOT_SENT if sent_s is None else now_s - sent_s)
-        cell.held.append(0.0 if ready_s is None else ready_s - intended_s)
+        cell.own_wait.append(0.0 if ready_s is None else ready_s - intended_s)
         if attempt is not _FIRST:
             cell.resends += 1
             cell.ambiguous += attempt is _AMBIGUOUS
-        if len(response) >= _CHUNK:
-            cell.fold()
         late = self._late
         if late is not None and (intended_s if due_s is None else due_s) < self._drain_s:
             late.record(
@@ -209,68 +125,51 @@ class Recorder:
         phases that it belongs to. A second under way counts so as a whole: all of it ended before this was known.
         """
         self._drain_s = at_s
-        self._late = Recorder(self.worker)
-        self._late._cells = {
-            operation: {outcome: cell.copy() for outcome, cell in cells.items()}
-            for operation, cells in self._cells.items()
-        }
+        self._late = Recorder()
+        self._late._cells = copy.deepcopy(self._cells)
 
-    def cut(self, second: int) -> Cut:
-        """Take out everything since the last cut. Quick: the work is :meth:`Cut.delta`, which any thread may do."""
-        taken = Cut(
-            self.worker,
-            second,
-            {operation: dict(cells) for operation, cells in self._cells.items()},
-            dict(self._gauges),
-            (self.intended, self.sent, self.undelivered),
-            self._scratch,
-            self._late.cut(second).cells if self._late is not None else {},
-        )
-        for cells in self._cells.values():
-            for outcome in cells:
-                cells[outcome] = _Cell()
+    def cut(self, number: int) -> Cut:
+        """Take out everything since the last cut, as the second with this number."""
+        health = GeneratorHealth(intended=self.intended, sent=self.sent, undelivered=self.undelivered)
+        late = self._late.cut(number).cells if self._late is not None else {}
+        taken = Cut(number, self._cells, dict(self._gauges), health, late)
+        self._cells = {}
         self.intended = self.sent = self.undelivered = 0
         return taken
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A second as it was recorded. :meth:`delta` makes it small; cuts of one recorder are made small one by one."""
+    """A second as it was recorded."""
 
-    worker: int
-    second: int
-    cells: Mapping[str, Mapping[OutcomeClass, _Cell]]
+    number: int
+    cells: _Cells
     gauges: Mapping[str, float]
-    requests: tuple[int, int, int]
-    """Intended, sent, undelivered."""
-    scratch: _Folded
-    late: Mapping[str, Mapping[OutcomeClass, _Cell]]
+    health: GeneratorHealth
+    late: _Cells
 
-    def delta(self, process: ProcessHealth = HEALTHY) -> Delta:
-        """The second as histograms, with the health of the process."""
+    def measured(self, process: GeneratorHealth = _UNKNOWN) -> Second:
+        """The second as histograms.
+
+        Args:
+            process: what the worker's process knows of itself.
+        """
         lag = Histogram()
-        operations = self._operations(self.cells, lag)
-        health = WorkerHealth(lag.encode(), process, *self.requests)
-        late = self._operations(self.late, Histogram())
-        return Delta(self.worker, self.second, operations, self.gauges, health, late)
+        operations = _tallied(self.cells, lag)
+        health = replace(
+            process,
+            intended=self.health.intended,
+            sent=self.health.sent,
+            undelivered=self.health.undelivered,
+            send_lag=lag.encode(),
+            send_lag_p99_s=lag.percentile(99) if lag.count else 0.0,
+            send_lag_max_s=lag.max_s if lag.count else 0.0,
+        )
+        return Second(self.number, operations, self.gauges, health, _tallied(self.late, Histogram()))
 
-    def _operations(self, cells_of: Mapping[str, Mapping[OutcomeClass, _Cell]], lag: Histogram) -> Operations:
-        operations = {
-            operation: {
-                outcome: self._tally(cell, lag) for outcome, cell in cells.items() if cell.response or cell.folded
-            }
-            for operation, cells in cells_of.items()
-        }
-        return {operation: tallies for operation, tallies in operations.items() if tallies}
 
-    def _tally(self, cell: _Cell, lag: Histogram) -> Tally:
-        if cell.folded is None:
-            folded = self.scratch
-            folded.clear()
-        else:
-            folded = cell.folded
-        folded.take(cell.response, cell.service, cell.held)
-        lag.add(folded.lag)
-        count = folded.response.count
-        response, service = folded.response.encode(), folded.service.encode()
-        return Tally(count, count - cell.resends, response, service, cell.ambiguous)
+def _tallied(cells: _Cells, lag: Histogram) -> Operations:
+    return {
+        operation: {outcome: cell.tally(lag) for outcome, cell in outcomes.items()}
+        for operation, outcomes in cells.items()
+    }

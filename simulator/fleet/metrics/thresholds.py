@@ -2,18 +2,16 @@
 
 ::
 
-    threshold  = subject operator value ["in" PHASE] ["over" time]
-    subject    = operation ["." outcome] ["." ("response" | "service")] "." measure
-               | "audit" ["." ("readings" | "commands")] "." count
-               | "generator" "." ("send_lag" | "loop_lag" | "gc_pause" | "steal" | "cpu" | "sent") ["." measure]
-               | "gauges" "." NAME "." ("min" | "max" | "mean" | "last")
-               | "commands.age" ["[" NAME "]"] ["." state] "." measure
-    operation  = such as http.sensor_data or readings.age, or a family: http, mqtt; readings and commands for their ages
-    state      = an end state of commands: succeeded, failed, rejected, expired, open; or "all"
-    outcome    = a class of outcomes, or "failed" (all but ok and limited), or "all"
-    measure    = "p" PERCENT | "min" | "max" | "mean" | "count" | "rate"
-    operator   = "<" | "<=" | ">" | ">=" | "==" | "!="
-    value      = a number with its unit: us ms s m h for times, /s /m /h or % for rates, nothing for counts
+    WHAT[.OUTCOME][.response | .service].MEASURE OPERATOR VALUE [in PHASE] [over TIME]
+
+    WHAT       an operation, such as http.sensor_data or readings.age; a family: http, mqtt, readings, commands;
+               commands.age[NAME] for those of one name; audit or audit.readings; generator.send_lag, .loop_lag,
+               .gc_pause, .steal or .cpu; generator (with the measures sent and delivered); gauges.NAME
+    OUTCOME    a class of outcomes, "failed" (all but ok and limited) or "all"; of the age of commands an end state:
+               succeeded, failed, rejected, expired, open, or "all"
+    MEASURE    p50 to p100, min, max, mean, count, rate; of gauges also last; of the audit one of its counts
+    OPERATOR   < <= > >= == !=
+    VALUE      with its unit: us ms s m h for times, /s /m /h or % for rates, nothing for counts
 
 Without an outcome, times are those of ``ok`` and ``timeout`` together (a request that was never answered has waited,
 too; a refusal in a millisecond must not lower a percentile), and counts and rates are those of ``ok``.
@@ -22,20 +20,67 @@ too; a refusal in a millisecond must not lower a percentile), and counts and rat
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
 from typing import Final
 
-from simulator.fleet.metrics.subjects import (
-    GROUPS,
-    OPERATIONS,
-    Source,
-    Subject,
-    SubjectNames,
-    ThresholdError,
-    Unit,
-    nearest,
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, READING_AGE, command_of
+from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS, EndState
+from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
+
+OPERATIONS: Final = frozenset(
+    {
+        "http.poll",
+        "http.sensor_data",
+        "http.report",
+        "http.send_command",
+        "http.scan_qr",
+        "http.register",
+        "http.remove",
+        "http.read_back",
+        "mqtt.connect",
+        "mqtt.sensor_data",
+        "mqtt.receipt",
+        "mqtt.report",
+        "mqtt.status",
+        "mqtt.command",
+        *HELD,
+        *STAGE_OPERATIONS,
+        *AGE_OPERATIONS,
+    }
 )
+"""The names of what is measured: ``FAMILY.OPERATION``."""
+AUDIT_COUNTS: Final = (
+    "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "resent_ambiguous", "sent",
+    "accepted", "stored", "misdated",
+)  # fmt: skip
+AUDIT_STREAMS: Final = ("readings", "commands", "registrations")
+TIMED: Final = frozenset({"percentile", "min", "max", "mean"})
+"""Measures of an operation that are times."""
+
+
+class ThresholdError(ValueError):
+    """A threshold that nobody can hold a run against; the text says what to write instead."""
+
+
+class Source(StrEnum):
+    """What a threshold looks at."""
+
+    OPERATIONS = "operations"
+    AUDIT = "audit"
+    GENERATOR = "generator"
+    GAUGES = "gauges"
+
+
+class Unit(StrEnum):
+    """What a measure is counted in."""
+
+    TIME = "s"
+    RATE = "/s"
+    SHARE = "%"
+    COUNT = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,182 +89,217 @@ class Threshold:
 
     Attributes:
         expression: as it was given.
+        names: the operations, ``http.*`` for a whole family; of the audit its streams; else one name.
+        measure: ``percentile``, ``min``, ``max``, ``mean``, ``last``, ``count``, ``rate``; the audit's count.
         operator: one of ``< <= > >= == !=``.
         limit: in seconds, per second, percent or pieces, as ``unit`` says.
+        percent: of a percentile.
+        outcomes: of the operations.
+        service: the time since the request was sent instead of since it was intended.
+        command: of the age of commands, the name of those that are meant; None for all.
+        states: of the age of commands, the end states that are chosen; empty for all.
         over_s: length of the windows, each of which has to hold; None for the run, or phase, as a whole.
         phase: only what was measured in phases of this name; None for everything.
     """
 
     expression: str
-    subject: Subject
+    source: Source
+    names: frozenset[str]
+    measure: str
     operator: str
     limit: float
     unit: Unit
+    percent: float = 0.0
+    outcomes: frozenset[OutcomeClass] = frozenset()
+    service: bool = False
+    command: str | None = None
+    states: frozenset[str] = frozenset()
     over_s: int | None = None
     phase: str | None = None
 
+    def names_operation(self, name: str) -> bool:
+        """Whether an operation is one of those; polls that are held have no part in the times of a family."""
+        if (found := command_of(name)) is not None:
+            return COMMAND_AGE in self.names and self.command in {None, found[0]}
+        if name in HELD and self.measure in TIMED:
+            return name in self.names
+        return name in self.names or f"{name.partition('.')[0]}.*" in self.names
+
+    def chooses(self, name: str, outcome: OutcomeClass) -> bool:
+        """Whether what ended so is meant, of all that :meth:`names_operation` names."""
+        found = command_of(name)
+        is_state = not self.states or (found is not None and found[1] in self.states)
+        return is_state and outcome in self.outcomes and self.names_operation(name)
+
 
 _TIMES: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_RATES: Final = {"/s": 1.0, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}
-_OPERATORS: Final = ("<=", ">=", "==", "!=", "<", ">")
-_MISSPELT: Final = {"=": "==", "=<": "<=", "=>": ">=", "<>": "!=", "≤": "<=", "≥": ">=", "===": "=="}
-_SUBJECT: Final = re.compile(r"(?:\[[^\]]*\]|[^\s<>=!≤≥])+")
-_NUMBER: Final = re.compile(r"\d+(?:_\d+)*(?:\.\d+)?")
+_UNITS: Final[Mapping[Unit, Mapping[str, float]]] = {
+    Unit.TIME: _TIMES,
+    Unit.RATE: {"/s": 1.0, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600},
+    Unit.SHARE: {"%": 1.0},
+    Unit.COUNT: {"": 1.0},
+}
+_OUTCOMES: Final = {
+    **{outcome.value: frozenset({outcome}) for outcome in OutcomeClass},
+    "failed": FAILED,
+    "all": frozenset(OutcomeClass),
+}
+_STATES: Final = {**{state.value: frozenset({state.value}) for state in EndState}, "all": frozenset[str]()}
+_OF_OPERATIONS: Final = ("percentile", "min", "max", "mean", "count", "rate")
+_OF_GAUGES: Final = ("min", "max", "mean", "last")
+_OF_GENERATOR: Final[Mapping[str, tuple[tuple[str, ...], Unit]]] = {
+    "send_lag": (("percentile", "mean", "max"), Unit.TIME),
+    "loop_lag": (("max",), Unit.TIME),
+    "gc_pause": (("max",), Unit.TIME),
+    "steal": (("max", "mean"), Unit.SHARE),
+    "cpu": (("max", "mean"), Unit.SHARE),
+    "": (("sent", "delivered"), Unit.SHARE),
+}
+_MEASURES: Final = ("min", "max", "mean", "last", "count", "rate", "delivered", *AUDIT_COUNTS)
+_NUMBER: Final = r"\d[\d_]*(?:\.\d+)?"
+_FORM: Final = re.compile(
+    rf"""\s*
+    (?P<what>[a-z_]+ (?:\.[a-z_]+)*?)
+    (?:\[ (?P<command>[^\]]*) \])?
+    (?:\. (?P<outcome>{"|".join({**_OUTCOMES, **_STATES})}))?
+    (?:\. (?P<time>response|service))?
+    \. (?P<measure>p(?P<percent>100|\d{{1,2}}(?:\.\d+)?)|{"|".join(_MEASURES)})
+    \s* (?P<operator><=|>=|==|!=|<|>)
+    \s* (?P<number>{_NUMBER}) \s* (?P<unit>%|/?[a-zµ]+)?
+    (?:\s+ in \s+ (?P<phase>\S+))?
+    (?:\s+ over \s+ (?P<over>{_NUMBER}) \s* (?P<over_unit>[a-zµ]+))?
+    \s*""",
+    re.VERBOSE,
+)
+_FORM_TEXT: Final = (
+    "write WHAT.MEASURE OPERATOR VALUE [in PHASE] [over TIME], such as 'http.sensor_data.p99 < 250ms over 1m' or "
+    "'http.poll.failed.rate < 1%'; measures are p99 and its like, min, max, mean, count and rate"
+)
 
 
 def parse(
-    expression: str,
-    *,
-    operations: Collection[str] = OPERATIONS,
-    phases: Collection[str] | None = None,
-    commands: Collection[str] | None = None,
+    expression: str, *, phases: Collection[str] | None = None, commands: Collection[str] | None = None
 ) -> Threshold:
     """Parse the text of a threshold.
 
     Args:
         expression: such as ``http.sensor_data.p99 < 250ms over 1m``.
-        operations: the names that there are.
         phases: the names of the scenario's phases; None when they are not known, and any will do.
         commands: the names of the scenario's commands; None when they are not known, and any will do.
 
     Raises:
-        ThresholdError: it makes no sense, and where.
+        ThresholdError: it makes no sense; the text names the fix.
     """
-    text = _Text(expression)
-    column, subject_text = text.take(_SUBJECT, "expected what is measured, such as http.sensor_data.p99")
-    subject, units = SubjectNames(expression, column, subject_text, operations, commands).subject()
-    operator = _operator(text)
-    limit, unit = _value(text, subject_text, units)
-    _check_share(text, subject, unit, column)
-    text.skip()
-    if subject.source is Source.AUDIT and text.rest:
-        raise text.error("expected the end: the audit is of the whole run")
-    phase, over_s = _where(text, phases)
-    return Threshold(expression, subject, operator, limit, unit, over_s, phase)
+    try:
+        return _parse(expression, phases, commands)
+    except ThresholdError as error:
+        raise ThresholdError(f'threshold "{expression}": {error}') from None
 
 
-class _Text:
-    """The expression, read from left to right."""
+def _parse(expression: str, phases: Collection[str] | None, commands: Collection[str] | None) -> Threshold:
+    found = _FORM.fullmatch(expression)
+    if found is None:
+        raise ThresholdError(_FORM_TEXT)
+    what, word, time = found["what"], found["outcome"], found["time"]
+    measure = "percentile" if found["percent"] else found["measure"]
+    source, names, measures, units = _named(what, measure)
+    if measure not in measures:
+        raise ThresholdError(f"{what} has no measure {found['measure']!r}: {_choice(measures, 'p99')}")
+    outcomes, states = frozenset[OutcomeClass](), frozenset[str]()
+    is_age = source is Source.OPERATIONS and COMMAND_AGE in names
+    if found["command"] is not None:
+        _check_command(found["command"], commands, is_age=is_age)
+    if source is Source.OPERATIONS:
+        outcomes = WAITED if measure in TIMED else frozenset({OutcomeClass.OK})
+        known: Collection[str] = _STATES if is_age else _OUTCOMES
+        if word is not None:
+            if word not in known:
+                raise ThresholdError(f"{what} has no outcome {word!r}: {_choice(known)}")
+            states = _STATES[word] if is_age else states
+            outcomes = frozenset(OutcomeClass) if is_age else _OUTCOMES[word]
+    elif word is not None:
+        raise ThresholdError(f"{what} has no outcomes: leave out {word!r}")
+    if time is not None and (source is not Source.OPERATIONS or what.partition(".")[0] not in {"http", "mqtt"}):
+        raise ThresholdError(f"{what} has one time only: leave out {time!r}")
+    limit, unit = _limit(found, units)
+    if unit is Unit.SHARE and word == "all" and not is_age:
+        raise ThresholdError("all of all is always 100 %: name an outcome, such as limited or failed")
+    if source is Source.AUDIT and (found["phase"] or found["over"]):
+        raise ThresholdError("the audit is of the whole run: leave out 'in' and 'over'")
+    if found["phase"] is not None and phases is not None and found["phase"] not in phases:
+        raise ThresholdError(f"no phase is called {found['phase']!r}: {_choice(phases)}")
+    return Threshold(
+        expression,
+        source,
+        names,
+        measure,
+        found["operator"],
+        limit,
+        unit,
+        float(found["percent"] or 0.0),
+        outcomes,
+        service=time == "service",
+        command=found["command"],
+        states=states,
+        over_s=_window(found),
+        phase=found["phase"],
+    )
 
-    def __init__(self, expression: str) -> None:
-        self.expression = expression
-        self._at = 0
 
-    def skip(self) -> None:
-        while self._at < len(self.expression) and self.expression[self._at].isspace():
-            self._at += 1
-
-    @property
-    def column(self) -> int:
-        return self._at + 1
-
-    @property
-    def rest(self) -> str:
-        return self.expression[self._at :]
-
-    def take(self, pattern: re.Pattern[str], expected: str) -> tuple[int, str]:
-        """The next word after white space, and its column."""
-        self.skip()
-        found = pattern.match(self.expression, self._at)
-        if found is None:
-            raise self.error(expected)
-        return self.take_text(found[0])
-
-    def take_text(self, word: str) -> tuple[int, str]:
-        column = self.column
-        self._at += len(word)
-        return column, word
-
-    def error(self, expected: str, hint: str = "") -> ThresholdError:
-        found = self.rest.split(maxsplit=1)
-        said = f", found {found[0]!r}" if found else ", and it ends here"
-        return ThresholdError(self.expression, self.column, expected + said + hint)
+def _named(what: str, measure: str) -> tuple[Source, frozenset[str], Collection[str], tuple[Unit, ...]]:
+    """What a text names: where it comes from, its names, the measures there are, and the units of this measure."""
+    family, _, name = what.partition(".")
+    if family == Source.AUDIT and (not name or name in AUDIT_STREAMS):
+        return Source.AUDIT, frozenset({name} if name else AUDIT_STREAMS), AUDIT_COUNTS, (Unit.COUNT,)
+    if family == Source.GENERATOR and name in _OF_GENERATOR:
+        measures, unit = _OF_GENERATOR[name]
+        return Source.GENERATOR, frozenset({name or measure}), measures, (unit,)
+    if family == Source.GAUGES and name:
+        return Source.GAUGES, frozenset({name}), _OF_GAUGES, (Unit.COUNT,)
+    units = (Unit.TIME,) if measure in TIMED else (Unit.RATE, Unit.SHARE) if measure == "rate" else (Unit.COUNT,)
+    ages = {READING_AGE.partition(".")[0]: READING_AGE, FAMILY: COMMAND_AGE}
+    if what in {"http", "mqtt"}:
+        return Source.OPERATIONS, frozenset({f"{what}.*"}), _OF_OPERATIONS, units
+    if (named := ages.get(what, what)) in OPERATIONS:
+        return Source.OPERATIONS, frozenset({named}), _OF_OPERATIONS, units
+    known = [*OPERATIONS, *(f"generator.{each}" for each in _OF_GENERATOR if each), "audit", "gauges.online"]
+    near = get_close_matches(what, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else _choice(sorted(known))
+    raise ThresholdError(f"nothing is measured as {what!r}: {hint}")
 
 
-def _operator(text: _Text) -> str:
-    text.skip()
-    found = re.match(r"[<>=!≤≥]*", text.rest)
-    word = found[0] if found else ""
-    if word not in _OPERATORS:
-        hint = f"; did you mean {_MISSPELT[word]!r}?" if word in _MISSPELT else ""
-        raise text.error(f"expected one of {' '.join(_OPERATORS)}", hint)
-    return text.take_text(word)[1]
+def _check_command(command: str, commands: Collection[str] | None, *, is_age: bool) -> None:
+    if not is_age:
+        raise ThresholdError(f"a name in brackets belongs to the age of commands: commands.age[{command}]")
+    if commands is not None and command not in commands:
+        sent = f"it sends {', '.join(sorted(commands))}" if commands else "it has no 'commands:'"
+        raise ThresholdError(f"the scenario sends no command {command!r}: {sent}")
 
 
-def _value(text: _Text, subject: str, units: tuple[Unit, ...]) -> tuple[float, Unit]:
-    _, number = text.take(_NUMBER, "expected a number")
-    value = float(number.replace("_", ""))
-    text.skip()
-    found = re.match(r"%|/?[A-Za-zµ]+", text.rest)
-    word = found[0] if found and found[0] not in {"in", "over"} else ""
-    known = [name for unit in units for name in _names_of(unit)]
+def _limit(found: re.Match[str], units: tuple[Unit, ...]) -> tuple[float, Unit]:
+    word, number = found["unit"] or "", found["number"]
     for unit in units:
-        factor = _factor(unit, word)
-        if factor is not None:
-            text.take_text(word)
-            return value * factor, unit
-    if known:
-        near = nearest(word, known) or (f"; write {number}s or {number}ms" if Unit.TIME in units and not word else "")
-        raise text.error(f"expected the unit of {subject}, {_choice(known)}", near)
-    raise text.error(f"{subject} is counted in pieces: expected no unit")
+        if word in _UNITS[unit]:
+            return float(number.replace("_", "")) * _UNITS[unit][word], unit
+    if units == (Unit.COUNT,):
+        raise ThresholdError(f"what is counted in pieces has no unit: write {number} without {word!r}")
+    raise ThresholdError(
+        f"{number}{word} has not its unit: {_choice([name for unit in units for name in _UNITS[unit]])}"
+    )
 
 
-def _names_of(unit: Unit) -> tuple[str, ...]:
-    return {Unit.TIME: tuple(_TIMES), Unit.RATE: tuple(_RATES), Unit.SHARE: ("%",), Unit.COUNT: ()}[unit]
+def _window(found: re.Match[str]) -> int | None:
+    if found["over"] is None:
+        return None
+    length_s = float(found["over"].replace("_", "")) * _TIMES.get(found["over_unit"], 0.0)
+    if length_s < 1 or length_s != int(length_s):
+        raise ThresholdError("a window is a whole number of seconds, 1s at least, such as 'over 1m'")
+    return int(length_s)
 
 
-def _choice(known: Collection[str]) -> str:
-    return f"one of {' '.join(known)}" if len(known) > 1 else " ".join(known)
-
-
-def _factor(unit: Unit, word: str) -> float | None:
-    """What a number with this unit is multiplied by; None when it is no such unit."""
-    if unit is Unit.TIME:
-        return _TIMES.get(word)
-    if unit is Unit.RATE:
-        return _RATES.get(word)
-    return 1.0 if word == ("%" if unit is Unit.SHARE else "") else None
-
-
-def _check_share(text: _Text, subject: Subject, unit: Unit, column: int) -> None:
-    is_all = subject.outcomes == GROUPS["all"] and not subject.states
-    if subject.source is Source.OPERATIONS and unit is Unit.SHARE and is_all:
-        raise ThresholdError(
-            text.expression, column, "all of all is always 100 %: name an outcome, such as limited or failed"
-        )
-
-
-def _where(text: _Text, phases: Collection[str] | None) -> tuple[str | None, int | None]:
-    """The phase and the window, if there are any, and nothing after them."""
-    phase: str | None = None
-    over_s: int | None = None
-    word = re.compile(r"\S+")
-    text.skip()
-    if re.match(r"in\b", text.rest):
-        text.take_text("in")
-        column, phase = text.take(word, "expected the name of a phase")
-        if phases is not None and phase not in phases:
-            known = f"known are {', '.join(sorted(phases))}" if phases else "the scenario has no phases"
-            raise ThresholdError(
-                text.expression, column, f"no phase is called {phase!r}: {known}{nearest(phase, phases)}"
-            )
-    text.skip()
-    if re.match(r"over\b", text.rest):
-        text.take_text("over")
-        column, number = text.take(_NUMBER, "expected a length of time, such as 1m")
-        text.skip()
-        unit = re.match(r"[A-Za-zµ]*", text.rest)
-        name = unit[0] if unit else ""
-        if name not in _TIMES:
-            raise text.error(f"expected a unit of time, {_choice(_TIMES)}", nearest(name, _TIMES))
-        text.take_text(name)
-        length_s = float(number.replace("_", "")) * _TIMES[name]
-        if length_s < 1 or length_s != int(length_s):
-            raise ThresholdError(text.expression, column, "a window is a whole number of seconds, 1s at least")
-        over_s = int(length_s)
-    text.skip()
-    if text.rest:
-        raise text.error(
-            f"expected {'' if phase or over_s else 'in PHASE, '}{'' if over_s else 'over TIME, or '}the end"
-        )
-    return phase, over_s
+def _choice(known: Collection[str], percentile: str = "percentile") -> str:
+    return (
+        f"write one of {', '.join(percentile if each == 'percentile' else each for each in known)}"
+        if known
+        else ("there are none")
+    )

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from agent.errors import ConfigurationError, InvalidMessage
 from simulator.fleet.metrics.ages import READING_AGE, is_age, with_shown_ages
+from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
 from simulator.fleet.report.figures import OperationFigures
 from simulator.fleet.report.formatting import DASH, count_text, finite, percent_text, percentile_name, time_text
-from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.yaml_document import read_document
@@ -201,7 +201,7 @@ def _figures(folder: Path, record: RunRecord, phase: str | None) -> dict[str, Op
         for second in read_seconds(folder):
             middle = second.second + 0.5
             if not spans or any(span.begin_s <= middle < span.end_s for span in spans):
-                totals.take(replace(second, operations=with_shown_ages(second.operations)))
+                totals.add(replace(second, operations=with_shown_ages(second.operations)))
                 span_s += 1
         operations = totals.operations
         return {name: OperationFigures.from_parts(name, (operations[name],), span_s) for name in operations}

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, READING_AGE, shown_ages
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, READING_AGE, count_unended, shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
-from simulator.fleet.metrics.subjects import FAILED, HELD, WAITED
-from simulator.fleet.metrics.unended_commands import count_unended
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Tally
 from simulator.fleet.report.formatting import count_text, percentile_name
 from simulator.report_parts.values import Tone

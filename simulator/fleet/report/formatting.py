@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from agent.errors import AgentError, ConfigurationError
-from simulator.fleet.metrics.subjects import FAILED
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import FAILED, OutcomeClass
 from simulator.fleet.record import ThresholdResult, VerdictStatus, WorkerGap
 
 DASH: Final = "\u2013"

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
-from simulator.fleet.metrics.subjects import HELD
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import HELD, OutcomeClass
 from simulator.fleet.report.figures import SHOWN_PERCENTILES
 from simulator.fleet.report.formatting import (
     ERRORS,

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.fleet.metrics.ages import shown_ages
-from simulator.fleet.metrics.subjects import ThresholdError
+from simulator.fleet.metrics.thresholds import ThresholdError
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.folder import RunFolder, write_whole

@@ -22,14 +22,13 @@ from prometheus_client.registry import Collector
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.ages import READING_AGE, command_of
 from simulator.fleet.metrics.histogram import Counts, placed
-from simulator.fleet.metrics.merging import is_cumulative
+from simulator.fleet.metrics.merging import is_cumulative, merge_health
 from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally
 from simulator.fleet.report.figures import resends_of, waited_histograms
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState, phase_under_way, spans_under_way
-from simulator.fleet.report.window import worst_health
 from simulator.report_parts.values import Tone
 
 _HEALTH_S: Final = 15
@@ -249,7 +248,7 @@ class MetricsAddress:
 
     def _take_health(self, health: GeneratorHealth) -> None:
         self._healths.append(health)
-        worst = worst_health(list(self._healths))
+        worst = merge_health(list(self._healths))
         for member, (gauge, unit) in self._health.items():
             gauge.labels(self._head.name).set(getattr(worst, member) * unit)
         for name, counter in self._requests.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulator.fleet.metrics.threshold_judging import missed_text
+from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, VerdictStatus
 from simulator.fleet.report.formatting import VERDICT_WORDS, clock_text
 from simulator.fleet.report.page.plots import spans_with_drain

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.ages import shown_ages
-from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.merging import TallySum
+from simulator.fleet.metrics.merging import Totals, merge_health
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Span
 from simulator.fleet.report.figures import ALL_OPERATIONS, OperationFigures, percentile_times
-from simulator.fleet.report.window import worst_health
 
 SLICES_MAX: Final = 720
 BAND: Final = (50.0, 95.0, 99.0, 99.9, 100.0)
@@ -70,44 +68,6 @@ def slices_of(seconds: Iterable[Second], width_s: int) -> Iterator[Slice]:
         yield _slice(waiting, width_s)
 
 
-class Totals:
-    """Everything that was measured, added up: what a run leaves that had no time to add it up itself."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, dict[OutcomeClass, TallySum]] = {}
-        self._worst = GeneratorHealth()
-        self._lag = Histogram()
-        self.last_second = -1
-        self.requests = (0, 0, 0)
-        """Intended, sent and undelivered."""
-
-    def take(self, second: Second) -> None:
-        """Add the figures of a second."""
-        for name, classes in second.operations.items():
-            sums = self._sums.setdefault(name, {})
-            for outcome, tally in classes.items():
-                if outcome not in sums:
-                    sums[outcome] = TallySum()
-                sums[outcome].add(tally)
-        (intended, sent, undelivered), health = self.requests, second.health
-        self.requests = (intended + health.intended, sent + health.sent, undelivered + health.undelivered)
-        self._lag.add_encoded(health.send_lag)
-        self._worst = worst_health([self._worst, replace(health, send_lag="")])
-        self.last_second = second.second
-
-    @property
-    def operations(self) -> Operations:
-        """The sums of each operation."""
-        return {name: {outcome: each.tally() for outcome, each in sums.items()} for name, sums in self._sums.items()}
-
-    @property
-    def health(self) -> GeneratorHealth:
-        """The worst of each figure; see :func:`~simulator.fleet.report.window.worst_health`."""
-        if not self._lag.count:
-            return self._worst
-        return replace(self._worst, send_lag_p99_s=self._lag.percentile(99), send_lag=self._lag.encode())
-
-
 def _slice(seconds: list[Second], width_s: int) -> Slice:
     span_s = float(len(seconds))
     gauges: dict[str, tuple[float, float]] = {}
@@ -128,7 +88,7 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
         },
         {name: percentile_times(each.service, BAND) for name, each in {ALL_OPERATIONS: whole, **requests}.items()},
         gauges,
-        worst_health([second.health for second in seconds]),
+        merge_health([second.health for second in seconds]),
     )
 
 
@@ -186,7 +146,7 @@ class ByPhase:
             self._end()
             self._now = span
         if span is not None:
-            self._totals.take(second)
+            self._totals.add(second)
 
     def _end(self) -> None:
         operations = self._totals.operations

@@ -8,13 +8,13 @@ from pathlib import Path
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.judging import judge_thresholds, missed_text
+from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.stages import stages_of, without_stages
-from simulator.fleet.metrics.threshold_judging import judge_thresholds, missed_text
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import RunRecord, Verdict, VerdictStatus
 from simulator.fleet.report.folder import state_of
 from simulator.fleet.report.formatting import plural
-from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
 
 
@@ -28,8 +28,8 @@ def complete_interrupted_record(record: RunRecord, folder: Path) -> RunRecord:
         raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
     totals = Totals()
     for second in read_seconds(folder):
-        totals.take(second)
-    seconds = totals.last_second + 1
+        totals.add(second)
+    seconds = totals.last + 1
     sentence = f"the run did not end: {state_of(folder)}; its figures cover {plural(seconds, 'second')}"
     found = replace(
         record,

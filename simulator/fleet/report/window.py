@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, command_of
-from simulator.fleet.metrics.histogram import merged
+from simulator.fleet.metrics.merging import merge_health
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Second
@@ -56,7 +56,7 @@ class Window:
     @property
     def health(self) -> GeneratorHealth:
         """The worst of the window; ``intended`` and ``sent`` are the window's sums."""
-        return worst_health([second.health for second in self._seconds])
+        return merge_health([second.health for second in self._seconds])
 
     @property
     def errors(self) -> int:
@@ -95,22 +95,3 @@ class Window:
         ]
         # Of an operation alone its times are shown even where the service holds it on purpose.
         return replace(found[0], name=label) if len(found) == 1 else OperationFigures.combined(label, found, span_s)
-
-
-def worst_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:
-    """The worst of each figure; ``intended`` and ``sent`` are sums, and the lag is that of all of them together."""
-    if not parts:
-        return GeneratorHealth()
-    lag = merged([part.send_lag for part in parts])
-    return GeneratorHealth(
-        send_lag_p99_s=lag.percentile(99) if lag.count else max(part.send_lag_p99_s for part in parts),
-        send_lag_max_s=max(part.send_lag_max_s for part in parts),
-        loop_lag_max_s=max(part.loop_lag_max_s for part in parts),
-        gc_pause_max_s=max(part.gc_pause_max_s for part in parts),
-        steal_percent=max(part.steal_percent for part in parts),
-        cpu_percent=max(part.cpu_percent for part in parts),
-        intended=sum(part.intended for part in parts),
-        sent=sum(part.sent for part in parts),
-        undelivered=sum(part.undelivered for part in parts),
-        send_lag=lag.encode(),
-    )

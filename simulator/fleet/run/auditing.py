@@ -9,9 +9,8 @@ from typing import Final
 
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
-from simulator.fleet.metrics.subjects import ThresholdError
-from simulator.fleet.metrics.threshold_judging import judge_thresholds
-from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.metrics.judging import judge_thresholds
+from simulator.fleet.metrics.thresholds import ThresholdError, parse
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, ThresholdResult
 from simulator.fleet.report.folder import RUNNING, forget_running, state_of, write_whole
 from simulator.fleet.report.making import make_reports

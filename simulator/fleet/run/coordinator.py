@@ -339,8 +339,8 @@ class Coordinator:
         if not isinstance(message, WorkerLost):
             self._listener.received(message)
         match message:
-            case Measured(_, _, delta):
-                self._merger.add(delta)
+            case Measured(worker, second):
+                self._merger.add(worker, second)
             case Ready(worker, _, apart_s):
                 ahead_s = self._apart() - apart_s
                 self._ahead_s[worker] = 0.0 if abs(ahead_s) < _SAME_CLOCK_S else ahead_s

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from simulator.fleet.record import Second
+
 
 @dataclass(frozen=True, slots=True)
 class Begin:
@@ -91,13 +93,11 @@ class Measured:
     """From a worker: one second of measurement.
 
     Attributes:
-        second: since the run's begin.
-        delta: what :class:`~simulator.fleet.metrics.recorder.Recorder` cut.
+        second: the worker's part of it.
     """
 
     worker: int
-    second: int
-    delta: Any
+    second: Second
 
 
 @dataclass(frozen=True, slots=True)

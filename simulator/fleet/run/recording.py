@@ -13,13 +13,14 @@ from typing import Any, Final
 from agent.wire.times import to_rfc3339
 from simulator.fleet.faults import count_concerned
 from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.judging import judge_thresholds
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.stages import stages_of, without_stages
-from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.plan import Plan
 from simulator.fleet.record import (
     AuditRecord,
+    GeneratorHealth,
     Reasons,
     RunRecord,
     Span,
@@ -116,7 +117,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead, mac
         phases=head.phases,
         faults=head.faults,
         operations={},
-        health=Merger(()).health,
+        health=GeneratorHealth(),
         thresholds=tuple(
             ThresholdResult(expression, held=False, observed=None, reason=_NOT_YET.sentences[0], judged=False)
             for expression in scenario.thresholds
@@ -138,9 +139,9 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
     scenario = reporter.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
     assessment = reporter.saturation.assess(
-        is_open=is_open, is_pooled=scenario.target.is_pooled, stood_still_s=outcome.stood_still_s
+        reporter.totals, is_open=is_open, is_pooled=scenario.target.is_pooled, stood_still_s=outcome.stood_still_s
     )
-    totals = merger.totals
+    totals = reporter.totals.operations
     summaries = [outcome.summaries[number] for number in sorted(outcome.summaries)]
     partial, device_names = _partial(outcome, reporter), _names(reporter)
     record = replace(
@@ -153,7 +154,7 @@ def last_record(reporter: RunReporter, outcome: RunOutcome, merger: Merger, audi
             outcome,
         ),
         operations=without_stages(totals),
-        health=merger.health,
+        health=reporter.totals.health,
         audit=audit,
         command_stages=stages_of(totals),
         ages=ages_of(totals),

@@ -11,6 +11,7 @@ from typing import Final
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.forecast import clock
+from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
 from simulator.fleet.report.folder import RunFolder
@@ -44,12 +45,14 @@ class RunReporter:
     record: RunRecord
     prepared: Prepared
     scenario: Scenario
+    totals: Totals = field(default_factory=Totals)
     saturation: Saturation = field(default_factory=Saturation)
     workers: dict[int, WorkerStatus] = field(default_factory=dict)
 
     def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[WorkerGap, ...]) -> None:
         """A second is complete; ``gaps`` are those of the run so far."""
-        self.saturation.feed(second)
+        self.saturation.add(second)
+        self.totals.add(second)
         try:
             # A second comes when the next phase may have begun: it belongs to the one that it was measured in.
             now = self._after_phases(second) or phase_under_way(self.record.phases, second.second) or phase
@@ -86,8 +89,8 @@ class RunReporter:
         match message:
             case Ready(_, devices):
                 standing = replace(standing, state=WorkerState.RUNNING, devices=devices)
-            case Measured(_, _, delta):
-                standing = replace(standing, cpu_percent=delta.health.process.cpu_percent)
+            case Measured(_, second):
+                standing = replace(standing, cpu_percent=second.health.cpu_percent)
             case Drained():
                 standing = replace(standing, state=WorkerState.DRAINING)
             case Finished():

@@ -20,8 +20,9 @@ import uvloop
 
 from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.engine.preflight import raise_descriptor_limit
-from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
+from simulator.fleet.metrics.health import HealthProbe
 from simulator.fleet.metrics.recorder import Cut, Recorder
+from simulator.fleet.record import GeneratorHealth
 from simulator.fleet.run.clocks import WallClock, apart
 from simulator.fleet.run.messages import (
     Begin,
@@ -95,7 +96,7 @@ def work(number: int, job: Job, link: Link) -> int:
 async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
     loop = asyncio.get_running_loop()
     orders: asyncio.Queue[ToWorker] = asyncio.Queue()
-    recorder = Recorder(number)
+    recorder = Recorder()
     play = job.make(recorder)
     faults: list[AgentError] = []
     loop.set_exception_handler(partial(_fail, faults, orders))
@@ -281,5 +282,5 @@ class _Sender:
         os._exit(_LOST_SENDER)
 
     def _measured(self, cut: Cut) -> Measured:
-        process = self._probe.take() if self._probe is not None else ProcessHealth()
-        return Measured(self._worker, cut.second, cut.delta(process))
+        process = self._probe.take() if self._probe is not None else GeneratorHealth()
+        return Measured(self._worker, cut.measured(process))

@@ -14,8 +14,7 @@ from jsonschema.exceptions import SchemaError
 from agent.errors import ConfigurationError
 from agent.wire.key_files import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
-from simulator.fleet.metrics.subjects import ThresholdError
-from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.metrics.thresholds import ThresholdError, parse
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.conditions import ConditionError, parse_condition
 from simulator.fleet.scenario.identities import read_identifiers

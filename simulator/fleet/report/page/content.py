@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.subjects import HELD
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import HELD, OutcomeClass
 from simulator.fleet.record import DeviceFinding, RunRecord, Span, StreamAudit, VerdictStatus
 from simulator.fleet.report.figures import (
     OPERATION_COLUMNS,

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from simulator.fleet.metrics.health import GcPauses, HealthProbe, LoopLag, ProcessCpu, ProcessHealth, Steal
+from simulator.fleet.metrics.health import GcPauses, HealthProbe, LoopLag, Share, steal_ticks
+from simulator.fleet.record import GeneratorHealth
 
 
 class HandLoop:
@@ -117,7 +118,7 @@ def test_steal_is_the_share_of_all_cpu_time():
             "cpu x",
         )
     )
-    steal = Steal(lambda: next(texts))
+    steal = Share(lambda: steal_ticks(lambda: next(texts)), 10)
     assert steal.take() == pytest.approx(15.0)
     assert steal.take() == pytest.approx(15.0)
     assert [steal.take() for _ in range(3)] == [0.0, 0.0, 0.0]
@@ -127,17 +128,17 @@ def test_a_machine_that_does_not_tell_has_no_steal():
     def refuse() -> str:
         raise FileNotFoundError
 
-    assert Steal(refuse).take() == 0.0
+    assert steal_ticks(refuse) == (0.0, 0.0)
 
 
 def test_cpu_is_a_share_of_one_core():
-    used, clock = iter((1.0, 1.5, 1.5, 2.5)), iter((10.0, 12.0, 12.01, 13.0))
-    cpu = ProcessCpu(lambda: next(used), lambda: next(clock))
+    read = iter(((1.0, 10.0), (1.5, 12.0), (1.5, 12.01), (2.5, 13.0)))
+    cpu = Share(lambda: next(read), 0.1)
     assert [cpu.take() for _ in range(3)] == [25.0, 25.0, 100.0]
 
 
 def test_on_a_real_loop_and_machine_the_figures_are_sensible():
-    async def watch() -> ProcessHealth:
+    async def watch() -> GeneratorHealth:
         probe = HealthProbe(asyncio.get_running_loop())
         probe.start()
         gc.collect()
@@ -151,4 +152,4 @@ def test_on_a_real_loop_and_machine_the_figures_are_sensible():
     assert 0 <= health.steal_percent <= 100
     assert health.cpu_percent >= 0
     if sys.platform == "linux":
-        assert sum(Steal()._ticks()) > 0
+        assert sum(steal_ticks()) > 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.saturation import Assessment, Limits, Saturation, assess
+from simulator.fleet.metrics.merging import Totals
+from simulator.fleet.metrics.saturation import Assessment, Saturation
 from simulator.fleet.record import GeneratorHealth, Second
 
 
@@ -16,10 +17,18 @@ def second(number: int, lag_s: float = 0.001, *, intended: int = 1000, sent: int
     return Second(number, {}, {}, own)
 
 
+def assess(seconds: list[Second], *, is_open: bool, is_pooled: bool = True, stood_still_s: float = 0.0) -> Assessment:
+    saturation, totals = Saturation(), Totals()
+    for each in seconds:
+        saturation.add(each)
+        totals.add(each)
+    return saturation.assess(totals, is_open=is_open, is_pooled=is_pooled, stood_still_s=stood_still_s)
+
+
 def test_a_generator_that_keeps_up_has_nothing_to_say():
     seconds = [second(number, cpu_percent=80.0) for number in range(60)]
     assert assess(seconds, is_open=True) == Assessment()
-    assert Saturation().assess(is_open=True) == Assessment()
+    assert assess([], is_open=True) == Assessment()
 
 
 def test_a_core_that_is_used_up_makes_the_run_inconclusive():
@@ -112,19 +121,12 @@ def test_what_fell_due_and_never_ended_fails_the_run_whatever_was_sent():
     assert assess([*late, undelivered(9, 51)], is_open=True).saturated[-1] == told
 
 
-def test_limits_can_be_set():
-    strict = Limits(send_lag_p99_s=0.0005, cpu_percent=50.0)
-    assert assess([second(n, cpu_percent=60.0) for n in range(9)], is_open=False, limits=strict).saturated
-
-
 def test_a_standstill_makes_a_short_run_inconclusive_and_is_a_note_of_a_long_one():
     seconds = [second(0, stood_still_s=2.0), *(second(number) for number in range(1, 399))]
     (sentence,) = assess(seconds, is_open=False).saturated
     assert sentence.startswith("the generator stood still for 2.0 s ")
     longer = assess([*seconds, *(second(number) for number in range(399, 402))], is_open=False)
     assert (longer.saturated, longer.notes, longer.stood_still) == ((), (sentence,), (sentence,))
-    saturation = Saturation()
-    for each in seconds[1:]:
-        saturation.feed(each)
-    assert saturation.assess(is_open=False) == Assessment()
-    assert saturation.assess(is_open=False, stood_still_s=2.0).saturated == (sentence,)
+    assert assess(seconds[1:], is_open=False) == Assessment()
+    conductor = assess(seconds[1:], is_open=False, stood_still_s=2.0)
+    assert conductor.saturated == (sentence,)

@@ -10,7 +10,7 @@ from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandTracker, EndState, Stage, stages_of, without_stages
-from simulator.fleet.metrics.subjects import OPERATIONS
+from simulator.fleet.metrics.thresholds import OPERATIONS
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.workload.measurement import StagedLedger
 
@@ -27,7 +27,9 @@ TRUTH = {"sent": 0.5, "delivered": 1.0, "started": 0.25, "finished": 2.0, "repor
 
 
 def durations(recorder: Recorder) -> dict[str, float]:
-    return {name: Histogram.decode(text).max_s for name, text in stages_of(recorder.cut(0).delta().operations).items()}
+    return {
+        name: Histogram.decode(text).max_s for name, text in stages_of(recorder.cut(0).measured().operations).items()
+    }
 
 
 @pytest.mark.parametrize("order", [list(Stage), [2, 3, 4, 5, 1, 0], [2, 0, 3, 1, 4, 5], [2, 3, 4, 5, 0, 1]], ids=str)
@@ -37,7 +39,7 @@ def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
     for stage in map(Stage, order):
         ways.mark("c1", stage, AT[stage])
         ways.mark("c1", stage, 99.0)
-    operations = recorder.cut(0).delta().operations
+    operations = recorder.cut(0).measured().operations
     assert {name: Histogram.decode(text).max_s for name, text in stages_of(operations).items()} == TRUTH
     assert all(tallies[OutcomeClass.OK].count == 1 for tallies in operations.values())
 
@@ -62,7 +64,7 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
     assert len(ways) == 3
     assert ways.give_up(72.0, 60.0) == 1
     assert len(ways) == 1
-    operations = recorder.cut(0).delta().operations
+    operations = recorder.cut(0).measured().operations
     tally = operations["commands.round_trip"][OutcomeClass.TIMEOUT]
     assert (tally.count, Histogram.decode(tally.response).max_s) == (1, 60.0)
     together = Histogram.decode(stages_of(operations)["round_trip"])
@@ -75,7 +77,7 @@ def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
     ways.mark("c1", Stage.PLANNED, 1.0)
     ways.mark("c1", Stage.SENT, 2.0)
     recorder.record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=1.0)
-    delta = recorder.cut(0).delta()
+    delta = recorder.cut(0).measured()
     assert Histogram.decode(delta.health.send_lag).count == 1
     assert set(without_stages(delta.operations)) == {"http.poll"}
     assert set(STAGE_OPERATIONS) < OPERATIONS

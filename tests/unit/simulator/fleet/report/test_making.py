@@ -21,7 +21,8 @@ from rich.console import Console
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.threshold_judging import missed_text
+from simulator.fleet.metrics.judging import missed_text
+from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
@@ -43,7 +44,7 @@ from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import print_summary
-from simulator.fleet.report.timeline import ALL_OPERATIONS, Totals, slice_width_s, slices_of
+from simulator.fleet.report.timeline import ALL_OPERATIONS, slice_width_s, slices_of
 from simulator.report_parts.junit import junit_xml
 from tests.fleet_runs import Shape, a_run
 
@@ -369,7 +370,7 @@ def test_a_long_run_is_merged_and_no_percentile_is_averaged():
     assert slices[3].health.send_lag_p99_s == lag.percentile(99)
     total = Totals()
     for second in SECONDS:
-        total.take(second)
+        total.add(second)
     assert total.operations == RECORD.operations
     assert total.health == RECORD.health
 

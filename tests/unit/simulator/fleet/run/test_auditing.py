@@ -11,11 +11,11 @@ import pytest
 
 from agent.errors import StorageError
 from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.record import AuditRecord, Reasons, RunRecord, StreamAudit, ThresholdResult, Verdict, VerdictStatus
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.writing import read_record, record_text
 from simulator.fleet.run.auditing import merge_audit
 from simulator.fleet.verdict import RunFindings, judge_run
@@ -28,7 +28,7 @@ CUT = AuditRecord(None, None, complete=False, unjudged=("the service answered 50
 LOSSY = AuditRecord(replace(CLEAN, stored=8, lost=2), None, complete=True)
 TOTALS = Totals()
 for each in SECONDS:
-    TOTALS.take(each)
+    TOTALS.add(each)
 
 
 def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRecord:

@@ -109,10 +109,10 @@ class FakeRun:
         return ()
 
     def measured(self, worker: int) -> Measured:
-        recorder = Recorder(worker)
+        recorder = Recorder()
         recorder.gauge("online", self.online(self.second))
         recorder.record("http.poll", self.answer(self.second), intended_s=1.0, sent_s=1.0, now_s=1.01)
-        return Measured(worker, self.second, recorder.cut(self.second).delta())
+        return Measured(worker, recorder.cut(self.second).measured())
 
     # --- the listener ---
 

@@ -120,7 +120,7 @@ def test_a_worker_leaves_no_callback_behind_and_tells_what_belongs_to_the_phases
     piece = Piece(fails=False)
     told = performed(piece, Begin(now_s), Drain(now_s, now_s + 1), piece.has_drained, Stop())
     assert isinstance(told[-1], Finished)
-    late = [message.delta.late for message in told if hasattr(message, "delta") and message.delta.late]
+    late = [message.second.late for message in told if hasattr(message, "second") and message.second.late]
     assert [set(each) for each in late] == [{"http.poll"}]
     assert gc.callbacks == before
 

@@ -162,7 +162,7 @@ def test_history_that_was_broken_off_is_gone_on_with_and_read_back_whole(tmp_pat
     assert readings is not None
     assert (readings.sent, readings.accepted, readings.stored) == (sums["made"],) * 3
     assert (readings.lost, readings.doubled, readings.altered, readings.unknown, readings.late) == (0, 0, 0, 0, 0)
-    operations = recorder.cut(0).delta().operations
+    operations = recorder.cut(0).measured().operations
     assert operations["http.read_back"]["ok"].count == 6
     assert operations["http.sensor_data"]["ok"].count == sums["requests"] - 6
 
@@ -192,7 +192,7 @@ def test_history_that_goes_again_is_told_apart_by_what_came_before(tmp_path, mon
     found = SimpleNamespace(devices=[SimpleNamespace(device_id="d0")], product_id="p")
     summary, left, recorder = asyncio.run(perform(a_job(a_scenario(devices=1), "http://127.0.0.1:9", found, tmp_path)))
     assert (left, summary.failures) == (Leftover(), ())
-    posts = recorder.cut(0).delta().operations["http.sensor_data"]
+    posts = recorder.cut(0).measured().operations["http.sensor_data"]
     told = {name: (tally.count - tally.first_attempts, tally.resends_ambiguous) for name, tally in posts.items()}
     assert told == {"ok": (3, 2), "limited": (1, 1), "transport": (0, 0), "server_error": (0, 0)}
     with sqlite3.connect(ledger_path(tmp_path, 0)) as database:

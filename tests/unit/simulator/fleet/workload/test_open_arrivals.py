@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent.wire.extensions import COMMAND_STATUS
-from simulator.fleet.metrics.merging import second_of
-from simulator.fleet.metrics.recorder import Delta, Recorder
-from simulator.fleet.metrics.saturation import assess
+from simulator.fleet.metrics.merging import Totals
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.record import Second
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.base import Leftover
@@ -65,7 +66,14 @@ def a_job(folder: Path, base_url: str, **more: object) -> FleetJob:
     )
 
 
-async def played(job: FleetJob, end: End) -> tuple[Delta, object]:
+def failures_of(second: Second, *, is_open: bool) -> tuple[str, ...]:
+    saturation, totals = Saturation(), Totals()
+    saturation.add(second)
+    totals.add(second)
+    return saturation.assess(totals, is_open=is_open).failures
+
+
+async def played(job: FleetJob, end: End) -> tuple[Second, object]:
     """A second of arrivals that is over when it begins, so that the test need not wait for it."""
     recorder = Recorder()
     play = FleetWorkload(job, recorder)
@@ -75,11 +83,11 @@ async def played(job: FleetJob, end: End) -> tuple[Delta, object]:
     recorder.drain(began_s + 1.0)
     left = await end(play, recorder, began_s)
     await play.close()
-    return recorder.cut(0).delta(), left
+    return recorder.cut(0).measured(), left
 
 
 def perform(folder: Path, end: End, **more: object):
-    async def run() -> tuple[Delta, object]:
+    async def run() -> tuple[Second, object]:
         # It takes everything and says nothing.
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -106,7 +114,7 @@ def test_what_is_under_way_when_the_run_is_over_counts_as_intended_and_as_undeli
     assert set(outcomes) == {OutcomeClass.TIMEOUT}
     assert outcomes[OutcomeClass.TIMEOUT].count == RATE
     assert told.late["http.sensor_data"][OutcomeClass.TIMEOUT].count == RATE  # the phases' own
-    failure = assess([second_of(0, [told])], is_open=True).failures[-1]
+    failure = failures_of(told, is_open=True)[-1]
     assert failure.startswith(f"{RATE} of {RATE} intended requests never ended")
 
 
@@ -136,7 +144,7 @@ def test_what_fell_due_and_was_never_sent_counts_as_intended_and_as_undelivered(
     told, _ = perform(tmp_path, gone, **load)
     due = 10 if commands else RATE
     assert (told.health.intended, told.health.sent, told.health.undelivered) == (due, 0, due)
-    assert assess([second_of(0, [told])], is_open=not commands).failures
+    assert failures_of(told, is_open=not commands)
 
 
 def test_orders_under_way_when_the_run_is_over_are_undelivered_too(tmp_path):

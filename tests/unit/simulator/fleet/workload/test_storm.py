@@ -63,7 +63,7 @@ def test_a_storm_against_a_real_service_is_decided_once_for_each_label(tmp_path)
     assert (audit.lost, audit.doubled, audit.altered, audit.unknown, audit.ambiguous) == (0, 0, 0, 0, 0)
     assert storm["races"] == storm["races_decided"] > 20
     assert storm["removed"] > 20
-    operations = recorder.cut(0).delta().operations
+    operations = recorder.cut(0).measured().operations
     assert set(operations) == {"http.scan_qr", "http.register", "http.remove"}
     assert operations["http.scan_qr"]["ok"].count == 150
     # The one who came second got the right answer as well.

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from simulator.fleet.metrics.ages import ReadingAges, ages_of
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.merging import Merger, second_of
+from simulator.fleet.metrics.judging import Window, judge_thresholds
+from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.sliding import SlidingHistogram
 from simulator.fleet.metrics.stages import CommandTracker, Stage, stages_of, without_stages
-from simulator.fleet.metrics.threshold_judging import judge_thresholds
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -35,19 +34,20 @@ CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)
 
 def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:
     """A run; an exchange is (outcome, seconds), of ``http.poll``."""
-    merger, recorder, seconds = Merger((0,)), Recorder(), []
+    totals, recorder, seconds = Totals(), Recorder(), []
     for number, exchanges in enumerate(seconds_of_exchanges):
         recorder.gauge("online", 10 * number)
         recorder.intended += len(exchanges)
         recorder.sent += len(exchanges)
         for outcome, took_s in exchanges:
             recorder.record("http.poll", outcome, intended_s=0.0, sent_s=took_s / 4, now_s=took_s)
-        merger.add(recorder.cut(number).delta())
-        seconds += merger.ready()
+        seconds.append(recorder.cut(number).measured())
+        totals.add(seconds[-1])
     record = RunRecord(
         name="r", seed=1, digest="", level="core", transport="http_poll", workers=1, devices=1, began_at="",
         ended_at="", duration_s=float(len(seconds)), machine="", version="", target="",
-        verdict=Verdict(VerdictStatus.PASSED, 0), phases=(), faults=(), operations=merger.totals, health=merger.health,
+        verdict=Verdict(VerdictStatus.PASSED, 0), phases=(), faults=(),
+        operations=totals.operations, health=totals.health,
     )  # fmt: skip
     return replace(record, **changes), seconds
 
@@ -195,7 +195,7 @@ def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():
     for number in (1, 2, 3):
         ways.mark(f"c{number}", Stage.PLANNED, 0.0)
         ways.mark(f"c{number}", Stage.REPORTED, float(number))
-    seconds = [second_of(0, [recorder.cut(0).delta()])]
+    seconds = [recorder.cut(0).measured()]
     record, _ = run([QUICK], command_stages=stages_of(seconds[0].operations))
     (result,) = judge_thresholds([parse("commands.round_trip.p50 < 3s")], record, seconds)
     assert (result.held, result.observed) == (True, pytest.approx(2.0, rel=0.001))
@@ -203,14 +203,14 @@ def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():
 
 def drained(*, stalled_s: float = 6.0) -> tuple[RunRecord, list[Second]]:
     """Four seconds of 20 requests, of which the last ten wait for the drain; in it, 20 more that nobody waits for."""
-    merger, recorder, seconds = Merger((0,)), Recorder(), []
+    totals, recorder, seconds = Totals(), Recorder(), []
     for number in range(4):
         recorder.intended, recorder.sent = (25, 25) if number else (0, 0)
         recorder.gauge("online", 100)
         for at in range(20 if number < 3 else 10):
             due_s = number + at / 20
             recorder.record("http.poll", OK, intended_s=due_s, sent_s=due_s, now_s=due_s + 0.1)
-        merger.add(recorder.cut(number).delta())
+        seconds.append(recorder.cut(number).measured())
     recorder.record("http.poll", OK, intended_s=3.99, sent_s=3.99, now_s=4.002)  # ended before the worker heard of it
     recorder.drain(4.0)
     recorder.gauge("online", 0)
@@ -219,11 +219,12 @@ def drained(*, stalled_s: float = 6.0) -> tuple[RunRecord, list[Second]]:
     for _ in range(20):
         recorder.record("http.poll", OutcomeClass.REFUSED, intended_s=4.5, sent_s=4.5, now_s=34.5)
     recorder.intended, recorder.sent, recorder.undelivered = 25, 20, 15
-    merger.add(recorder.cut(4).delta())
-    seconds = merger.finish()
+    seconds.append(recorder.cut(4).measured())
+    for second in seconds:
+        totals.add(second)
     record, _ = run([])
     return replace(
-        record, operations=merger.totals, phases=(Span("hold", "hold", 0.0, 4.0),), drained_from_s=4.0
+        record, operations=totals.operations, phases=(Span("hold", "hold", 0.0, 4.0),), drained_from_s=4.0
     ), seconds
 
 
@@ -256,7 +257,7 @@ def test_phases_shorter_than_a_second_are_judged_by_what_fell_due_in_them():
     recorder.record("http.poll", OK, intended_s=0.6, sent_s=0.6, now_s=0.7)
     record, _ = run([], drained_from_s=0.5)
     record = replace(record, operations={"http.poll": {}})
-    (result,) = judge_thresholds([parse("http.poll.count == 1")], record, [second_of(0, [recorder.cut(0).delta()])])
+    (result,) = judge_thresholds([parse("http.poll.count == 1")], record, [recorder.cut(0).measured()])
     assert result.held
 
 
@@ -277,15 +278,6 @@ def test_a_run_that_ended_early_is_judged_by_what_it_measured_and_by_no_more():
     assert whole == [(True, True), (True, False), (True, False), (True, False)]
 
 
-def test_a_whole_run_is_judged_without_keeping_its_seconds():
-    window = SlidingHistogram(forgets=False)
-    record, seconds = run([QUICK, SLOW, QUICK])
-    for second in seconds:
-        window.take([second.operations["http.poll"][OK].response])
-    assert len(window._parts) == 0
-    assert window.histogram().encode() == record.operations["http.poll"][OK].response
-
-
 @pytest.mark.parametrize(
     ("operator", "worst"), [("<", 6.0), ("<=", 6.0), (">", 1.0), (">=", 1.0), ("==", 6.0), ("!=", 3.0)]
 )
@@ -298,30 +290,34 @@ def test_the_worst_window_is_the_one_furthest_on_the_wrong_side(operator, worst)
 @settings(max_examples=25)
 @given(st.lists(st.lists(st.floats(1e-6, 3600), max_size=5), max_size=12), st.integers(1, 4))
 def test_a_window_is_the_histogram_of_its_own_seconds(seconds, length):
-    sliding = SlidingHistogram()
+    threshold = parse("http.poll.p99 < 1s over 4s")
+    window, whole = Window(threshold, forgets=True), Window(threshold, forgets=False)
     for number, values in enumerate(seconds):
-        one = Histogram()
-        one.record_many(values)
-        sliding.take([one.encode()])
+        recorder = Recorder()
+        for took_s in values:
+            recorder.record("http.poll", OK, intended_s=0.0, sent_s=0.0, now_s=took_s)
+        second = recorder.cut(number).measured()
+        for each in (window, whole):
+            each.take(second)
         if number >= length:
-            sliding.drop()
-        truth = Histogram()
-        truth.record_many([value for each in seconds[max(0, number - length + 1) : number + 1] for value in each])
-        assert sliding.histogram() == truth
+            window.drop()
+        for each, first in ((window, max(0, number - length + 1)), (whole, 0)):
+            truth = Histogram()
+            truth.record_many([value for every in seconds[first : number + 1] for value in every])
+            assert each.histogram() == truth
 
 
 def test_the_age_of_readings_and_their_rate_can_stand_in_a_threshold_each_reading_counted():
     """Ten requests in ten milliseconds, one of which brought ninety readings that had waited for four seconds."""
-    recorder, merger = Recorder(), Merger((0,))
+    recorder = Recorder()
     ages = ReadingAges(recorder)
     for _ in range(10):
         recorder.record("http.sensor_data", OK, intended_s=100.0, sent_s=100.0, now_s=100.01)
     ages.accepted([99.99] * 9, 100.01)
     ages.accepted([96.01] * 90, 100.01)
     ages.given_up([90.01], TIMEOUT, 100.01)
-    merger.add(recorder.cut(0).delta())
-    (second,) = merger.ready()
-    record, _ = run([QUICK], operations=without_stages(merger.totals), ages=ages_of(merger.totals))
+    second = recorder.cut(0).measured()
+    record, _ = run([QUICK], operations=without_stages(second.operations), ages=ages_of(second.operations))
     held = {
         "http.sensor_data.p99 < 20ms": True,
         "http.count == 10": True,

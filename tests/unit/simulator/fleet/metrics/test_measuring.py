@@ -1,0 +1,163 @@
+"""What workers measure and what comes of it: nothing lost or counted twice, and no silent gap."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.merging import Merger, Totals, merge_operations, merge_workers
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.record import GeneratorHealth, Second, WorkerGap
+
+OK, LIMITED, TRANSPORT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TRANSPORT
+ATTEMPTS = (*Attempt, Attempt.FIRST, Attempt.FIRST)
+
+
+def second(number: int, values=(0.1,), **gauges: float) -> Second:
+    recorder = Recorder()
+    for name, value in gauges.items():
+        recorder.gauge(name, value)
+    for value in values:
+        recorder.record("http.poll", OK, intended_s=0.0, sent_s=0.0, now_s=value)
+    return recorder.cut(number).measured()
+
+
+def counts(seconds) -> list[tuple[int, int]]:
+    return [(each.second, sum(t.count for t in each.operations.get("http.poll", {}).values())) for each in seconds]
+
+
+def test_intended_sent_and_answered_are_told_apart():
+    recorder = Recorder()
+    recorder.intended += 2
+    recorder.sent += 2
+    recorder.record("http.poll", OK, intended_s=10.0, sent_s=10.5, now_s=10.75)
+    recorder.record("http.poll", OK, intended_s=11.0, sent_s=11.0, now_s=11.5, attempt=Attempt.AMBIGUOUS)
+    recorder.record("http.poll", TRANSPORT, intended_s=1.0, sent_s=None, now_s=3.0)
+    # What an earlier request of the same device kept waiting is no lag of the generator.
+    recorder.record("mqtt.sensor_data", OK, intended_s=10.0, ready_s=18.0, sent_s=18.5, now_s=19.0)
+    found = recorder.cut(7).measured(GeneratorHealth(loop_lag_max_s=0.25, cpu_percent=40.0))
+    tally = found.operations["http.poll"][OK]
+    assert (found.second, tally.count, tally.first_attempts, tally.resends_ambiguous) == (7, 2, 1, 1)
+    assert Histogram.decode(tally.response).max_s == 0.75
+    assert Histogram.decode(tally.service).max_s == 0.5
+    unsent = found.operations["http.poll"][TRANSPORT]
+    assert (unsent.count, Histogram.decode(unsent.response).max_s, unsent.service) == (1, 2.0, "")
+    assert Histogram.decode(found.operations["mqtt.sensor_data"][OK].response).max_s == 9.0
+    health = found.health
+    assert (Histogram.decode(health.send_lag).count, health.send_lag_max_s) == (3, 0.5)
+    assert (health.intended, health.sent, health.cpu_percent, health.loop_lag_max_s) == (2, 2, 40.0, 0.25)
+
+
+def test_what_fell_due_in_the_phases_and_ends_in_the_drain_is_counted_as_late_as_well():
+    recorder = Recorder()
+    attempts = [Attempt.FIRST, Attempt.AFTER_REFUSAL, Attempt.AFTER_REFUSAL, Attempt.AMBIGUOUS]
+    for attempt in attempts:
+        recorder.record("http.report", OK, intended_s=1.0, sent_s=1.0, now_s=1.5, attempt=attempt)
+    recorder.drain(2.0)
+    for attempt in attempts:
+        recorder.record("http.report", OK, intended_s=1.9, sent_s=1.9, now_s=2.5, attempt=attempt)
+    found = recorder.cut(0).measured()
+    for operations in (found.operations, found.late):
+        tally = operations["http.report"][OK]
+        assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (8, 2, 2)
+
+
+def test_a_cut_takes_everything_and_goes_through_a_pipe():
+    recorder = Recorder()
+    recorder.gauge("online", 10)
+    recorder.record("http.poll", OK, intended_s=0.0, sent_s=0.0, now_s=1.0)
+    first, then = recorder.cut(0).measured(), recorder.cut(1).measured()
+    assert (then.operations, then.gauges) == ({}, {"online": 10})
+    assert pickle.loads(pickle.dumps(first)) == first  # noqa: S301 - ours
+    assert first.operations["http.poll"][OK].count == 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_however_many_workers_are_one_log_bit_for_bit_in_whichever_order_they_report(count):
+    numbers = random.Random(1)
+    merger, totals, one = Merger(range(count)), Totals(), Recorder()
+    for number in range(5):
+        workers = [Recorder() for _ in range(count)]
+        for at in range(400):
+            took_s, sent_s = numbers.lognormvariate(-4, 1.5), numbers.random() / 100
+            for recorder in (workers[at * 7 % count], one):
+                recorder.record(
+                    "http.poll", LIMITED if at % 9 == 0 else OK, intended_s=0.0, sent_s=sent_s, now_s=took_s,
+                    attempt=ATTEMPTS[at % 5],
+                )  # fmt: skip
+        for worker in numbers.sample(range(count), count):
+            assert merger.add(worker, workers[worker].cut(number).measured())
+            assert not merger.add(worker, workers[worker].cut(number).measured()), "what comes twice counts once"
+    seconds = merger.ready()
+    for each in seconds:
+        totals.add(each)
+    truth = one.cut(0).measured()
+    assert counts(seconds) == [(number, 400) for number in range(5)]
+    assert totals.operations == truth.operations == merge_operations(each.operations for each in seconds)
+    assert totals.health.send_lag == truth.health.send_lag
+    assert merger.gaps == ()
+
+
+def test_a_second_is_given_once_every_worker_has_told_of_it():
+    merger = Merger((0, 1))
+    merger.add(0, second(0, online=1.0))
+    merger.add(0, second(1))
+    assert merger.ready() == []
+    merger.add(1, second(0, (0.1, 0.2), online=1.0))
+    (given,) = merger.ready()
+    assert (counts([given]), given.gauges) == ([(0, 3)], {"online": 2.0})
+    merger.ended(1)
+    assert counts(merger.ready()) == [(1, 1)]
+    assert (merger.finish(), merger.gaps) == ([], ())
+
+
+def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():
+    merger = Merger((0, 1))
+    for number in range(6):
+        merger.add(0, second(number, readings_sent=10.0 * (number + 1), waiting_readings=1.0))
+        if number < 2:
+            merger.add(1, second(number, readings_sent=100.0 * (number + 1), waiting_readings=1.0))
+    seconds = merger.ready()
+    assert len(seconds) == 2
+    merger.lost(1, "killed by signal 9")
+    assert not merger.add(1, second(3))
+    seconds += merger.ready()
+    seconds += merger.finish(7)
+    assert counts(seconds[2:]) == [(2, 1), (3, 1), (4, 1), (5, 1), (6, 0)]
+    assert [each.gauges["readings_sent"] for each in seconds] == [110, 220, 230, 240, 250, 260, 260]
+    assert [each.gauges.get("waiting_readings", 0) for each in seconds] == [2, 2, 1, 1, 1, 1, 0]
+    late = "they came too late, if at all, and are in no figure"
+    assert merger.gaps == (WorkerGap(1, 2, 7, "killed by signal 9"), WorkerGap(0, 6, 7, late))
+
+
+def test_seconds_that_a_worker_skips_or_sends_too_late_are_a_gap():
+    merger = Merger((0, 1), patience=3)
+    for number in (0, 1, 4, 5):
+        merger.add(0, second(number))
+    assert counts(merger.ready()) == [(0, 1), (1, 1), (2, 0)]
+    assert not merger.add(1, second(0))
+    for number in (3, 4, 5):
+        merger.add(1, second(number))
+    assert counts(merger.ready()) == [(3, 1), (4, 2), (5, 2)]
+    late = "they came too late, if at all, and are in no figure"
+    assert merger.gaps == (WorkerGap(1, 0, 3, late), WorkerGap(0, 2, 4, "did not report"))
+
+
+def test_the_error_bars_are_those_of_the_worst_worker():
+    lag = Histogram()
+    lag.record_many([0.001] * 99 + [0.5])
+    busy = GeneratorHealth(0.001, 0.5, 0.1, 0.0, 1.0, 90.0, 100, 90, send_lag=lag.encode(), stood_still_s=2.0)
+    calm = GeneratorHealth(0.0, 0.0, 0.0, 0.2, 3.0, 20.0, 100, 100)
+    found = merge_workers(0, [Second(0, {}, {}, health) for health in (busy, calm)])
+    assert found.health == GeneratorHealth(
+        pytest.approx(0.001, rel=0.001), 0.5, 0.1, 0.2, 3.0, 90.0, 200, 190, send_lag=lag.encode(), stood_still_s=2.0
+    )
+    totals = Totals()
+    for each in (found, Second(1, {}, {}, GeneratorHealth(cpu_percent=70.0, intended=5, sent=5, stood_still_s=1.0))):
+        totals.add(each)
+    assert (totals.health.cpu_percent, totals.health.intended, totals.health.sent) == (80.0, 205, 195)
+    assert (totals.health.stood_still_s, totals.health.send_lag_max_s, totals.last) == (3.0, 0.5, 1)
