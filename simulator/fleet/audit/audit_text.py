@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agent.wire.extensions import RECORDED_AT
 from simulator.fleet.audit.judging import OFF_S, Sums
-from simulator.fleet.audit.readback import ReadBackResult
+from simulator.fleet.audit.readback import ReadBack
 from simulator.fleet.audit.run_database import AuditRules
 from simulator.fleet.record import AuditRecord, DeviceFinding
 
 
 def audit_sentences(
-    readings: Sums, commands: Sums | None, rules: AuditRules, result: ReadBackResult, devices: int
+    readings: Sums, commands: Sums | None, rules: AuditRules, read: ReadBack, unjudged: Iterable[str]
 ) -> tuple[str, ...]:
     """The audit in sentences, the most important first."""
-    return (
-        *_incomplete(result, devices),
-        *_readings(readings),
-        *_commands(commands),
-        *_notes(readings, result, rules),
-        *_left_out(result, commands),
-    )
-
-
-def _incomplete(result: ReadBackResult, devices: int) -> Iterator[str]:
-    if result.failure is not None:
-        read = len(result.readings_of)
-        yield (
-            f"not everything could be read back: {read:,} of {devices:,} devices, then {result.failure}; "
-            "repeat it with 'fleet-simulator audit'"
+    failed: tuple[str, ...] = ()
+    if read.failure is not None:
+        failed = (
+            f"not everything could be read back: {len(read.readings_of):,} of {len(read.devices):,} devices, then "
+            f"{read.failure}; repeat it with 'fleet-simulator audit'",
         )
-    yield from (each.sentence for each in result.unjudged)
+    return (*failed, *unjudged, *_readings(readings), *_commands(commands), *_notes(readings, commands, rules, read))
 
 
 def _readings(sums: Sums) -> Iterator[str]:
@@ -80,12 +70,12 @@ def _commands(sums: Sums | None) -> Iterator[str]:
         )
 
 
-def _notes(sums: Sums, result: ReadBackResult, rules: AuditRules) -> Iterator[str]:
+def _notes(sums: Sums, commands: Sums | None, rules: AuditRules, read: ReadBack) -> Iterator[str]:
     if sums["sent"] and RECORDED_AT not in rules.offers and rules.time_name is None:
         yield "the service takes no recorded_at: readings are identified by number, and their times cannot be compared"
-    if result.gone:
-        names = ", ".join(device.name for device in result.gone[:3])
-        yield f"the service does not know {len(result.gone):,} devices any more ({names}): what they sent is lost"
+    if read.gone:
+        names = ", ".join(device.name for device in list(read.gone.values())[:3])
+        yield f"the service does not know {len(read.gone):,} devices any more ({names}): what they sent is lost"
     if sums["unaccounted"]:
         yield f"{sums['unaccounted']:,} readings came back that no ledger has; their worker's ledger is not whole"
     if sums["dated_by_service"]:
@@ -95,15 +85,10 @@ def _notes(sums: Sums, result: ReadBackResult, rules: AuditRules) -> Iterator[st
         )
     if sums["unordered"]:
         yield f"{sums['unordered']:,} readings came back without a time of arrival: their order cannot be judged"
-
-
-def _left_out(result: ReadBackResult, commands: Sums | None) -> Iterator[str]:
-    for count, what in (
-        (result.foreign, "readings"),
-        (0 if commands is None else commands["foreign_ones"], "commands"),
-    ):
-        if count:
-            yield f"{count:,} {what} of other runs with the same devices were left out"
+    if read.foreign:
+        yield f"{read.foreign:,} readings of other runs with the same devices were left out"
+    if commands is not None and commands["foreign_ones"]:
+        yield f"{commands['foreign_ones']:,} commands of other runs with the same devices were left out"
 
 
 def _wrong(**counts: int) -> str:

@@ -31,11 +31,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.core.timekeeping import DATE_RESOLUTION_S
 from agent.wire.command_states import RESULT_STATES
+from agent.wire.extensions import COMMAND_RESULTS, IDEMPOTENCY_KEY, RECORDED_AT
+from simulator.fleet.audit.run_database import AuditRules
 
 OFF_S: Final = 2 * DATE_RESOLUTION_S
 """A device that goes by the service's ``Date`` is never further off than this."""
@@ -214,35 +215,7 @@ FROM commands
 Sums = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingRules:
-    """What the judgement goes by, beside the tables.
-
-    Attributes:
-        by_sequence: readings carry their sequence number; otherwise the millisecond that they carry identifies them.
-        replays: the service keeps idempotency keys, so that a resend may not make a second reading.
-        keeps_times: the service announces that it keeps ``recorded_at``: another time is no choice of its then.
-        dated_when_made: see :class:`~simulator.fleet.audit.run_database.AuditRules`.
-        late_after_ms: from made to accepted, and from ordered to finished.
-        results_listed: the service's lists of commands have results; a plain service takes them elsewhere.
-        results_read: these were read, from a table of runtime data.
-        lists_read: these lists were to be read; otherwise what came to its device is judged by the ledgers, and of the
-            rest nobody can say.
-        ended_ms: the last thing that this run did; what the service made later is another run's.
-    """
-
-    by_sequence: bool
-    replays: bool
-    keeps_times: bool
-    dated_when_made: bool
-    late_after_ms: int
-    results_listed: bool
-    results_read: bool
-    lists_read: bool
-    ended_ms: int
-
-
-def judge_readings(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
+def judge_readings(database: sqlite3.Connection, rules: AuditRules) -> Sums:
     """Find what is wrong with readings.
 
     Args:
@@ -253,14 +226,13 @@ def judge_readings(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
         The sums: of each kind, and those of the members of :class:`~simulator.fleet.record.StreamAudit`.
     """
     database.executescript(_READINGS)
-    if not rules.by_sequence:
+    if rules.sequence_name is None:
         database.executescript(_BY_TIME)
     database.executescript(_COPIES)
-    _mark_whole_devices(database)
     marks: dict[str, Any] = {
-        "replays": rules.replays,
-        "late_after_ms": rules.late_after_ms,
-        "keeps_times": rules.keeps_times,
+        "replays": IDEMPOTENCY_KEY in rules.offers,
+        "late_after_ms": round(rules.late_after_s * 1000),
+        "keeps_times": RECORDED_AT in rules.offers,
         "keeps_seconds": _value(database, "SELECT NOT EXISTS (SELECT 1 FROM stored WHERE recorded_ms % 1000 <> 0)"),
         "dated_when_made": rules.dated_when_made,
         "apart_ms": _clocks_apart_ms(database),
@@ -272,19 +244,26 @@ def judge_readings(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
     return {**_sums(database, _READING_SUMS, marks), **kinds}
 
 
-def judge_commands(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
-    """Find what is wrong with commands; after :func:`judge_readings`."""
+def judge_commands(database: sqlite3.Connection, rules: AuditRules, *, results_read: bool, ended_ms: int) -> Sums:
+    """Find what is wrong with commands; after :func:`judge_readings`.
+
+    Args:
+        database: see there.
+        rules: what to go by.
+        results_read: the results were read from a table of runtime data.
+        ended_ms: the last thing that this run did; what the service made later is another run's.
+    """
     database.executescript(_COMMANDS)
     off_ms = "SELECT coalesce(max(made_ms - ordered_ms), 0) FROM commands WHERE ordered_ms IS NOT NULL AND made_ms <> 0"
     ages_hold = """
         SELECT count(*) > 0 AND NOT sum(is_older) FROM commands
         WHERE ordered_ms IS NOT NULL AND received_ms IS NOT NULL"""
     marks: dict[str, Any] = {
-        "late_after_ms": rules.late_after_ms,
-        "results_listed": rules.results_listed,
-        "results_read": rules.results_read,
-        "lists_read": rules.lists_read,
-        "ended_ms": rules.ended_ms,
+        "late_after_ms": round(rules.late_after_s * 1000),
+        "results_listed": COMMAND_RESULTS in rules.offers,  # a plain service takes them elsewhere
+        "results_read": results_read,
+        "lists_read": rules.lists_are_whole,
+        "ended_ms": ended_ms,
         # How far the service's clock is off is seen in what was ordered: it was made just before its answer came.
         "begin_ms": _value(database, off_ms),
         # Commands that the run ordered came to devices, and none with a time before the run's begin: a clock that is
@@ -303,7 +282,7 @@ def judge_commands(database: sqlite3.Connection, rules: JudgingRules) -> Sums:
     kinds = _find(database, "commands", _COMMAND_FINDINGS, marks)
     sums = _sums(database, _COMMAND_SUMS, marks)
     unjudged = 0
-    if not rules.lists_read:
+    if not rules.lists_are_whole:
         strangers = "SELECT device, count(*) AS n FROM commands WHERE ordered_ms IS NULL AND NOT is_foreign GROUP BY 1"
         missing = f"SELECT sum(max(0, allowed - coalesce(n, 0))) FROM allowances LEFT JOIN ({strangers}) USING (device)"  # noqa: S608
         unjudged = _value(database, missing) or 0
@@ -329,18 +308,6 @@ def off_times(database: sqlite3.Connection) -> tuple[float, float]:
     off = "SELECT min(recorded_ms - made_ms - ?1), max(recorded_ms - made_ms - ?1) FROM readings"
     early, late = database.execute(off, (_clocks_apart_ms(database),)).fetchone()
     return -(early or 0) / 1000, (late or 0) / 1000
-
-
-def _mark_whole_devices(database: sqlite3.Connection) -> None:
-    """Of which devices the ledger has everything: of others, what is unknown may have been sent."""
-    columns = {row[1] for row in database.execute("PRAGMA table_info(devices)")}
-    if "is_whole" not in columns:
-        database.execute("ALTER TABLE devices ADD is_whole INTEGER DEFAULT 0")
-    database.execute(
-        "UPDATE devices SET is_whole = EXISTS (SELECT 1 FROM ledgers AS l WHERE l.first_device <= device "
-        "AND device < l.first_device + l.devices AND l.ended AND NOT EXISTS "
-        "(SELECT 1 FROM gaps WHERE gaps.worker = l.worker))"
-    )
 
 
 def _clocks_apart_ms(database: sqlite3.Connection) -> int | None:

@@ -1,32 +1,126 @@
-"""The ledger of one worker's devices: a SQLite file, written by a thread, one transaction a second.
+"""Ledgers: what devices and the operator did, recorded for the audit.
 
-A full, slow or missing disk never ends a run: what could not be written is a gap, which says when and why, and the
-audit is not complete then. When the disk takes rows again, the ledger goes on. Nothing is synced: a killed worker loses
-the last second, and that its row in ``ledgers`` has no end shows it.
+One ledger serves all devices of a worker; a device is its index in the fleet. A reading is known by its *sequence
+number*: 1, 2, 3, ... for each device, never used again, not even after a restart. It travels as one more number beside
+the signals, :data:`SEQUENCE_NAME`. On the wire it counts from the run's first number (:func:`first_number_of`), so that
+another run with the same devices has others. Where it is switched off, readings are identified by the millisecond that
+they carry, and each of a device has to carry another one.
+
+Times are seconds since the run's begin, on one monotonic clock for all workers of a machine: the audit compares them.
+
+On disk a ledger is a SQLite file, written by a thread, one transaction a second. A full, slow or missing disk never
+ends a run: what could not be written is a gap, which says when and why, and the audit is not complete then. When the
+disk takes rows again, the ledger goes on. Nothing is synced: a killed worker loses the last second, and that its row in
+``ledgers`` has no end shows it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
+from zlib import crc32
 
-from agent.core.values import Contract, OutcomeStatus
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.fleet_ledger import FleetLedger, LedgerCounts
 from simulator.watched import OnFailure, PartEnded, make_thread
+
+SEQUENCE_NAME: Final = "fleet_sequence"
+"""The reserved name of the reading that carries the sequence number."""
+NUMBERS_OF_A_RUN: Final = 2**32
+"""So many numbers belong to each run. With 2**20 runs all are below 2**53, which a double holds exactly."""
+_RUNS: Final = 2**20
+
+
+def first_number_of(run: str) -> int:
+    """Where a run's numbers begin on the wire: number 1 of a device travels as this plus 1.
+
+    Args:
+        run: its name. Two of a million have the same begin, and matter only on the same devices.
+    """
+    return crc32(run.encode()) % _RUNS * NUMBERS_OF_A_RUN
+
+
+ReadingEvent = Literal["resent", "resent_after_refusal", "accepted", "refused", "unanswered"]
+"""What happened to readings after they were sent for the first time.
+
+``resent``: they went out again, and the service may have had them already; ``resent_after_refusal``: after it had
+refused them each time. ``accepted``: it answered 2xx. ``refused``: it refused them for good, and they are not sent
+again. ``unanswered``: no answer came, or one that leaves it open (5xx): it may have stored them or not.
+"""
+CommandEvent = Literal["ordered", "order_unanswered", "received", "started", "finished", "reported", "undeliverable"]
+"""What happened to a command.
+
+``ordered``: the service took it from the operator and gave it its id; the digest is that of what was sent.
+``order_unanswered``: the operator got no answer: it may exist or not, and its id is not known. ``received``: a device
+wrote it into its journal for the first time; the digest is that of the payload that came. ``started``: the effect
+begins, written before the work; the detail is the handler's contract. ``finished``: the device decided how it ended,
+also without an effect; the detail is the outcome, the digest that of the result. ``reported``: the service took the
+final result. ``undeliverable``: nothing on the service takes it; it stays with the device, and nobody waits for it.
+"""
+
+
+class Ledger:
+    """Where devices and the operator write down what they do. Calls are cheap, never block and never fail.
+
+    The base of all ledgers, and the one of runs without an audit: it writes nothing.
+    """
+
+    def reading_sent(
+        self, device: int, sequence: int, digest: int, recorded_ms: int | None, made_s: float, at_s: float
+    ) -> None:
+        """A reading goes out for the first time. To be called before its bytes go to the socket.
+
+        Args:
+            device: index in the fleet.
+            sequence: its number.
+            digest: of its values without the sequence number, :func:`~simulator.fleet.audit.digest.digest_values`.
+            recorded_ms: the time that it carries, epoch milliseconds; None when it carries none.
+            made_s: when the sensor was read.
+            at_s: now.
+        """
+
+    def readings(self, event: ReadingEvent, device: int, sequences: Sequence[int], at_s: float) -> None:
+        """Something happened to readings of a device, known by their numbers."""
+
+    def command(
+        self,
+        event: CommandEvent,
+        device: int,
+        command_id: str,
+        at_s: float,
+        *,
+        detail: str | None = None,
+        attempt: int = 0,
+        digest: int | None = None,
+        created_at: float | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Something happened to a command.
+
+        Args:
+            event: what.
+            device: index in the fleet.
+            command_id: the service's; empty while it is not known.
+            at_s: now.
+            detail: the handler's contract, or the outcome.
+            attempt: with ``started``: 1 for the first run; more when the power went in the middle.
+            digest: of the payload or the result.
+            created_at: with ``received``: when the service made it, epoch seconds; None when it does not say.
+            error: with ``finished``: why it did not succeed, a word and a sentence: ``expired: ...``.
+        """
+
 
 LEDGER_TABLES: Final = ("ledgers", "gaps", "sendings", "answers", "command_events")
 LEDGER_SCHEMA: Final = """
--- One row a worker. ended is 1 once everything is written down; counts is JSON by then.
-CREATE TABLE ledgers (worker INTEGER PRIMARY KEY, first_device INTEGER, devices INTEGER, ended INTEGER, counts TEXT);
+-- One row a worker. ended is 1 once everything is written down.
+CREATE TABLE ledgers (worker INTEGER PRIMARY KEY, first_device INTEGER, devices INTEGER, ended INTEGER);
 -- Events that are not in the ledger, from when to when and why.
 CREATE TABLE gaps (worker INTEGER, from_s REAL, to_s REAL, records INTEGER, reason TEXT);
 -- The first time that a reading went out. Times are milliseconds since the run's begin, recorded_ms since the epoch.
@@ -34,8 +128,9 @@ CREATE TABLE sendings (device INTEGER, sequence INTEGER, at_ms INTEGER, made_ms 
     digest INTEGER);
 -- What else happened to it: resent, resent_after_refusal, accepted, refused, unanswered.
 CREATE TABLE answers (kind TEXT, device INTEGER, sequence INTEGER, at_ms INTEGER);
--- ordered, order_unanswered, received, started, finished, reported. detail is the contract of started, the outcome of
--- finished, and 'older' of a command that is from before the run; digest is that of the payload or the result.
+-- ordered, order_unanswered, received, started, finished, reported, undeliverable. detail is the contract of started,
+-- the outcome of finished, and 'older' of a command that is from before the run; digest is that of the payload or the
+-- result.
 CREATE TABLE command_events (kind TEXT, device INTEGER, command_id TEXT, at_ms INTEGER, detail TEXT, attempt INTEGER,
     digest INTEGER);
 """
@@ -48,8 +143,6 @@ _INSERTS: Final = {
     "answers": "INSERT INTO answers VALUES (?, ?, ?, ?)",
     "command_events": "INSERT INTO command_events VALUES (?, ?, ?, ?, ?, ?, ?)",
 }
-
-Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,39 +187,41 @@ class LedgerGap:
     reason: str
 
 
-@dataclass(slots=True)
 class _Chunk:
     """What was collected since the last flush, by table."""
 
-    rows: dict[str, list[Row]]
-    from_s: float
-    to_s: float = 0.0
+    __slots__ = ("answers", "commands", "from_s", "sendings", "to_s")
 
-    @property
-    def records(self) -> int:
-        return sum(map(len, self.rows.values()))
+    def __init__(self, from_s: float) -> None:
+        self.sendings: list[tuple[Any, ...]] = []
+        self.answers: list[tuple[Any, ...]] = []
+        self.commands: list[tuple[Any, ...]] = []
+        self.from_s = self.to_s = from_s
+
+    def __len__(self) -> int:
+        return len(self.sendings) + len(self.answers) + len(self.commands)
 
 
-class SqliteLedger(FleetLedger):
-    """A :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger` on disk; see :meth:`LedgerTarget.open`.
+class SqliteLedger(Ledger):
+    """A ledger on disk; see :meth:`LedgerTarget.open`.
 
     Attributes:
         database: of the thread that writes, which alone uses it while it lives.
+        counts: how many readings were ``sent``, and how many of each event there were until now.
     """
 
     def __init__(self, target: LedgerTarget, on_failure: OnFailure) -> None:
+        self.database = _make(target)
+        self.counts: Counter[str] = Counter()
         self._worker = target.worker
         self._began_ms = target.began_ms
-        self.database = _make(target)
-        self._chunk = _Chunk({table: [] for table in _INSERTS}, 0.0)
-        self._sendings, self._answers, self._commands = self._chunk.rows.values()
-        self._counts = dict.fromkeys(asdict(LedgerCounts()), 0)
+        self._chunk = _Chunk(0.0)
         self._gaps: list[LedgerGap] = []
         self._lock = threading.Lock()
         self._waiting: queue.Queue[_Chunk | None] = queue.Queue(_WAITING_MAX)
         self._in_hand: _Chunk | None = None
         self._fault = ""
-        self._closed = False
+        self._is_closed = False
         self._on_failure = on_failure
         self._thread = make_thread(self._run, f"ledger-{target.worker}", self._fail)
         self._thread.start()
@@ -140,103 +235,69 @@ class SqliteLedger(FleetLedger):
         self.close()
 
     @property
-    def counts(self) -> LedgerCounts:
-        """The audit so far."""
-        return LedgerCounts(**{**self._counts, "missed": sum(gap.records for gap in self.gaps)})
-
-    @property
     def gaps(self) -> tuple[LedgerGap, ...]:
         """What could not be written so far; neighbours with the same reason are one."""
         with self._lock:
             return tuple(self._gaps)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
-
-    def reading_made(self, device: int) -> None:
-        """Only counted; see :class:`FleetLedger` for all of these."""
-        self._counts["made"] += 1
+    @property
+    def missed(self) -> int:
+        """How many events could not be written down; the audit is not complete then."""
+        return sum(gap.records for gap in self.gaps)
 
     def reading_sent(
-        self, device: int, sequence: int, digest: int, *, recorded_ms: int | None, made_s: float, at_s: float
+        self, device: int, sequence: int, digest: int, recorded_ms: int | None, made_s: float, at_s: float
     ) -> None:
-        """A reading goes out for the first time."""
-        self._counts["sent"] += 1
-        self._sendings.append((device, sequence, _ms(at_s), _ms(made_s), recorded_ms, digest))
-        self._chunk.to_s = at_s
-        if len(self._sendings) >= _CHUNK_ROWS:
+        """See :meth:`Ledger.reading_sent`."""
+        self.counts["sent"] += 1
+        chunk = self._chunk
+        chunk.sendings.append((device, sequence, int(at_s * 1000), int(made_s * 1000), recorded_ms, digest))
+        chunk.to_s = at_s
+        if len(chunk.sendings) >= _CHUNK_ROWS:
             self.flush()
 
-    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
-        """Readings go out again."""
-        self._counts["resent"] += len(sequences)
-        self._counts["resent_ambiguous"] += len(sequences) if ambiguous else 0
-        self._answer("resent" if ambiguous else "resent_after_refusal", device, sequences, at_s)
+    def readings(self, event: ReadingEvent, device: int, sequences: Sequence[int], at_s: float) -> None:
+        """See :meth:`Ledger.readings`."""
+        self.counts[event] += len(sequences)
+        chunk, at_ms = self._chunk, int(at_s * 1000)
+        for sequence in sequences:
+            chunk.answers.append((event, device, sequence, at_ms))
+        chunk.to_s = at_s
+        if len(chunk.answers) >= _CHUNK_ROWS:
+            self.flush()
 
-    def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """The service answered 2xx for these."""
-        self._counts["accepted"] += len(sequences)
-        self._answer("accepted", device, sequences, at_s)
-
-    def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """The service refused these for good."""
-        self._counts["refused"] += len(sequences)
-        self._answer("refused", device, sequences, at_s)
-
-    def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """No answer, or one that leaves it open."""
-        self._counts["unanswered"] += len(sequences)
-        self._answer("unanswered", device, sequences, at_s)
-
-    def command_ordered(self, device: int, command_id: str, at_s: float, payload: int | None = None) -> None:
-        """The service took an operator's command."""
-        self._counts["ordered"] += 1
-        self._command("ordered", device, command_id, at_s, digest=payload)
-
-    def order_unanswered(self, device: int, at_s: float) -> None:
-        """An operator's command got no answer."""
-        self._counts["orders_unanswered"] += 1
-        self._command("order_unanswered", device, "", at_s)
-
-    def command_received(
-        self, device: int, command_id: str, at_s: float, created_at: float | None = None, payload: int | None = None
-    ) -> None:
-        """The device admitted a command to its journal."""
-        self._counts["received"] += 1
-        is_older = created_at is not None and created_at * 1000 < self._began_ms
-        self._command("received", device, command_id, at_s, "older" if is_older else None, digest=payload)
-
-    def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """The effect begins."""
-        self._counts["effects"] += 1
-        self._command("started", device, command_id, at_s, str(contract), attempt)
-
-    def command_finished(
+    def command(
         self,
+        event: CommandEvent,
         device: int,
         command_id: str,
-        status: OutcomeStatus,
         at_s: float,
+        *,
+        detail: str | None = None,
+        attempt: int = 0,
+        digest: int | None = None,
+        created_at: float | None = None,
         error: str | None = None,
-        result: int | None = None,
     ) -> None:
-        """The device ended a command; one that expired is written as rejected."""
-        self._counts["finished"] += 1
-        self._command("finished", device, command_id, at_s, str(status), digest=result)
-
-    def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """The service took the final result."""
-        self._counts["reported"] += 1
-        self._command("reported", device, command_id, at_s)
+        """See :meth:`Ledger.command`."""
+        del error
+        self.counts[event] += 1
+        if created_at is not None and created_at * 1000 < self._began_ms:
+            detail = "older"
+        chunk = self._chunk
+        chunk.commands.append((event, device, plain_id(command_id), int(at_s * 1000), detail, attempt, digest))
+        chunk.to_s = at_s
+        if len(chunk.commands) >= _CHUNK_ROWS:
+            self.flush()
 
     # --- on its way to the disk ---------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Hand what was collected to the thread that writes. To be called each second; returns at once."""
         chunk = self._chunk
-        if not chunk.records:
+        if not chunk:
             return
-        self._chunk = _Chunk({table: [] for table in _INSERTS}, chunk.to_s, chunk.to_s)
-        self._sendings, self._answers, self._commands = self._chunk.rows.values()
+        self._chunk = _Chunk(chunk.to_s)
         try:
             self._waiting.put_nowait(chunk)
         except queue.Full:
@@ -246,9 +307,9 @@ class SqliteLedger(FleetLedger):
 
     def close(self) -> tuple[LedgerGap, ...]:
         """Write what is left and the end; closing again does nothing. The gaps are returned."""
-        if self._closed:
+        if self._is_closed:
             return self.gaps
-        self._closed = True
+        self._is_closed = True
         self.flush()
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=_STOP_S)
@@ -262,34 +323,11 @@ class SqliteLedger(FleetLedger):
             with self.database:
                 self._write_gaps()
                 if not self._fault:  # without an end nobody takes it for a whole one
-                    end = (json.dumps(asdict(self.counts)), self._worker)
-                    self.database.execute("UPDATE ledgers SET ended = 1, counts = ? WHERE worker = ?", end)
+                    self.database.execute("UPDATE ledgers SET ended = 1 WHERE worker = ?", (self._worker,))
         except sqlite3.Error as error:
             self._miss(self._chunk, f"the end of the ledger could not be written: {error}")
         self.database.close()
         return self.gaps
-
-    def _answer(self, kind: str, device: int, sequences: Sequence[int], at_s: float) -> None:
-        at_ms = _ms(at_s)
-        self._answers += [(kind, device, sequence, at_ms) for sequence in sequences]
-        self._chunk.to_s = at_s
-        if len(self._answers) >= _CHUNK_ROWS:
-            self.flush()
-
-    def _command(
-        self,
-        kind: str,
-        device: int,
-        command_id: str,
-        at_s: float,
-        detail: str | None = None,
-        attempt: int = 0,
-        digest: int | None = None,
-    ) -> None:
-        self._commands.append((kind, device, plain_id(command_id), _ms(at_s), detail, attempt, digest))
-        self._chunk.to_s = at_s
-        if len(self._commands) >= _CHUNK_ROWS:
-            self.flush()
 
     def _run(self) -> None:
         while (chunk := self._waiting.get()) is not None:
@@ -297,8 +335,10 @@ class SqliteLedger(FleetLedger):
             try:
                 with self.database:
                     self._write_gaps()
-                    for table, rows in chunk.rows.items():
-                        self.database.executemany(_INSERTS[table], rows)
+                    for insert, rows in zip(
+                        _INSERTS.values(), (chunk.sendings, chunk.answers, chunk.commands), strict=True
+                    ):
+                        self.database.executemany(insert, rows)
             except sqlite3.Error as error:
                 self._miss(chunk, f"the ledger could not be written: {error}")
             self._in_hand = None
@@ -324,7 +364,7 @@ class SqliteLedger(FleetLedger):
                     self._miss(chunk, self._fault)
 
     def _miss(self, chunk: _Chunk, reason: str) -> None:
-        new = LedgerGap(chunk.from_s, chunk.to_s, chunk.records, reason)
+        new = LedgerGap(chunk.from_s, chunk.to_s, len(chunk), reason)
         with self._lock:
             last = self._gaps[-1] if self._gaps else None
             if last is not None and (last.reason == reason or len(self._gaps) >= _GAPS_KEPT):
@@ -345,7 +385,7 @@ def _make(target: LedgerTarget) -> sqlite3.Connection:
         database.executescript(LEDGER_SCHEMA)
         with database:
             row = (target.worker, target.first_device, target.devices)
-            database.execute("INSERT INTO ledgers VALUES (?, ?, ?, 0, NULL)", row)
+            database.execute("INSERT INTO ledgers VALUES (?, ?, ?, 0)", row)
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError([f"{path}: the ledger cannot be made: {error}"], "--out") from None
     return database
@@ -354,7 +394,3 @@ def _make(target: LedgerTarget) -> sqlite3.Connection:
 def plain_id(command_id: str) -> str:
     """A command's id as UTF-8 can have it: JSON may hold half of a surrogate pair."""
     return command_id.encode("utf-8", "backslashreplace").decode()
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000) if seconds > 0 else 0

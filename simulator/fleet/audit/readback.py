@@ -9,27 +9,26 @@ away: a server may hand each command out once, to whoever asks.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from agent.config.dialect import DialectConfig
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire import paths
 from agent.wire.command_states import CommandStatus
 from agent.wire.commands import CommandRecord
-from agent.wire.dialect import AnswerReading
 from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.limits import PAGE_MAX
 from agent.wire.sensor_data import SensorDataRecord
 from simulator.fleet.audit.digest import digest_document, digest_values
-from simulator.fleet.audit.fleet_ledger import NUMBERS_OF_A_RUN
 from simulator.fleet.audit.judging import STORED_SCHEMA
-from simulator.fleet.audit.ledger import plain_id
-from simulator.fleet.audit.run_database import AuditedDevice
+from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, plain_id
+from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, devices_of
+from simulator.fleet.target.client import for_each
 
 Query = Mapping[str, str | int]
 Pages = Callable[[str, Query], AsyncIterator[list[Any]]]
@@ -37,7 +36,10 @@ Pages = Callable[[str, Query], AsyncIterator[list[Any]]]
 raises ServiceError when it gives up."""
 OnProgress = Callable[[int, int], None]
 
-_CONCURRENCY: Final = 32
+READING_COUNTS: Final = tuple(f"readings.{kind}" for kind in ("lost", "doubled", "altered", "unknown"))
+"""The counts of the audit that stored readings decide."""
+COMMAND_COUNTS: Final = tuple(f"commands.{kind}" for kind in ("lost", "doubled", "altered", "unknown"))
+
 _TOLD_EVERY: Final = 100
 _CHUNK_ROWS: Final = 10_000
 _USUAL_PAGES: Final = frozenset({10, 20, 25, 30, 50, 100, 200, 250, 500, 1000})
@@ -46,46 +48,13 @@ _STATES: Final = frozenset(map(str, CommandStatus))
 _DEVICE_NAMES: Final = ("device_id", "deviceId", "device")
 _VALUE_NAMES: Final = ("sensor_data", "sensorData", "data", "readings", "values")
 _ROW_NAMES: Final = frozenset(
-    {
-        "id",
-        "_id",
-        "uuid",
-        "seq",
-        "rowid",
-        "version",
-        "__v",
-        "device_id",
-        "deviceId",
-        "device",
-        "product_id",
-        "productId",
-    }
-    | {"user_id", "userId", "recorded_at", "recordedAt", "received_at", "receivedAt", "created_at", "createdAt"}
-    | {"updated_at", "updatedAt", "stored_at", "storedAt", "inserted_at", "timestamp", "time", "ts", "date"}
+    "id _id uuid seq rowid version __v device_id deviceId device product_id productId user_id userId recorded_at "  # noqa: SIM905 - one list
+    "recordedAt received_at receivedAt created_at createdAt updated_at updatedAt timestamp time ts date".split()
 )
 """Members of a flat row that are its own and no readings."""
 _NUMBER_END: Final = 2**53
-
-
-@dataclass(frozen=True, slots=True)
-class TimeRange:
-    """Readings of other times belong to other runs. Epoch milliseconds; None is open.
-
-    Attributes:
-        from_ms: inclusive.
-        to_ms: exclusive.
-    """
-
-    from_ms: int | None = None
-    to_ms: int | None = None
-
-    def holds(self, recorded_ms: int | None) -> bool:
-        """Whether a reading with this time is one of the run's."""
-        if recorded_ms is None:
-            return True
-        return (self.from_ms is None or recorded_ms >= self.from_ms) and (
-            self.to_ms is None or recorded_ms < self.to_ms
-        )
+_WINDOW_BEFORE_MS: Final = 60_000
+_WINDOW_AFTER_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,140 +70,75 @@ class Unjudged:
     counts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBackTask:
-    """What is to be read back.
+class ReadBack:
+    """Reads everything into the tables ``stored``, ``listed`` and ``results``, which are made anew.
+
+    Args:
+        rules: of the run.
+        pages: how to ask.
+        database: of the run, with its ledgers.
+        on_progress: called now and then with how many devices are read and how many there are.
 
     Attributes:
-        devices: whose readings.
-        with_commands: whose commands, too: indices.
-        sequence_name: the reading that carries the sequence number; None when there is none.
-        first_number: on the wire sequence numbers count from here.
-        offers: the service's extensions.
-        reading: how its commands are read.
-        time_name: the reading that carries the time; None when there is none.
-        results_table: the table of runtime data that has the results of commands; None when they are in no such.
-        began_ms: the run's begin, epoch milliseconds.
-    """
-
-    devices: Sequence[AuditedDevice]
-    with_commands: frozenset[int]
-    sequence_name: str | None
-    first_number: int
-    offers: frozenset[str]
-    reading: AnswerReading
-    time_name: str | None
-    results_table: str | None
-    window: TimeRange
-    began_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBackResult:
-    """What was read back, and what could not be.
-
-    Attributes:
+        devices: of the run.
         readings_of, commands_of: indices of the devices that were read to the end.
-        gone: devices that the service does not know any more.
-        foreign: readings of other runs with the same devices, which were left out.
+        gone: devices that the service does not know any more, by index.
+        foreign: how many readings of other runs with the same devices were left out.
         failure: why it was given up; None when everything was read.
         results_read: the table of results was read to its end.
-        unjudged: what cannot be judged by what came back.
         perhaps_cut: how many readings came in one page without a word of a next one, where that is a usual size of
             pages: there may be more that nobody can ask for. 0 otherwise.
     """
 
-    readings_of: frozenset[int]
-    commands_of: frozenset[int]
-    gone: tuple[AuditedDevice, ...]
-    foreign: int
-    failure: str | None
-    results_read: bool = False
-    unjudged: tuple[Unjudged, ...] = ()
-    perhaps_cut: int = 0
-
-
-async def read_back(
-    task: ReadBackTask, pages: Pages, database: sqlite3.Connection, on_progress: OnProgress
-) -> ReadBackResult:
-    """Read everything into the tables ``stored`` and ``listed``, which are made anew.
-
-    Args:
-        task: what to read.
-        pages: how to ask.
-        database: of the run.
-        on_progress: called now and then with how many devices are read and how many there are.
-    """
-    database.executescript(STORED_SCHEMA)
-    reading = _ReadBack(task, pages, database, on_progress)
-    result = await reading.run()
-    reading.write()
-    return result
-
-
-class _ReadBack:
-    def __init__(self, task: ReadBackTask, pages: Pages, database: sqlite3.Connection, on_progress: OnProgress) -> None:
-        self._task = task
+    def __init__(self, rules: AuditRules, pages: Pages, database: sqlite3.Connection, on_progress: OnProgress) -> None:
+        self.devices = devices_of(database)
+        self.readings_of: set[int] = set()
+        self.commands_of: set[int] = set()
+        self.gone: dict[int, AuditedDevice] = {}
+        self.foreign = 0
+        self.failure: str | None = None
+        self.results_read = False
+        self.perhaps_cut = 0
+        self._rules = rules
         self._pages = pages
         self._database = database
+        self._on_progress = on_progress
+        with_commands = {device for (device,) in database.execute("SELECT DISTINCT device FROM command_events")}
+        self._with_commands = with_commands if rules.lists_are_whole else set()
+        self._results_table = rules.results_table if with_commands else None
+        self._reading = DialectConfig(command_id=rules.command_id, time_zone=rules.time_zone).dialect().reading
+        self._window = _window(database, rules)
+        self._asks_by_parameters = LIST_PARAMETERS in rules.offers
+        self._keeps_times = RECORDED_AT in rules.offers and rules.time_name is None
+        self._queries = _queries(self._window) if self._asks_by_parameters else [{}]
         self._stored: list[tuple[Any, ...]] = []
         self._listed: list[tuple[Any, ...]] = []
         self._results: list[tuple[Any, ...]] = []
-        self._results_read = False
-        self._on_progress = on_progress
-        self._asks_by_parameters = LIST_PARAMETERS in task.offers
-        self._keeps_times = RECORDED_AT in task.offers and task.time_name is None
-        self._queries = _queries(task.window) if self._asks_by_parameters else [{}]
         self._unread: set[int] = set()
-        self._shapeless = 0
-        self._timeless = 0
-        self._homeless = 0
-        self._perhaps_cut = 0
-        self._gone: dict[int, AuditedDevice] = {}
-        self._readings_of: set[int] = set()
-        self._commands_of: set[int] = set()
+        self._shapeless = self._timeless = self._homeless = self._malformed = 0
         self._done = 0
         self._rows = 0
-        self._foreign = 0
-        self._malformed = 0
-        self._failure: str | None = None
 
-    async def run(self) -> ReadBackResult:
+    async def run(self) -> None:
+        """Read."""
+        self._database.executescript(STORED_SCHEMA)
         try:
             await self._read_all()
         except ServiceError as error:
-            self._failure = str(error)
-        self._readings_of -= self._unread
-        return ReadBackResult(
-            frozenset(self._readings_of),
-            frozenset(self._commands_of),
-            tuple(self._gone.values()),
-            self._foreign,
-            self._failure,
-            self._results_read,
-            tuple(self._unjudged()),
-            self._perhaps_cut,
-        )
+            self.failure = str(error)
+        self.readings_of -= self._unread
+        self._write()
 
-    def write(self) -> None:
-        """Write what has come."""
-        with self._database:
-            self._database.executemany("INSERT INTO stored VALUES (?, ?, ?, ?, ?)", self._stored)
-            self._database.executemany("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?)", self._listed)
-            self._database.executemany("INSERT INTO results VALUES (?, ?, ?)", self._results)
-        for rows in (self._stored, self._listed, self._results):
-            rows.clear()
-
-    def _unjudged(self) -> Iterator[Unjudged]:
+    def unjudged(self) -> Iterator[Unjudged]:
+        """What cannot be judged by what came back."""
         if self._homeless:
             yield Unjudged(
                 f"{self._homeless:,} stored readings name no device, so that it is not known whose they are: loss "
                 "cannot be judged",
-                ("readings.lost", "readings.doubled", "readings.altered"),
+                READING_COUNTS[:3],
             )
         if self._malformed:
-            sentence = f"{self._malformed:,} rows in lists of commands cannot be read as commands"
-            yield Unjudged(sentence, ("commands.lost", "commands.doubled", "commands.altered", "commands.unknown"))
+            yield Unjudged(f"{self._malformed:,} rows in lists of commands cannot be read as commands", COMMAND_COUNTS)
         if self._timeless:
             yield Unjudged(
                 f"{self._timeless:,} readings came back without a recorded_at that can be read, from a service that "
@@ -245,18 +149,18 @@ class _ReadBack:
             yield Unjudged(
                 f"{self._shapeless:,} rows of GET /sensor-data hold no readings in a shape that is known: loss cannot "
                 "be judged",
-                ("readings.lost", "readings.doubled", "readings.altered", "readings.unknown"),
+                READING_COUNTS,
             )
 
     async def _read_all(self) -> None:
-        devices = self._task.devices
+        devices = self.devices
         if devices and not self._asks_by_parameters:
             await self._read_unfiltered()
         elif devices and not await self._find_query(devices[0]):
             await self._readings_of_all()
-        await _for_each(devices, self._device)
-        if self._task.results_table is not None:
-            await self._read_results(self._task.results_table)
+        await for_each(devices, self._device)
+        if self._results_table is not None:
+            await self._read_results(self._results_table)
 
     async def _read_results(self, table: str) -> None:
         """The results of commands where they are runtime data; without them where the service has no such list."""
@@ -267,13 +171,12 @@ class _ReadBack:
                     self._take_result(item, table)
         except (NotFound, Refused, InvalidMessage):
             return
-        self._results_read = True
+        self.results_read = True
 
     def _take_result(self, item: Any, table: str) -> None:
         if not isinstance(item, dict) or item.get("table_name", item.get("tableName", table)) != table:
             return
-        payload = item.get("data_payload", item.get("dataPayload"))
-        payload = _as_object(payload) or {}
+        payload = _as_object(item.get("data_payload", item.get("dataPayload"))) or {}
         command_id, result = payload.get("command_id"), _as_object(payload.get("result"))
         if isinstance(command_id, str):
             digest = None if result is None else digest_document(result)
@@ -284,17 +187,17 @@ class _ReadBack:
         try:
             await self._readings_of_all()
         except (NotFound, Refused):
-            if self._rows or self._foreign:
+            if self._rows or self.foreign:
                 raise
 
     async def _device(self, device: AuditedDevice) -> None:
-        if device.device not in self._readings_of:
+        if device.device not in self.readings_of:
             await self._readings(device)
-        if device.device in self._task.with_commands:
+        if device.device in self._with_commands:
             await self._commands(device)
         self._done += 1
-        if self._done % _TOLD_EVERY == 0 or self._done == len(self._task.devices):
-            self._on_progress(self._done, len(self._task.devices))
+        if self._done % _TOLD_EVERY == 0 or self._done == len(self.devices):
+            self._on_progress(self._done, len(self.devices))
 
     async def _find_query(self, device: AuditedDevice) -> bool:
         """Find the parameters that the service takes; whether it gives one device's readings alone."""
@@ -322,13 +225,13 @@ class _ReadBack:
                     if _device_id(item) in {None, device.device_id}:
                         self._take(device.device, item)
         except NotFound:
-            self._gone[device.device] = device
-        self._readings_of.add(device.device)
+            self.gone[device.device] = device
+        self.readings_of.add(device.device)
 
     async def _readings_of_all(self) -> None:
         """Read everything, once: the service does not filter by device."""
-        index = {device.device_id: device.device for device in self._task.devices}
-        only = self._task.devices[0].device if len(index) == 1 else None
+        index = {device.device_id: device.device for device in self.devices}
+        only = self.devices[0].device if len(index) == 1 else None
         sizes, homeless = [], 0
         async for items in self._pages(paths.SENSOR_DATA, self._queries[0]):
             sizes.append(len(items))
@@ -338,35 +241,35 @@ class _ReadBack:
                 if device is not None:
                     self._take(device, item)
                 homeless += name is None and device is None
-        self._readings_of.update(index.values())
+        self.readings_of.update(index.values())
         if not self._asks_by_parameters and len(sizes) == 1 and sizes[0] in _USUAL_PAGES:
-            self._perhaps_cut = sizes[0]
+            self.perhaps_cut = sizes[0]
         if homeless:
             self._homeless = homeless
             self._unread |= set(index.values())
 
     def _take(self, device: int, item: Any) -> None:
-        values, recorded_ms, received_ms = _read_row(item, self._task.sequence_name)
+        rules = self._rules
+        values, recorded_ms, received_ms = _read_row(item, rules.sequence_name)
         if not values:
             self._shapeless += 1
             self._unread.add(device)
             return
-        carried = values.pop(self._task.time_name, None) if self._task.time_name is not None else None
+        carried = values.pop(rules.time_name, None) if rules.time_name is not None else None
         if isinstance(carried, (int, float)) and abs(carried) < _NUMBER_END:
             recorded_ms = round(carried * 1000)
-        if not self._task.window.holds(recorded_ms):
+        if self._window is not None and recorded_ms is not None and recorded_ms not in self._window:
             return
-        name = self._task.sequence_name
-        number = _whole(values.pop(name, None)) if name is not None else 0
-        sequence = number and number - self._task.first_number
+        number = 0 if rules.sequence_name is None else _whole(values.pop(rules.sequence_name, None))
+        sequence = number and number - rules.first_number
         if not 0 <= sequence < NUMBERS_OF_A_RUN or (number and not sequence):
-            self._foreign += 1
+            self.foreign += 1
             return
         self._rows += 1
         self._timeless += self._keeps_times and recorded_ms is None
         self._stored.append((device, sequence or None, digest_values(values), recorded_ms, received_ms))
         if len(self._stored) >= _CHUNK_ROWS:
-            self.write()
+            self._write()
 
     async def _commands(self, device: AuditedDevice) -> None:
         query: Query = {"limit": PAGE_MAX} if self._asks_by_parameters else {}
@@ -375,12 +278,12 @@ class _ReadBack:
                 for item in items:
                     self._take_command(device, item)
         except NotFound:
-            self._gone[device.device] = device
-        self._commands_of.add(device.device)
+            self.gone[device.device] = device
+        self.commands_of.add(device.device)
 
     def _take_command(self, device: AuditedDevice, item: Any) -> None:
         try:
-            record = CommandRecord.receive(item, self._task.reading)
+            record = CommandRecord.receive(item, self._reading)
             command_id = record.stable_id()
         except InvalidMessage:
             self._malformed += 1
@@ -388,16 +291,43 @@ class _ReadBack:
         if record.device_id not in {None, device.device_id}:
             return
         created = record.created_at
-        made_ms = 0 if created is None else round(created * 1000) - self._task.began_ms or 1
+        made_ms = 0 if created is None else round(created * 1000) - self._rules.began_ms or 1
         state = record.status if record.status in _STATES else None
         payload = digest_document(record.command_payload)
         result = None if record.result is None else digest_document(record.result)
         self._listed.append((device.device, plain_id(command_id), made_ms, state, payload, result))
 
+    def _write(self) -> None:
+        """Write what has come."""
+        with self._database:
+            self._database.executemany("INSERT INTO stored VALUES (?, ?, ?, ?, ?)", self._stored)
+            self._database.executemany("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?)", self._listed)
+            self._database.executemany("INSERT INTO results VALUES (?, ?, ?)", self._results)
+        for rows in (self._stored, self._listed, self._results):
+            rows.clear()
 
-def _queries(window: TimeRange) -> list[Query]:
+
+def last_ms(database: sqlite3.Connection) -> int:
+    """The last thing written down, since the run's begin."""
+    tables = "SELECT at_ms FROM sendings UNION ALL SELECT at_ms FROM answers UNION ALL SELECT at_ms FROM command_events"
+    (last,) = database.execute(f"SELECT coalesce(max(at_ms), 0) FROM ({tables})").fetchone()  # noqa: S608 - our own
+    return int(last)
+
+
+def _window(database: sqlite3.Connection, rules: AuditRules) -> range | None:
+    """The times that the run's readings carry; None where some carry none, since the service dates those."""
+    dated = "SELECT min(recorded_ms), max(recorded_ms), sum(recorded_ms IS NULL) FROM sendings"
+    low, high, dateless = database.execute(dated).fetchone()
+    if low is None or dateless:
+        return None
+    # A service that dates all readings itself does so while the run lasts.
+    ended_ms = rules.began_ms + last_ms(database)
+    return range(low - _WINDOW_BEFORE_MS, max(ended_ms, high) + _WINDOW_AFTER_MS)
+
+
+def _queries(window: range | None) -> list[Query]:
     """Query parameters that may narrow a list of readings, the narrowest first."""
-    times = {name: at for name, at in (("from", window.from_ms), ("to", window.to_ms)) if at is not None}
+    times = {} if window is None else {"from": window.start, "to": window.stop}
     return [{**times, "order": "asc", "limit": PAGE_MAX}, {"limit": PAGE_MAX}, {}]
 
 
@@ -420,10 +350,11 @@ def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int
         pass
     if not isinstance(item, dict):
         return {}, None, None
+    values = _values_in(item, sequence_name)
     try:
-        record = SensorDataRecord.receive({**item, "sensor_data": _values_in(item, sequence_name)})
+        record = SensorDataRecord.receive({**item, "sensor_data": values})
     except InvalidMessage:
-        return _values_in(item, sequence_name), None, None
+        return values, None, None
     return dict(record.sensor_data), _rounded(record.recorded_at), _rounded(record.received_at)
 
 
@@ -466,18 +397,3 @@ def _whole(value: Any) -> int:
     if type(value) in {int, float} and 0 < value < _NUMBER_END and value == int(value):
         return int(value)
     return 0
-
-
-async def _for_each(devices: Iterable[AuditedDevice], work: Callable[[AuditedDevice], Awaitable[None]]) -> None:
-    waiting = iter(devices)
-
-    async def take() -> None:
-        for device in waiting:
-            await work(device)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_CONCURRENCY):
-                group.create_task(take())
-    except* (ServiceError, sqlite3.Error) as errors:
-        raise errors.exceptions[0] from None

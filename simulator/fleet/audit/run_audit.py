@@ -1,57 +1,37 @@
 """The audit of a run: its ledgers against what the service gives back, all in ``run.sqlite``.
 
 The steps: take in the workers' ledgers; read back (:mod:`simulator.fleet.audit.readback`); judge
-(:mod:`simulator.fleet.audit.judging`); say it in sentences.
+(:mod:`simulator.fleet.audit.judging`); say it in sentences (:mod:`simulator.fleet.audit.audit_text`).
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from agent.config.dialect import DialectConfig
-from agent.wire.dialect import CommandLists
-from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.audit_text import audit_sentences, time_sentences
-from simulator.fleet.audit.judging import (
-    JudgingRules,
-    Sums,
-    judge_commands,
-    judge_readings,
-    off_times,
-    worst_findings,
-)
+from simulator.fleet.audit.judging import Sums, judge_commands, judge_readings, off_times, worst_findings
 from simulator.fleet.audit.readback import (
+    COMMAND_COUNTS,
+    READING_COUNTS,
     OnProgress,
     Pages,
-    ReadBackResult,
-    ReadBackTask,
-    TimeRange,
+    ReadBack,
     Unjudged,
-    read_back,
+    last_ms,
 )
-from simulator.fleet.audit.run_database import (
-    AuditedDevice,
-    AuditRules,
-    devices_of,
-    ledger_faults,
-    open_run_database,
-    rules_of,
-    take_in_ledgers,
-)
+from simulator.fleet.audit.run_database import AuditRules, open_run_database, rules_of, take_in_ledgers
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
 
-_EVERY_COUNT = tuple(
-    f"{stream}.{kind}"
-    for stream in ("readings", "commands")
-    for kind in ("lost", "doubled", "reordered", "altered", "late", "unknown", "misdated")
+_EVERY_COUNT = (
+    *READING_COUNTS,
+    *COMMAND_COUNTS,
+    *(f"{stream}.{kind}" for stream in ("readings", "commands") for kind in ("reordered", "late", "misdated")),
 )
-_WINDOW_BEFORE_MS = 60_000
-_WINDOW_AFTER_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +65,12 @@ async def audit_run(run: Path, pages: Pages, settings: AuditSettings, on_progres
     began_s = time.monotonic()
     with open_run_database(run) as database:
         faults = take_in_ledgers(run, database)
-        rules, devices = rules_of(database), devices_of(database)
+        rules = rules_of(database)
         if settings.late_after_s is not None:
             rules = replace(rules, late_after_s=settings.late_after_s)
-        result = await read_back(_task(database, rules, devices), pages, database, on_progress)
-        audit = _judge(database, rules, result, settings, [*faults, *ledger_faults(database)])
+        read = ReadBack(rules, pages, database, on_progress)
+        await read.run()
+        audit = _judge(database, rules, read, settings, faults)
         database.commit()
     return replace(audit, took_s=time.monotonic() - began_s)
 
@@ -114,92 +95,42 @@ def exit_code_of_audit(audit: AuditRecord) -> ExitCode:
     return ExitCode.GOOD if audit.complete else ExitCode.INCONCLUSIVE
 
 
-def _task(database: sqlite3.Connection, rules: AuditRules, devices: Sequence[AuditedDevice]) -> ReadBackTask:
-    with_commands = {device for (device,) in database.execute("SELECT DISTINCT device FROM command_events")}
-    return ReadBackTask(
-        devices=devices,
-        with_commands=frozenset(with_commands) if _lists_may_be_read(rules) else frozenset(),
-        sequence_name=rules.sequence_name,
-        first_number=rules.first_number,
-        offers=frozenset(rules.offers),
-        reading=DialectConfig(command_id=rules.command_id, time_zone=rules.time_zone).dialect().reading,
-        time_name=rules.time_name,
-        results_table=rules.results_table if with_commands else None,
-        window=_window(database, rules),
-        began_ms=rules.began_ms,
-    )
-
-
-def _lists_may_be_read(rules: AuditRules) -> bool:
-    """Whether the list of a device's commands is known to hold all of them, and to take none away from the device."""
-    if rules.command_lists is not None:
-        return rules.command_lists == CommandLists.EVERYTHING
-    return COMMAND_STATUS in rules.offers
-
-
-def _window(database: sqlite3.Connection, rules: AuditRules) -> TimeRange:
-    """The times that the run's readings carry; open where some carry none, since the service dates those."""
-    dated = "SELECT min(recorded_ms), max(recorded_ms), sum(recorded_ms IS NULL) FROM sendings"
-    low, high, dateless = database.execute(dated).fetchone()
-    if low is None or dateless:
-        return TimeRange()
-    # A service that dates all readings itself does so while the run lasts.
-    ended_ms = rules.began_ms + _last_ms(database)
-    return TimeRange(low - _WINDOW_BEFORE_MS, max(ended_ms, high) + _WINDOW_AFTER_MS)
-
-
-def _last_ms(database: sqlite3.Connection) -> int:
-    """The last thing written down, since the run's begin."""
-    tables = "SELECT at_ms FROM sendings UNION ALL SELECT at_ms FROM answers UNION ALL SELECT at_ms FROM command_events"
-    (last,) = database.execute(f"SELECT coalesce(max(at_ms), 0) FROM ({tables})").fetchone()  # noqa: S608 - our own
-    return int(last)
-
-
 def _judge(
-    database: sqlite3.Connection, rules: AuditRules, result: ReadBackResult, settings: AuditSettings, faults: list[str]
+    database: sqlite3.Connection, rules: AuditRules, read: ReadBack, settings: AuditSettings, faults: list[str]
 ) -> AuditRecord:
     database.execute("UPDATE devices SET readings_read = 0, commands_read = 0")
-    for column, read in (("readings_read", result.readings_of), ("commands_read", result.commands_of)):
+    for column, devices in (("readings_read", read.readings_of), ("commands_read", read.commands_of)):
         marked = f"UPDATE devices SET {column} = 1 WHERE device = ?"  # noqa: S608 - one of two
-        database.executemany(marked, ((device,) for device in read))
-    judging = JudgingRules(
-        by_sequence=rules.sequence_name is not None,
-        replays=IDEMPOTENCY_KEY in rules.offers,
-        keeps_times=RECORDED_AT in rules.offers,
-        dated_when_made=rules.dated_when_made,
-        late_after_ms=round(rules.late_after_s * 1000),
-        results_listed=COMMAND_RESULTS in rules.offers,
-        results_read=result.results_read,
-        lists_read=_lists_may_be_read(rules),
-        ended_ms=_ended_ms(database, rules, settings),
-    )
-    readings, commands = judge_readings(database, judging), judge_commands(database, judging)
-    (devices, had_commands) = database.execute(
-        "SELECT (SELECT count(*) FROM devices), EXISTS (SELECT 1 FROM command_events)"
-    ).fetchone()
-    unjudged = [*(Unjudged(fault, _EVERY_COUNT) for fault in faults), *result.unjudged]
-    if readings["lost"] and result.perhaps_cut:
+        database.executemany(marked, ((device,) for device in devices))
+    readings = judge_readings(database, rules)
+    ended_ms = _ended_ms(database, rules, settings)
+    commands = judge_commands(database, rules, results_read=read.results_read, ended_ms=ended_ms)
+    unjudged = [*(Unjudged(fault, _EVERY_COUNT) for fault in faults), *read.unjudged()]
+    if readings["lost"] and read.perhaps_cut:
         sentence = (
-            f"{readings['lost']:,} readings did not come back, and GET /sensor-data gave {result.perhaps_cut} in one "
+            f"{readings['lost']:,} readings did not come back, and GET /sensor-data gave {read.perhaps_cut} in one "
             "page without a word of a next one: that may be all that it gives, so loss cannot be judged"
         )
         unjudged.append(Unjudged(sentence, ("readings.lost",)))
         database.execute("DELETE FROM findings WHERE stream = 'readings' AND kind = 'lost'")
         readings = {**readings, "lost": 0}
     unjudged += _unjudged(database, rules, readings, commands)
-    result = replace(result, unjudged=tuple(unjudged))
+    why = [each.sentence for each in unjudged]
+    counts = {name for each in unjudged for name in each.counts}
+    if read.failure is not None:
+        counts |= set(_EVERY_COUNT)
+    (had_commands,) = database.execute("SELECT EXISTS (SELECT 1 FROM command_events)").fetchone()
     times = tuple(time_sentences(readings, *off_times(database)))
+    said = audit_sentences(readings, commands if had_commands else None, rules, read, why)
     return AuditRecord(
         readings=_stream(readings),
         commands=_stream({**commands, "resent": commands["again"]}) if had_commands else None,
-        complete=result.failure is None and not unjudged,
-        sentences=(*audit_sentences(readings, commands if had_commands else None, rules, result, devices), *times),
+        complete=read.failure is None and not unjudged,
+        sentences=(*said, *times),
         findings=tuple(_listed(database, settings.findings_max)),
         failures=(*_failures(readings, rules), *times),
-        unjudged=(*([] if result.failure is None else [result.failure]), *(each.sentence for each in unjudged)),
-        unjudged_counts=tuple(
-            sorted({*(() if result.failure is None else _EVERY_COUNT), *(name for u in unjudged for name in u.counts)})
-        ),
+        unjudged=(*([] if read.failure is None else [read.failure]), *why),
+        unjudged_counts=tuple(sorted(counts)),
     )
 
 
@@ -209,8 +140,8 @@ def _ended_ms(database: sqlite3.Connection, rules: AuditRules, settings: AuditSe
     Ledgers count from the moment at which workers begin, some seconds later: by their times alone the commands of these
     last seconds would be another run's.
     """
-    last_ms = _last_ms(database)
-    return last_ms if settings.ended_s is None else max(last_ms, round(settings.ended_s * 1000) - rules.began_ms)
+    ended_ms = last_ms(database)
+    return ended_ms if settings.ended_s is None else max(ended_ms, round(settings.ended_s * 1000) - rules.began_ms)
 
 
 def _unjudged(database: sqlite3.Connection, rules: AuditRules, readings: Sums, commands: Sums) -> Iterator[Unjudged]:

@@ -16,15 +16,22 @@ from typing import Final
 
 from agent.config.dialect import AUTO
 from agent.errors import ConfigurationError, StorageError
-from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
-from simulator.fleet.audit.ledger import LEDGER_SCHEMA, LEDGER_TABLES
+from agent.wire.dialect import CommandLists
+from agent.wire.extensions import COMMAND_STATUS
+from simulator.fleet.audit.ledger import LEDGER_SCHEMA, LEDGER_TABLES, SEQUENCE_NAME
 
 DATABASE: Final = "run.sqlite"
 _SCHEMA: Final = f"""
 CREATE TABLE rules (json TEXT);
-CREATE TABLE devices (device INTEGER PRIMARY KEY, device_id TEXT, name TEXT, has_ledger INTEGER DEFAULT 0,
-    readings_read INTEGER DEFAULT 0, commands_read INTEGER DEFAULT 0);
+CREATE TABLE devices (device INTEGER PRIMARY KEY, device_id TEXT, name TEXT, readings_read INTEGER DEFAULT 0,
+    commands_read INTEGER DEFAULT 0, has_ledger INTEGER DEFAULT 0, is_whole INTEGER DEFAULT 0);
 {LEDGER_SCHEMA}
+"""
+# is_whole: the ledger has everything of it; of other devices, what is unknown may have been sent.
+_MARK_DEVICES: Final = """
+UPDATE devices SET (has_ledger, is_whole) = (
+    SELECT count(*) > 0, coalesce(max(ended AND NOT EXISTS (SELECT 1 FROM gaps WHERE gaps.worker = l.worker)), 0)
+    FROM ledgers AS l WHERE l.first_device <= device AND device < l.first_device + l.devices)
 """
 
 
@@ -76,6 +83,13 @@ class AuditRules:
     dated_when_made: bool = False
     late_after_s: float = 300.0
     refusals_planned: bool = False
+
+    @property
+    def lists_are_whole(self) -> bool:
+        """Whether the list of a device's commands is known to hold all, and to take none away from the device."""
+        if self.command_lists is not None:
+            return self.command_lists == CommandLists.EVERYTHING
+        return COMMAND_STATUS in self.offers
 
 
 def ledger_path(run: Path, worker: int) -> Path:
@@ -150,7 +164,7 @@ def take_in_ledgers(run: Path, database: sqlite3.Connection) -> list[str]:
     """Copy the ledgers of workers into the run's database, and take their files away.
 
     Returns:
-        Which could not be read and why, a sentence each; these files stay.
+        What is not there, a sentence each; files that could not be read stay.
     """
     faults = []
     for path in _worker_ledgers(run):
@@ -164,18 +178,13 @@ def take_in_ledgers(run: Path, database: sqlite3.Connection) -> list[str]:
         for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
             (run / name).unlink(missing_ok=True)
     with database:
-        database.execute(
-            "UPDATE devices SET has_ledger = EXISTS (SELECT 1 FROM ledgers AS l WHERE l.first_device <= device "
-            "AND device < l.first_device + l.devices)"
-        )
-    return faults
+        database.execute(_MARK_DEVICES)
+    return [*faults, *_missing(database)]
 
 
-def ledger_faults(database: sqlite3.Connection) -> Iterator[str]:
-    """What the ledgers do not hold, a sentence each."""
-    (alone,) = database.execute("SELECT count(*) FROM devices WHERE NOT has_ledger").fetchone()
+def _missing(database: sqlite3.Connection) -> Iterator[str]:
+    alone, whole = database.execute("SELECT sum(NOT has_ledger), count(*) FROM devices").fetchone()
     if alone:
-        (whole,) = database.execute("SELECT count(*) FROM devices").fetchone()
         names = database.execute("SELECT name FROM devices WHERE NOT has_ledger ORDER BY device LIMIT 3")
         some = ", ".join(name for (name,) in names)
         yield f"{alone:,} of {whole:,} devices have no ledger ({some}): one of the folder is missing"

@@ -45,7 +45,7 @@ def send_copies(
     for number, copy in enumerate(request.copies, 1):
         again = request._replace(body=copy.content, copies=())
         if copy.same_key:
-            fleet.ledger.readings_resent(device, request.keys, now_s - fleet.began_s, ambiguous=True)
+            fleet.ledger.readings("resent", device, request.keys, now_s - fleet.began_s)
         else:
             again = renamed(again, _SUFFIX.format(number))
         due_s = now_s + copy.delay_s

@@ -20,7 +20,7 @@ from agent.core.triage import TriageVerdict, triage
 from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
 from agent.errors import ServiceError
 from simulator.fleet.audit.digest import digest_document, digest_values
-from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
+from simulator.fleet.audit.ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import outcome_of
 from simulator.fleet.device.fast_path import AnswerHeaders, stamps_of
 from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
@@ -156,7 +156,7 @@ class VirtualDevice:
         in_flight = self.disk.in_flight
         if self.uplink.is_waiting and in_flight is not None:
             self.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
-            self.fleet.ledger.readings_unanswered(self.index, in_flight.keys, self.run_s(now))
+            self.fleet.ledger.readings("unanswered", self.index, in_flight.keys, self.run_s(now))
 
     def sample(self, *, on: bool) -> None:
         """Read the sensor, or stop reading it, to let everything drain."""
@@ -242,9 +242,11 @@ class VirtualDevice:
         fleet.gauges.open_commands += 1
         # What is over at once is kept without its payload.
         payload = digest_document(command.payload) if entry.outcome is None else None
-        fleet.ledger.command_received(self.index, command.id, at_s, command.created_at, payload)
+        fleet.ledger.command("received", self.index, command.id, at_s, digest=payload, created_at=command.created_at)
         if entry.outcome is not None:
-            fleet.ledger.command_finished(self.index, command.id, entry.outcome.status, at_s, entry.outcome.error)
+            fleet.ledger.command(
+                "finished", self.index, command.id, at_s, detail=entry.outcome.status, error=entry.outcome.error
+            )
 
     def _sample(self, now: Moment) -> None:
         fleet, outbox, due_s = self.fleet, self.disk.outbox, self._sample_due_s
@@ -262,7 +264,6 @@ class VirtualDevice:
         fleet.gauges.waiting_readings += 1 - len(dropped)
         if dropped:
             fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
-        fleet.ledger.reading_made(self.index)
         if fleet.faults is not None:
             self.uplink.hold(fleet.faults.held_until_s(self.individual, now))
 
@@ -363,8 +364,8 @@ class Lanes:
         device, command_id = self._device, entry.command.id
         started = device.disk.journal.start(command_id, now)
         handler = VOCABULARY[entry.handler]
-        device.fleet.ledger.command_started(
-            device.index, command_id, handler.contract, started.attempts, device.run_s(now)
+        device.fleet.ledger.command(
+            "started", device.index, command_id, device.run_s(now), detail=handler.contract, attempt=started.attempts
         )
         work = handler.handle(parse_payload(handler, entry.command.payload), device.context(now))
         if work.duration_s >= _PROGRESS_FROM_S:
@@ -376,8 +377,14 @@ class Lanes:
         device = self._device
         device.disk.journal.finish(command_id, outcome, now)
         result = None if outcome.result is None else digest_document(outcome.result)
-        device.fleet.ledger.command_finished(
-            device.index, command_id, outcome.status, device.run_s(now), outcome.error, result
+        device.fleet.ledger.command(
+            "finished",
+            device.index,
+            command_id,
+            device.run_s(now),
+            detail=outcome.status,
+            digest=result,
+            error=outcome.error,
         )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from agent.core.values import Contract
-from simulator.fleet.audit.fleet_ledger import FleetLedger
+from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
 from simulator.fleet.device.model import Observer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
@@ -56,8 +56,8 @@ class DeviceLedger:
         return len(self.facts)
 
 
-class MemoryLedger(FleetLedger, Observer):
-    """The ledger (:class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`) and the observer of a small fleet.
+class MemoryLedger(Ledger, Observer):
+    """The ledger and the observer of a small fleet.
 
     Args:
         ledgers: of the devices, by their index.
@@ -94,35 +94,22 @@ class MemoryLedger(FleetLedger, Observer):
     # --- readings and effects -----------------------------------------------------------------------------------------
 
     def reading_sent(
-        self,
-        device: int,
-        sequence: int,
-        digest: int,
-        *,
-        recorded_ms: int | None,
-        made_s: float,
-        at_s: float,
+        self, device: int, sequence: int, digest: int, recorded_ms: int | None, made_s: float, at_s: float
     ) -> None:
-        """A reading goes out for the first time. To be called before its bytes go to the socket."""
+        """See :meth:`Ledger.reading_sent`."""
         # On a server without recorded_at the number is all that a reading is known by.
         key = sequence if recorded_ms is None else recorded_ms
         self._ledgers[device].facts[sequence] = key, digest
 
-    def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """The service answered 2xx for these. See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
-        self._ledgers[device].accepted_numbers.update(sequences)
+    def readings(self, event: ReadingEvent, device: int, sequences: Sequence[int], at_s: float) -> None:
+        """See :meth:`Ledger.readings`."""
+        ledger = self._ledgers[device]
+        if event == "accepted":
+            ledger.accepted_numbers.update(sequences)
+        elif event == "refused":
+            ledger.refused_numbers.update(sequences)
 
-    def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """The service refused these for good: they are not sent again."""
-        self._ledgers[device].refused_numbers.update(sequences)
-
-    def command_started(
-        self,
-        device: int,
-        command_id: str,
-        contract: Contract,
-        attempt: int,
-        at_s: float,
-    ) -> None:
-        """The effect begins. To be called before the work."""
-        self._ledgers[device].effects[command_id] += 1
+    def command(self, event: CommandEvent, device: int, command_id: str, at_s: float, **facts: Any) -> None:
+        """See :meth:`Ledger.command`."""
+        if event == "started":
+            self._ledgers[device].effects[command_id] += 1

@@ -12,7 +12,7 @@ from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.core.values import Moment
 from agent.wire.dialect import Dialect
-from simulator.fleet.audit.fleet_ledger import FleetLedger
+from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.handlers import Firmware
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import Ages
@@ -93,7 +93,7 @@ class SharedSettings:
     run: str
     numbered: bool = False
     first_number: int = 0
-    ledger: FleetLedger = field(default_factory=FleetLedger)
+    ledger: Ledger = field(default_factory=Ledger)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
     faults: ActiveFaults | None = None

@@ -20,7 +20,7 @@ from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import encode_json
 from agent.wire.sending import SendCommand
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
+from simulator.fleet.audit.ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import SOURCE, judge, outcome_of, read_written
 from simulator.fleet.device.driver import Linked, Member
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, TimedReading, sends_time, values_text
@@ -223,9 +223,8 @@ class RequestDriver(Linked):
         recorded_ms = round(now.wall_s * 1000)
         at_s = now.monotonic_s - fleet.began_s
         self._taken_s[device, sequence] = now.monotonic_s
-        fleet.ledger.reading_made(device)
         carried_ms = recorded_ms if self._is_dated else None
-        fleet.ledger.reading_sent(device, sequence, digest, recorded_ms=carried_ms, made_s=at_s, at_s=at_s)
+        fleet.ledger.reading_sent(device, sequence, digest, carried_ms, at_s, at_s)
         return TimedReading(sequence, values_text(values), recorded_ms)
 
     def _write_down(
@@ -236,17 +235,17 @@ class RequestDriver(Linked):
         if sequence := sending.sequence:
             self.fleet.ages.given_up((self._taken_s.pop((device, sequence)),), outcome, now_s)
             if outcome is OutcomeClass.OK:
-                ledger.readings_accepted(device, (sequence,), at_s)
+                ledger.readings("accepted", device, (sequence,), at_s)
             elif outcome is OutcomeClass.REFUSED:
-                ledger.readings_refused(device, (sequence,), at_s)
+                ledger.readings("refused", device, (sequence,), at_s)
             elif is_open:
-                ledger.readings_unanswered(device, (sequence,), at_s)
+                ledger.readings("unanswered", device, (sequence,), at_s)
         elif sending.request.operation is Operation.ORDER:
             command_id = command_id_of(body) if outcome is OutcomeClass.OK else ""
             if command_id:
-                ledger.command_ordered(device, command_id, at_s)
+                ledger.command("ordered", device, command_id, at_s)
             elif outcome is OutcomeClass.OK or is_open:
-                ledger.order_unanswered(device, at_s)
+                ledger.command("order_unanswered", device, "", at_s)
 
 
 class _User(Timer):

@@ -11,6 +11,7 @@ from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_
 from agent.core.values import JournalEntry, Moment, Report
 from agent.errors import ErrorAnswer, ServiceError
 from agent.wire.extensions import BATCH_SENSOR_DATA
+from simulator.fleet.audit.ledger import ReadingEvent
 from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.fast_path import stamps_of
 from simulator.fleet.device.http_codec import IN_PROGRESS, Operation, Request, read_refusals
@@ -131,7 +132,7 @@ class DeviceUplink:
                 request = self._report(self._short(report), finished.finished or now)
                 if request is not None:
                     return request
-                self._put_result_aside(finished.command.id, _NOWHERE)
+                self._put_result_aside(finished.command.id, _NOWHERE, now)
         if device.lanes is not None:
             while (progress := device.lanes.next_progress()) is not None:
                 request = self._report(progress, now)
@@ -260,7 +261,7 @@ class DeviceUplink:
         self._report_backoff = device.model.backoff
         device.disk.journal.reported(request.report.command_id)
         device.fleet.gauges.open_commands -= 1
-        device.fleet.ledger.command_reported(device.index, request.report.command_id, device.run_s(now))
+        device.fleet.ledger.command("reported", device.index, request.report.command_id, device.run_s(now))
 
     def _result_not_taken(self, request: Request, error: ServiceError, fault: ReportFault, now: Moment) -> None:
         """A result is put aside by the limits of :mod:`agent.core.unreported`, and so are all when no place is there.
@@ -275,7 +276,7 @@ class DeviceUplink:
             if self._shortened != report.command_id and report.result is not None:
                 self._shortened = report.command_id
             else:
-                self._put_result_aside(report.command_id, str(error))
+                self._put_result_aside(report.command_id, str(error), now)
             return
         if self._tries_of != report.command_id:
             self._tries_of, self._tries = report.command_id, FailureStreak()
@@ -284,7 +285,7 @@ class DeviceUplink:
         is_enough = self._tries.are_enough(fault, now_s) or (is_second and self._row.are_enough(fault, now_s))
         if self._place_is_missing or is_enough or (self.is_draining and self._row.times >= _TRIES_IN_DRAIN):
             self._place_is_missing = self._place_is_missing or is_second or fault is ReportFault.NO_PLACE
-            self._put_result_aside(report.command_id, str(error))
+            self._put_result_aside(report.command_id, str(error), now)
             return
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
         self._report_backoff, wait_s = self._report_backoff.failed(self._device.chance(), retry_after_s)
@@ -298,13 +299,13 @@ class DeviceUplink:
         if on:
             self._report_after_s = _NEVER_S
 
-    def _put_result_aside(self, command_id: str, reason: str) -> None:
+    def _put_result_aside(self, command_id: str, reason: str, now: Moment) -> None:
         """Nothing takes this result: it stays in the journal, and holds nothing else back."""
         device = self._device
         device.disk.journal.undeliverable(command_id, reason[:REASON_MAX])
         device.fleet.gauges.open_commands -= 1
         device.fleet.gauges.results_put_aside += 1
-        device.fleet.ledger.result_put_aside(device.index, command_id)
+        device.fleet.ledger.command("undeliverable", device.index, command_id, device.run_s(now))
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
@@ -321,8 +322,8 @@ class DeviceUplink:
         """Write down that these go out again, unless they never left before."""
         device = self._device
         if attempt is not Attempt.FIRST:
-            ambiguous = attempt is Attempt.AMBIGUOUS
-            device.fleet.ledger.readings_resent(device.index, keys, device.run_s(now), ambiguous=ambiguous)
+            event: ReadingEvent = "resent" if attempt is Attempt.AMBIGUOUS else "resent_after_refusal"
+            device.fleet.ledger.readings(event, device.index, keys, device.run_s(now))
 
     def _keep(self, request: Request, now: Moment, *, refused: bool) -> None:
         """These readings went out, and the same request goes again."""
@@ -331,7 +332,7 @@ class DeviceUplink:
         if in_flight is not None:
             device.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
         if not refused:
-            device.fleet.ledger.readings_unanswered(device.index, request.keys, device.run_s(now))
+            device.fleet.ledger.readings("unanswered", device.index, request.keys, device.run_s(now))
 
     def _next_readings(self, now: Moment) -> Request:
         device = self._device
@@ -379,9 +380,9 @@ class DeviceUplink:
             device.index,
             row.key,
             row.digest,
-            recorded_ms=recorded_ms if self._is_dated else None,
-            made_s=row.at.monotonic_s - began_s,
-            at_s=now.monotonic_s - began_s,
+            recorded_ms if self._is_dated else None,
+            row.at.monotonic_s - began_s,
+            now.monotonic_s - began_s,
         )
 
     def _take_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
@@ -391,11 +392,11 @@ class DeviceUplink:
         if delivered:
             ages.accepted(outbox.taken_s(delivered), now.monotonic_s)
             device.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
-            ledger.readings_accepted(device.index, delivered, device.run_s(now))
+            ledger.readings("accepted", device.index, delivered, device.run_s(now))
         if refused:
             ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
             device.fleet.gauges.waiting_readings -= outbox.delivered(refused)
-            ledger.readings_refused(device.index, tuple(refused), device.run_s(now))
+            ledger.readings("refused", device.index, tuple(refused), device.run_s(now))
             self.fault = next(iter(refused.values()))
         device.disk.in_flight = None
         self._limit = self._limit_max

@@ -13,8 +13,7 @@ from uuid import uuid4
 from agent.errors import ConfigurationError
 from agent.wire.dialect import Dialect, ResultPlace
 from agent.wire.extensions import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT
-from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, first_number_of
-from simulator.fleet.audit.ledger import LedgerTarget
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
 from simulator.fleet.faults import causes_rejections, skews_clocks
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of

@@ -183,5 +183,5 @@ async def for_each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]
         async with asyncio.TaskGroup() as group:
             for _ in range(_CONCURRENCY):
                 group.create_task(take())
-    except* ServiceError as errors:
+    except* Exception as errors:  # noqa: BLE001 - the first of them ends it, whatever it is
         raise errors.exceptions[0] from None

@@ -34,13 +34,7 @@ from agent.wire.lists import PageWalk
 from agent.wire.sensor_data import SensorDataRecord
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.fleet_ledger import (
-    NUMBERS_OF_A_RUN,
-    SEQUENCE_NAME,
-    FleetLedger,
-    first_number_of,
-    with_sequence,
-)
+from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of
 from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, TimedReading, read_refusals, values_text
@@ -148,7 +142,7 @@ class BackfillWorkload:
             ca_file=job.ca_file,
         )
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
-        self._ledger: FleetLedger = self._file_ledger or FleetLedger()
+        self._ledger: Ledger = self._file_ledger or Ledger()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way: set[int] = set()
         self._left = len(job.device_ids)
@@ -249,7 +243,7 @@ class BackfillWorkload:
         for reading in islice(history, newest):
             self._write(number, reading)
             self._sums.found += 1
-            self._ledger.readings_accepted(job.devices.start + number, (reading.sequence,), self._run_s())
+            self._ledger.readings("accepted", job.devices.start + number, (reading.sequence,), self._run_s())
             if reading.sequence % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         chance = HashedRandom(job.scenario.seed, job.devices.start + number)
@@ -274,22 +268,22 @@ class BackfillWorkload:
                 break
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
-                    ledger.readings_refused(device, request.keys, self._run_s())
+                    ledger.readings("refused", device, request.keys, self._run_s())
                     sums.refused += len(request.keys)
                     raise _Refused(str(error)) from None
                 if not is_refused(error):
-                    ledger.readings_unanswered(device, request.keys, self._run_s())
+                    ledger.readings("unanswered", device, request.keys, self._run_s())
                 pause_s = retries.failed_with(error)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
             sums.resent += len(request.keys)
-            is_open = retries.attempt is Attempt.AMBIGUOUS
-            ledger.readings_resent(device, request.keys, self._run_s(), ambiguous=is_open)
+            event: ReadingEvent = "resent" if retries.attempt is Attempt.AMBIGUOUS else "resent_after_refusal"
+            ledger.readings(event, device, request.keys, self._run_s())
         delivered = tuple(key for key in request.keys if key not in refused)
-        ledger.readings_accepted(device, delivered, self._run_s())
+        ledger.readings("accepted", device, delivered, self._run_s())
         sums.accepted += len(delivered)
         if refused:
-            ledger.readings_refused(device, tuple(refused), self._run_s())
+            ledger.readings("refused", device, tuple(refused), self._run_s())
             sums.refused += len(refused)
             raise _Refused(next(iter(refused.values())))
 
@@ -404,16 +398,9 @@ class BackfillWorkload:
         self._sums.made += 1
         recorded_ms = round(reading.time_s * 1000)
         at_s = self._run_s()
-        self._ledger.reading_made(self._job.devices.start + number)
-        self._ledger.reading_sent(
-            self._job.devices.start + number,
-            reading.sequence,
-            digest_values(reading.values),
-            recorded_ms=recorded_ms,
-            made_s=at_s,
-            at_s=at_s,
-        )
-        text = values_text(with_sequence(reading.values, reading.sequence, self._first_number))
+        device, digest = self._job.devices.start + number, digest_values(reading.values)
+        self._ledger.reading_sent(device, reading.sequence, digest, recorded_ms, at_s, at_s)
+        text = values_text({**reading.values, SEQUENCE_NAME: self._first_number + reading.sequence})
         return TimedReading(reading.sequence, text, recorded_ms)
 
     def _run_s(self) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.wire.extensions import COMMAND_STATUS
-from simulator.fleet.audit.fleet_ledger import FleetLedger
+from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.model import SharedSettings, TransportOptions
 from simulator.fleet.device.request_template import RequestTemplate
@@ -29,7 +29,7 @@ from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.agenda import Agenda
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.devices import Address, Devices, WorkerParts, make_devices
-from simulator.fleet.workload.measurement import Measurement, StagedLedger
+from simulator.fleet.workload.measurement import Measurement, TrackedLedger
 from simulator.fleet.workload.models import build_models
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator, OrderContext
 from simulator.fleet.workload.switchboard import Switchboard
@@ -91,10 +91,10 @@ class FleetWorkload:
         self._measurement = Measurement(recorder)
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
-        kept: FleetLedger = self._file_ledger or FleetLedger()
-        self._staged = StagedLedger(kept, self._commands)
+        kept: Ledger = self._file_ledger or Ledger()
+        self._tracked = TrackedLedger(kept, self._commands)
         # Without devices behind them commands get no further than the service.
-        self._ledger: FleetLedger = kept if job.scenario.kind == "requests" else self._staged
+        self._ledger: Ledger = kept if job.scenario.kind == "requests" else self._tracked
         self._feed = EventFeed(Plan(job.scenario), job.devices)
         self._agenda = Agenda(self._wheel, 0.0, self.happen)
         self._began_s = 0.0
@@ -122,7 +122,7 @@ class FleetWorkload:
     def begin(self, at_s: float) -> None:
         """Build the devices; the plan's events begin at ``at_s``."""
         job = self._job
-        self._began_s = self._staged.began_s = at_s
+        self._began_s = self._tracked.began_s = at_s
         self._agenda = Agenda(self._wheel, at_s, self.happen)
         self._origin_s = time.time() + at_s - time.monotonic()
         faults = ActiveFaults(at_s, self._origin_s)
@@ -175,11 +175,11 @@ class FleetWorkload:
         if self._file_ledger is not None:
             counts = self._file_ledger.counts
             found |= {
-                "readings_sent": float(counts.sent),
-                "readings_accepted": float(counts.accepted),
-                "readings_unanswered": float(counts.unanswered),
-                "commands_ordered": float(counts.ordered),
-                "commands_reported": float(counts.reported),
+                "readings_sent": float(counts["sent"]),
+                "readings_accepted": float(counts["accepted"]),
+                "readings_unanswered": float(counts["unanswered"]),
+                "commands_ordered": float(counts["ordered"]),
+                "commands_reported": float(counts["reported"]),
             }
         return found
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from agent.core.values import Contract, OutcomeStatus
-from simulator.fleet.audit.fleet_ledger import FleetLedger
+from agent.core.values import OutcomeStatus
+from simulator.fleet.audit.ledger import CommandEvent, Ledger
 from simulator.fleet.device.http_codec import HELD_POLL
 from simulator.fleet.device.model import Observer
 from simulator.fleet.metrics.recorder import Recorder
@@ -20,15 +20,13 @@ _SENTENCES_KEPT = 50
 _SENTENCE_CHARACTERS = 200
 
 
-_PASSED_ON: Final = (
-    "reading_made",
-    "reading_sent",
-    "readings_resent",
-    "readings_accepted",
-    "readings_refused",
-    "readings_unanswered",
-    "order_unanswered",
-)
+_STAGES: Final[Mapping[str, Stage]] = {
+    "ordered": Stage.SENT,
+    "received": Stage.DELIVERED,
+    "started": Stage.STARTED,
+    "finished": Stage.FINISHED,
+    "reported": Stage.REPORTED,
+}
 
 
 class Measurement(Observer):
@@ -104,70 +102,37 @@ class Measurement(Observer):
             self._bar_s = kept[-1][1][0]
 
 
-class StagedLedger(FleetLedger):
-    """A ledger that also notes where the commands are; see :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`.
+class TrackedLedger(Ledger):
+    """A ledger that also notes where the commands are.
 
     Args:
         ledger: keeps everything.
-        ways: where the commands are.
+        commands: where the commands are.
 
     Attributes:
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
     """
 
-    def __init__(self, ledger: FleetLedger, ways: CommandTracker) -> None:
+    def __init__(self, ledger: Ledger, commands: CommandTracker) -> None:
         self._ledger = ledger
-        self._commands = ways
+        self._commands = commands
         self.began_s = 0.0
-        # Nothing is added to these: the ledger itself is called, since each reading calls several of them.
-        for name in _PASSED_ON:
-            setattr(self, name, getattr(ledger, name))
+        # Nothing is added to these: the ledger itself is called, since each reading calls them.
+        self.reading_sent = ledger.reading_sent  # type: ignore[method-assign]
+        self.readings = ledger.readings  # type: ignore[method-assign]
 
-    def command_ordered(self, device: int, command_id: str, at_s: float, payload: int | None = None) -> None:
-        """The service took an operator's command for this device, and gave it this id."""
-        self._ledger.command_ordered(device, command_id, at_s, payload)
-        self._commands.mark(command_id, Stage.SENT, at_s + self.began_s)
-
-    def command_received(
-        self, device: int, command_id: str, at_s: float, created_at: float | None = None, payload: int | None = None
-    ) -> None:
-        """The device admitted a command to its journal. See :meth:`FleetLedger.command_received`."""
-        self._ledger.command_received(device, command_id, at_s, created_at, payload)
-        self._commands.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
-
-    def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """The effect begins. To be called before the work."""
-        self._ledger.command_started(device, command_id, contract, attempt, at_s)
-        self._commands.mark(command_id, Stage.STARTED, at_s + self.began_s)
-
-    def command_finished(
-        self,
-        device: int,
-        command_id: str,
-        status: OutcomeStatus,
-        at_s: float,
-        error: str | None = None,
-        result: int | None = None,
-    ) -> None:
-        """The device decided how the command ended; also without an effect, as for an unknown one."""
-        self._ledger.command_finished(device, command_id, status, at_s, error, result)
-        self._commands.mark(command_id, Stage.FINISHED, at_s + self.began_s, _end_state(status, error))
-
-    def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """The service took the final result. See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
-        self._ledger.command_reported(device, command_id, at_s)
-        self._commands.mark(command_id, Stage.REPORTED, at_s + self.began_s)
-
-    def result_put_aside(self, device: int, command_id: str) -> None:
-        """Nothing on the service takes the final result: it stays with the device, and nobody waits for it.
-
-        See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`: the way ends here without a report.
-        """
-        self._ledger.result_put_aside(device, command_id)
-        self._commands.end(command_id)
+    def command(self, event: CommandEvent, device: int, command_id: str, at_s: float, **facts: Any) -> None:
+        """See :meth:`Ledger.command`."""
+        self._ledger.command(event, device, command_id, at_s, **facts)
+        stage = _STAGES.get(event)
+        if stage is not None:
+            state = _end_state(facts["detail"], facts["error"]) if stage is Stage.FINISHED else None
+            self._commands.mark(command_id, stage, at_s + self.began_s, state)
+        elif event == "undeliverable":
+            self._commands.end(command_id)
 
 
-def _end_state(status: OutcomeStatus, error: str | None) -> EndState:
+def _end_state(status: str, error: str | None) -> EndState:
     """The end state for the sender of the command: one that reached its device too late has expired."""
-    is_late = status is OutcomeStatus.REJECTED and error is not None and error.partition(":")[0] == "expired"
+    is_late = status == OutcomeStatus.REJECTED and error is not None and error.partition(":")[0] == "expired"
     return EndState.EXPIRED if is_late else EndState(status)

@@ -26,7 +26,7 @@ from agent.wire.faults import KEY_IN_USE
 from agent.wire.json_text import encode_json
 from agent.wire.sending import SendCommand
 from simulator.fleet.audit.digest import digest_document
-from simulator.fleet.audit.fleet_ledger import FleetLedger
+from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_codec import Operation, Request
@@ -133,7 +133,7 @@ class Operator:
         first_index: int,
         payloads: Sequence[tuple[Mapping[str, Any], float]],
         *,
-        ledger: FleetLedger,
+        ledger: Ledger,
         observer: Observer,
         began_s: float,
         on_ordered: Callable[[Ordered], None],
@@ -275,11 +275,10 @@ class _Order:
             operator.under_way -= 1
             if command_id is None:  # the status has decided: it is there, under an id that the answer does not name
                 operator.streams[self._stream].unanswered += 1
-                operator.ledger.order_unanswered(self._device, now_s - operator.began_s)
+                operator.ledger.command("order_unanswered", self._device, "", now_s - operator.began_s)
                 return
-            operator.ledger.command_ordered(
-                self._device, command_id, now_s - operator.began_s, operator.digests[self._stream]
-            )
+            at_s, digest = now_s - operator.began_s, operator.digests[self._stream]
+            operator.ledger.command("ordered", self._device, command_id, at_s, digest=digest)
             operator.took(command_id, self._stream, self._first_due_s, now_s)
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.
@@ -330,7 +329,7 @@ class _Order:
         operator = self._operator
         operator.under_way -= 1
         operator.streams[self._stream].unanswered += 1
-        operator.ledger.order_unanswered(self._device, now_s - operator.began_s)
+        operator.ledger.command("order_unanswered", self._device, "", now_s - operator.began_s)
 
     def _give_up(self, why: str) -> None:
         self._operator.under_way -= 1

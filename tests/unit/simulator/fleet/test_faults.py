@@ -270,8 +270,8 @@ def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive():
 
     bench = Bench({"kind": "broken_json", "at_s": 50, "duration_s": 30, "often": 1.0}, answer=picky, devices=1)
     bench.run(200)
-    refused = [call[2] for call in bench.ledger.calls if call[0] == "readings_refused"]
-    accepted = [key for call in bench.ledger.calls if call[0] == "readings_accepted" for key in call[2]]
+    refused = [call[2] for call in bench.ledger.calls if call[0] == "refused"]
+    accepted = [key for call in bench.ledger.calls if call[0] == "accepted" for key in call[2]]
     assert len(refused) == 3
     assert sorted(accepted + [key for (key,) in refused]) == list(range(1, 21))
 

@@ -8,10 +8,8 @@ import time
 
 import pytest
 
-from agent.core.values import Contract, OutcomeStatus
 from agent.errors import ConfigurationError
 from simulator.fleet.audit.digest import digest_document, digest_values
-from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME, LedgerCounts, with_sequence
 from simulator.fleet.audit.ledger import LedgerGap, LedgerTarget
 from tests.sudden_ends import SuddenExit
 
@@ -26,7 +24,7 @@ def rows(path, table):
 
 def send(ledger, device, *sequences, at_s=1.0):
     for sequence in sequences:
-        ledger.reading_sent(device, sequence, 7, recorded_ms=None, made_s=0.5, at_s=at_s)
+        ledger.reading_sent(device, sequence, 7, None, 0.5, at_s)
 
 
 def wait_for(condition):
@@ -39,17 +37,20 @@ def wait_for(condition):
 def test_everything_comes_back_as_it_was_written_down(tmp_path):
     path = tmp_path / "a.sqlite"
     with target(path).open() as ledger:
-        ledger.reading_sent(3, 1, 0xFFFFFFFF, recorded_ms=1_700_000_000_123, made_s=0.5, at_s=1.25)
-        ledger.reading_sent(3, 2, 5, recorded_ms=None, made_s=0.75, at_s=1.25)
-        ledger.readings_unanswered(3, [2], 1.25)
-        ledger.readings_resent(3, [2], 1.25, ambiguous=True)
-        ledger.readings_accepted(3, [1, 2], 1.5)
-        ledger.command_ordered(4, "c-1", 1.0, payload=9)
-        ledger.order_unanswered(4, 1.1)
-        ledger.command_received(4, "c-1", 2.0, created_at=1_600_000_000.0)
-        ledger.command_started(4, "c-1", Contract.ONCE, 2, 3.0)
-        ledger.command_finished(4, "c-1", OutcomeStatus.REJECTED, 4.0, result=8)
-        ledger.command_reported(4, "c-\ud800", 5.0)
+        ledger.reading_sent(3, 1, 0xFFFFFFFF, 1_700_000_000_123, 0.5, 1.25)
+        ledger.reading_sent(3, 2, 5, None, 0.75, 1.25)
+        ledger.readings("unanswered", 3, [2], 1.25)
+        ledger.readings("resent", 3, [2], 1.25)
+        ledger.readings("accepted", 3, [1, 2], 1.5)
+        ledger.command("ordered", 4, "c-1", 1.0, digest=9)
+        ledger.command("order_unanswered", 4, "", 1.1)
+        ledger.command("received", 4, "c-1", 2.0, created_at=1_600_000_000.0)
+        ledger.command("started", 4, "c-1", 3.0, detail="once", attempt=2)
+        ledger.command("finished", 4, "c-1", 4.0, detail="rejected", digest=8)
+        ledger.command("reported", 4, "c-\ud800", 5.0)
+    assert ledger.counts == {"sent": 2, "unanswered": 1, "resent": 1, "accepted": 2} | dict.fromkeys(
+        ("ordered", "order_unanswered", "received", "started", "finished", "reported"), 1
+    )
     assert rows(path, "sendings") == [(3, 1, 1250, 500, 1_700_000_000_123, 0xFFFFFFFF), (3, 2, 1250, 750, None, 5)]
     assert rows(path, "answers") == [
         ("unanswered", 3, 2, 1250),
@@ -65,23 +66,7 @@ def test_everything_comes_back_as_it_was_written_down(tmp_path):
         ("finished", 4, "c-1", 4000, "rejected", 0, 8),
         ("reported", 4, "c-\\ud800", 5000, None, 0, None),
     ]
-    ((worker, first, devices, ended, _),) = rows(path, "ledgers")
-    assert (worker, first, devices, ended) == (0, 0, 10, 1)
-
-
-def test_what_was_counted_so_far_can_be_asked_for(tmp_path):
-    with target(tmp_path / "a.sqlite").open() as ledger:
-        for _ in range(5):
-            ledger.reading_made(1)
-        send(ledger, 1, 1, 2, 3, 4)
-        ledger.readings_unanswered(1, [1, 2], 2.0)
-        ledger.readings_resent(1, [1, 2], 3.0, ambiguous=True)
-        ledger.readings_resent(1, [4], 3.0, ambiguous=False)
-        ledger.readings_accepted(1, [1, 2], 3.5)
-        ledger.readings_refused(1, [3], 3.5)
-        so_far = ledger.counts
-    assert so_far == LedgerCounts(made=5, sent=4, accepted=2, refused=1, resent=3, unanswered=2, resent_ambiguous=2)
-    assert so_far.open == 1
+    assert rows(path, "ledgers") == [(0, 0, 10, 1)]
 
 
 def full(ledger, *, is_full):
@@ -104,7 +89,7 @@ def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_p
         send(ledger, 1, 1002, at_s=3.0)
     gap = LedgerGap(1.0, 2.0, 1000, "the ledger could not be written: database or disk is full")
     assert ledger.gaps == (gap,)
-    assert (ledger.counts.missed, ledger.counts.sent) == (1000, 1002)
+    assert (ledger.missed, ledger.counts["sent"]) == (1000, 1002)
     assert rows(path, "gaps") == [(0, 1.0, 2.0, 1000, gap.reason)]
     assert [row[1] for row in rows(path, "sendings")] == [1, 1002]
 
@@ -118,7 +103,7 @@ def test_a_disk_that_hangs_is_a_gap_and_memory_stays_bounded(tmp_path):
         for second in range(40):
             send(ledger, 1, second + 1, at_s=float(second))
             ledger.flush()
-        missed = ledger.counts.missed
+        missed = ledger.missed
         assert missed >= 40 - 18
         other.execute("ROLLBACK")
     ledger.close()
@@ -146,7 +131,7 @@ def test_a_thread_that_an_error_ends_is_told_of_and_everything_from_then_on_is_a
     gaps = ledger.close()
     assert told == [("ledger-0", SuddenExit)]
     assert [(gap.records, gap.reason) for gap in gaps] == [(3, "ledger-0 ended unexpectedly: SuddenExit")]
-    assert ledger.counts.missed == 3
+    assert ledger.missed == 3
     assert [row[3] for row in rows(path, "ledgers")] == [0]  # without an end: nobody takes it for a whole one
 
 
@@ -154,12 +139,6 @@ def test_a_ledger_is_never_written_over_and_says_what_to_do(tmp_path):
     target(tmp_path / "a.sqlite").open().close()
     with pytest.raises(ConfigurationError, match="--out"):
         target(tmp_path / "a.sqlite").open()
-
-
-def test_the_sequence_number_travels_as_a_reading_of_its_own():
-    values = {"temperature": 21.5}
-    assert with_sequence(values, 7) == {"temperature": 21.5, SEQUENCE_NAME: 7}
-    assert values == {"temperature": 21.5}
 
 
 def test_a_digest_is_of_values_whatever_their_order_or_form():

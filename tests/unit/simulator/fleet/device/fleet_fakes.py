@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.virtual_clock import VirtualClock
@@ -89,14 +90,21 @@ def read_request(device: int, message: bytes, sent_s: float, timeout_s: float) -
     return Request(device, method, target, headers, body, sent_s, timeout_s)
 
 
-class RecordingLedger:
-    """Keeps every call with its arguments, keywords last."""
+class RecordingLedger(Ledger):
+    """Keeps every event."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *arguments, **more: self.calls.append((name, *arguments, *more.values()))
+    def readings(self, event: ReadingEvent, device: int, sequences: Sequence[int], at_s: float) -> None:
+        self.calls.append((event, device, tuple(sequences), at_s))
+
+    def command(self, event: CommandEvent, device: int, command_id: str, at_s: float, **_facts: Any) -> None:
+        self.calls.append((event, device, command_id, at_s))
+
+    def resent(self) -> list[tuple[tuple[int, ...], bool]]:
+        """The readings of each resend, and whether the service may have had them."""
+        return [(call[2], call[0] == "resent") for call in self.calls if call[0].startswith("resent")]
 
 
 @dataclass

@@ -97,7 +97,7 @@ def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_
     first = [request for request in bench.engine.requests if request.method == "POST"]
     bench.driver.switch_off(0)
     assert (bench.engine.cuts, bench.driver.gauges.online) == ([0], 0)
-    assert bench.written("readings_unanswered") == [(0, (1,), 90.0)]
+    assert bench.written("unanswered") == [(0, (1,), 90.0)]
     told = len(bench.observer.exchanges)
     bench.run(600)
     assert len(bench.observer.exchanges) == told
@@ -106,10 +106,8 @@ def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_
     bench.run(30)
     again = [request for request in bench.engine.requests if request.method == "POST"][len(first) :]
     assert (again[0].body, again[0].headers) == (first[0].body, first[0].headers)
-    assert [(device, keys, ambiguous) for device, keys, _, ambiguous in bench.written("readings_resent")[:1]] == [
-        (0, (1,), True)
-    ]
-    assert bench.written("readings_accepted")[0][:2] == (0, (1,))
+    assert bench.ledger.resent()[:1] == [((1,), True)]
+    assert bench.written("accepted")[0][:2] == (0, (1,))
     told = next(told for told in bench.observer.exchanges if told.operation == "http.sensor_data")
     assert told.attempt is Attempt.AMBIGUOUS
 
@@ -144,7 +142,7 @@ def test_what_never_went_out_is_not_in_doubt():
     bench.engine.send = refuse
     bench.switch_on()
     bench.run(70)
-    assert bench.written("readings_unanswered") == []
+    assert bench.written("unanswered") == []
     assert {told.sent_s for told in bench.observer.exchanges} == {None}
     assert ("http.poll", 0, "refused") in bench.observer.faults
 
@@ -205,10 +203,10 @@ def test_resends_after_refusals_are_told_apart_from_those_that_the_service_may_h
     assert told[: len(attempts)] == attempts
     assert set(told[len(attempts) :]) <= {FIRST}
     if path == "sensor-data":
-        written = [(keys, ambiguous) for _, keys, _, ambiguous in bench.written("readings_resent")]
+        written = bench.ledger.resent()
         assert written == [((1,), attempt is AMBIGUOUS) for attempt in attempts[1:]]
         doubts = sum(answer not in (LIMITED, (401, {}, b"{}")) for answer in answers)
-        assert len(bench.written("readings_unanswered")) == doubts
+        assert len(bench.written("unanswered")) == doubts
 
 
 def test_a_conflict_with_a_request_that_still_runs_leaves_open_what_becomes_of_that():
@@ -238,7 +236,7 @@ def test_what_never_left_goes_again_as_the_first_attempt():
     told = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
     assert [each.outcome for each in told[:2]] == [OutcomeClass.TRANSPORT, OutcomeClass.OK]
     assert {each.attempt for each in told} == {FIRST}
-    assert bench.written("readings_resent") == []
+    assert bench.ledger.resent() == []
 
 
 @pytest.mark.parametrize(("before", "attempt"), [([], REFUSED), ([OutcomeClass.TIMEOUT], AMBIGUOUS)])
@@ -257,8 +255,8 @@ def test_the_readings_of_a_batch_that_was_refused_go_again_as_what_the_batch_was
     bench.run(60)
     bench.engine.takes_s = 0.01
     bench.run(200)
-    (_, batch, *_) = bench.written("readings_unanswered" if before else "readings_resent")[0]
-    written = [(keys, ambiguous) for _, keys, _, ambiguous in bench.written("readings_resent")]
+    (_, batch, *_) = bench.written("unanswered" if before else "resent_after_refusal")[0]
+    written = bench.ledger.resent()
     again = written[len(before) :]
     assert (left, len(again[0][0])) == ([], 1)
     assert {ambiguous for _, ambiguous in again} == {attempt is AMBIGUOUS}
@@ -311,7 +309,7 @@ def test_a_web_page_means_what_its_status_says(status, outcome):
     bench = Bench(devices=5, answer=answer)
     bench.switch_on()
     bench.run(290)
-    assert bool(bench.written("readings_accepted")) is (status == 200)
+    assert bool(bench.written("accepted")) is (status == 200)
     readings = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
     assert {told.outcome for told in readings} == {outcome}
 

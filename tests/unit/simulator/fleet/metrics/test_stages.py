@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agent.core.values import OutcomeStatus
-from simulator.fleet.audit.fleet_ledger import FleetLedger
+from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandTracker, EndState, Stage, stages_of, without_stages
 from simulator.fleet.metrics.thresholds import OPERATIONS
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.workload.measurement import StagedLedger
+from simulator.fleet.workload.measurement import TrackedLedger
 
 NAMES = ("ping", "open_valve")
 AT = {
@@ -86,30 +86,30 @@ def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
 def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_round_trip():
     recorder = Recorder()
     ways = CommandTracker(recorder, NAMES)
-    ledger = StagedLedger(FleetLedger(), ways)
+    ledger = TrackedLedger(Ledger(), ways)
     ways.mark("c1", Stage.PLANNED, 1.0)
-    ledger.command_finished(0, "c1", OutcomeStatus.SUCCEEDED, 2.0)
+    ledger.command("finished", 0, "c1", 2.0, detail=OutcomeStatus.SUCCEEDED, error=None)
     assert len(ways) == 1
-    ledger.result_put_aside(0, "c1")
+    ledger.command("undeliverable", 0, "c1", 2.0)
     assert (len(ways), ways.give_up(100.0, 0.0)) == (0, 0)
 
 
 def taken(ways, ledger, name, at_s=1.0, *, stream=0, expires_s=None):
     """The service took an order; the answer comes to the operator."""
-    ledger.command_ordered(0, name, at_s)
+    ledger.command("ordered", 0, name, at_s)
     ways.ordered(name, stream, at_s, expires_s)
 
 
 @pytest.mark.parametrize("is_answered_first", [True, False])
 def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more(is_answered_first):
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(FleetLedger(), ways)
+    ledger = TrackedLedger(Ledger(), ways)
     if is_answered_first:
         taken(ways, ledger, "c1")
-    ledger.command_received(0, "c1", 2.0)
-    ledger.command_finished(0, "c1", OutcomeStatus.REJECTED, 2.0, "unknown_command: no handler")
+    ledger.command("received", 0, "c1", 2.0)
+    ledger.command("finished", 0, "c1", 2.0, detail=OutcomeStatus.REJECTED, error="unknown_command: no handler")
     assert len(ways) == 1
-    ledger.command_reported(0, "c1", 3.0)
+    ledger.command("reported", 0, "c1", 3.0)
     assert len(ways) == 0
     if not is_answered_first:
         assert ways.ends == {}
@@ -120,10 +120,10 @@ def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more
 
 def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(FleetLedger(), ways)
+    ledger = TrackedLedger(Ledger(), ways)
     taken(ways, ledger, "never fetched", expires_s=10.0)
     taken(ways, ledger, "runs", expires_s=10.0)
-    ledger.command_received(0, "runs", 9.0)
+    ledger.command("received", 0, "runs", 9.0)
     assert ways.expire(9.9) == 0
     assert (ways.expire(10.0), len(ways)) == (1, 1)
     ways.close(20.0)
@@ -139,13 +139,13 @@ def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
 )
 def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, error, end):
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(FleetLedger(), ways)
+    ledger = TrackedLedger(Ledger(), ways)
     taken(ways, ledger, "c1", expires_s=10.0)
     ways.expire(11.0)
-    ledger.command_received(0, "c1", 12.0)
+    ledger.command("received", 0, "c1", 12.0)
     assert len(ways) == 1
-    ledger.command_finished(0, "c1", status, 13.0, error)
-    ledger.command_reported(0, "c1", 14.0)
+    ledger.command("finished", 0, "c1", 13.0, detail=status, error=error)
+    ledger.command("reported", 0, "c1", 14.0)
     assert len(ways) == 0
     assert ways.ends == {0: {end: 1}}
 
@@ -153,11 +153,11 @@ def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, 
 def test_commands_of_somebody_else_are_no_stream_s_and_their_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(stages, "_ENDED_KEPT", 5)
     ways = CommandTracker(Recorder(), NAMES)
-    ledger = StagedLedger(FleetLedger(), ways)
+    ledger = TrackedLedger(Ledger(), ways)
     for number in range(20):
-        ledger.command_received(0, f"foreign-{number}", 1.0)
-        ledger.command_finished(0, f"foreign-{number}", OutcomeStatus.FAILED, 1.0)
-        ledger.command_reported(0, f"foreign-{number}", 2.0)
+        ledger.command("received", 0, f"foreign-{number}", 1.0)
+        ledger.command("finished", 0, f"foreign-{number}", 1.0, detail=OutcomeStatus.FAILED, error=None)
+        ledger.command("reported", 0, f"foreign-{number}", 2.0)
     assert len(ways) == 0
     assert ways.ends == {None: {EndState.FAILED: 15}}
     ways.close(3.0)
