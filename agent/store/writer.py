@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,6 +37,7 @@ from agent.store.journal import Journal
 from agent.store.outbox import Draft, FoundOutbox, Outbox
 from agent.store.sqlite import damage, error_name, explain, is_damage, move_aside, open_database, wal_bytes
 from agent.store.status import StoreStatus, status_of
+from agent.store.unsaved import UnsavedNote
 from agent.threads import OnCrash, WatchedThread, only_logged
 
 _log = logging.getLogger(__name__)
@@ -136,6 +137,7 @@ class Store:
         # How often in a row, without a commit between, SQLite said that the file is damaged.
         self._doubts = 0
         self._retries = RetryPolicy(base_s=1.0, cap_s=_RETRY_CAP_S)
+        self._note = UnsavedNote(path.with_name(f"{path.name}.unsaved"))
         self._thread: WatchedThread | None = None
         self._mark_s: float | None = None
 
@@ -258,6 +260,7 @@ class Store:
     def _run(self, opened: Future[None]) -> None:
         try:
             self.connection()
+            self._count_unsaved()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
             self._close()
             opened.set_exception(explain(error, self.path) if isinstance(error, sqlite3.Error | OSError) else error)
@@ -268,6 +271,13 @@ class Store:
                 pass
         finally:
             self._end()
+
+    def _count_unsaved(self) -> None:
+        """Count what an earlier process had only in memory when it ended as dropped."""
+        if (lost := self._note.read()) is not None:
+            _log.error("store=lost %d readings were only in memory when the last process ended", lost.rows)
+            with self._changed:
+                self._dropped, self._due_s = lost, 0.0
 
     def _turn(self) -> bool:
         """Wait until there is something to do, and do it; False when the store was closed and all is done."""
@@ -345,9 +355,7 @@ class Store:
 
     def _drop_too_many(self) -> None:
         while len(self._buffer) > self._buffer_max:
-            at = self._buffer.popleft().at
-            gap = Gap(DropReason.UNSAVED, 1, at, at)
-            self._dropped = gap if self._dropped is None else self._dropped.joined(gap)
+            self._dropped = _with_unsaved(self._dropped, [self._buffer.popleft()])
 
     def _attempt(self, writes: Sequence[_Request], drafts: Sequence[Draft], gap: Gap | None) -> StorageError | None:
         """Try one commit; why it failed. Each request that it holds has its answer when it did not."""
@@ -419,6 +427,7 @@ class Store:
             # More than one commit may take: the rest follows at once.
             self._due_s = 0.0 if self._buffer else None
             self._changed.notify_all()
+        self._note.write(None)
         if was_failing:
             self._retries.succeeded()
             self._on_state(OK, "readings are stored again")
@@ -427,7 +436,10 @@ class Store:
         with self._changed:
             was_well, self.fault = self.fault is None, str(error)
             self._due_s = self.clock.now().monotonic_s + self._retries.failed()
+            gap = _with_unsaved(self._dropped, self._buffer)
             self._changed.notify_all()
+        # What a full disk keeps out is lost when the process ends: the next one is to know how much that was.
+        self._note.write(gap)
         if was_well:
             self._on_state(DEGRADED, f"{error}; nothing can be stored, readings wait in memory and are tried again")
 
@@ -499,3 +511,11 @@ class Store:
         if db is not None:
             with suppress(sqlite3.Error):
                 db.close()
+
+
+def _with_unsaved(gap: Gap | None, drafts: Iterable[Draft]) -> Gap | None:
+    """The gap with these readings, which were never stored; None when there are none."""
+    for draft in drafts:
+        more = Gap(DropReason.UNSAVED, 1, draft.at, draft.at)
+        gap = more if gap is None else gap.joined(more)
+    return gap

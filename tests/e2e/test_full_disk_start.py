@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from click.testing import CliRunner
 
+from agent.cli.program import device_agent
 from tests.conftest import ON_CI
+from tests.e2e.agent_bench import wait_until
 
 BLOCKS = "size=16m"
 
@@ -86,13 +89,28 @@ def test_sigterm_ends_the_waiting(bench, disk):
     remount(disk, "rw")
 
 
-def test_how_many_readings_a_full_disk_kept_out_is_in_the_log_of_the_stop(bench, disk):
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_readings_that_a_full_disk_kept_in_memory_are_told_as_a_gap_after_a_restart(bench, disk, ending):
     sensors = "sensors: [{name: s, type: simulated, interval_s: 0.1, settings: {shape: random_walk}}]\n"
+    url = str(bench.client.connection.base_url)
     bench.write_config("http://127.0.0.1:9", more=sensors)
     agent = bench.start()
-    fill(disk)
+    ballast = fill(disk)
     agent.wait_for("store=degraded")
     threading.Event().wait(8)  # readings that can only be kept in memory
-    agent.terminate()
-    (line,) = [line for line in agent.lines if "store=lost" in line]
-    assert int(line.partition("store=lost ")[2].split()[0]) > 10
+    agent.terminate() if ending == "stopped" else agent.kill()
+    bench.write_config(url)
+    ballast.unlink()
+    agent = bench.start()
+    lost = int(agent.wait_for("store=lost").partition("store=lost ")[2].split()[0])
+    assert lost > 10
+    query = {"device_id": bench.device_id, "limit": 1000, "order": "desc"}
+
+    def told() -> float | None:
+        records = bench.client.connection.request("GET", "/sensor-data", params=query).json()["data"]
+        rows = [record["sensor_data"].get("agent_gap_rows") for record in records]
+        return next((each for each in rows if each), None)
+
+    assert wait_until(told) >= lost
+    shown = CliRunner().invoke(device_agent, ["status", "--config", str(bench.config)]).output
+    assert f", {lost} dropped" in shown

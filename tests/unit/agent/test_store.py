@@ -372,7 +372,7 @@ def test_the_file_is_for_its_owner_only_and_in_wal_mode(start, path):
     modes = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
     assert set(modes.values()) == {0o600}
     # No -shm: its pages would be written to the flash over and over.
-    assert set(modes) == {"agent.db", "agent.db-wal"}
+    assert set(modes) == {"agent.db", "agent.db-wal", "agent.db.unsaved"}
     store.stop(60)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -561,6 +561,7 @@ def test_when_the_disk_is_full_the_waiting_fail_readings_stay_and_the_thread_goe
     assert store.journal.setting("big") is None
     assert rows_on_disk(path) == 0
     store.journal.put_setting("small", "x")
+    assert store.journal.setting("small") == "x"  # asked after the commit that stored it was dealt with
     assert store.fault is None
     assert rows_on_disk(path) == 1
     assert states == ["degraded", "ok"]
