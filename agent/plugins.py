@@ -1,22 +1,28 @@
 """What handlers and sensors share as plug-ins: discovery, status, and sentences about faults.
 
-A plug-in goes through load, settings, creation and self-check. Each step that fails has a status of its own and one
-full sentence; nothing here ever ends the agent.
+A plug-in goes through load, settings, creation and self-check. One that fails has a status and one full sentence with
+the fix; nothing here ever ends the agent.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
+from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, ValidationError
 
+BUILT_IN: Final = "built-in"
+CONFIGURATION: Final = "configuration"
 _FAULTS_SHOWN: Final = 3
+
+_log = logging.getLogger(__name__)
 
 
 class PluginStatus(StrEnum):
@@ -30,16 +36,15 @@ class PluginStatus(StrEnum):
     CLASH = "clash"
     """Another one of the same name was preferred, or none could be."""
     NOT_LOADED = "not_loaded"
-    """Importing it failed."""
-    NOT_A_PLUGIN = "not_a_plugin"
-    """It was imported and is not what the group promises."""
+    """Importing or creating it failed, or it is not what the group promises."""
     INVALID_SETTINGS = "invalid_settings"
-    NOT_CREATED = "not_created"
-    """Its constructor failed."""
     SAFE_MODE = "left_alone_in_safe_mode"
     """The agent is in safe mode, and it is nothing that mends."""
     CHECK_FAILED = "check_failed"
     """Its own check says that it cannot work here."""
+
+
+_ON_PURPOSE: Final = frozenset({PluginStatus.READY, PluginStatus.DISABLED, PluginStatus.SAFE_MODE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,178 @@ class PluginInfo:
 
 
 class PluginFault(Exception):
-    """One plug-in stopped at one step; the registries turn it into a :class:`PluginInfo`."""
+    """One plug-in stopped at one step; :class:`PluginRegistry` turns it into a :class:`PluginInfo`."""
 
     def __init__(self, status: PluginStatus, reason: str) -> None:
         self.status = status
         self.reason = reason
         super().__init__(reason)
+
+
+class Plugin(Protocol):
+    """What a registry needs of a handler or a sensor."""
+
+    description: str
+    timeout_s: float
+
+    def check(self) -> None:
+        """Raise what makes it useless here."""
+
+
+AnyPlugin = TypeVar("AnyPlugin", bound=Plugin)
+
+
+class PluginRegistry(Generic[AnyPlugin]):
+    """The plug-ins of one kind by name, the unusable ones with their reason."""
+
+    kind: str
+
+    def __init__(self) -> None:
+        self._ready: dict[str, AnyPlugin] = {}
+        self._listing: list[PluginInfo] = []
+
+    def get(self, name: str) -> AnyPlugin | None:
+        """The one of this name, if it is ready."""
+        return self._ready.get(name)
+
+    def ready(self) -> list[AnyPlugin]:
+        """The ready ones, in the listing's order."""
+        return list(self._ready.values())
+
+    def names(self) -> list[str]:
+        """The names of the ready ones, in the listing's order."""
+        return list(self._ready)
+
+    def listing(self) -> list[PluginInfo]:
+        """Every one that was found or configured, with its status."""
+        return list(self._listing)
+
+    def add(self, name: str, origin: str, type_name: str, create: Callable[[], AnyPlugin]) -> None:
+        """Create one and list it with its status; whatever it raises is logged and listed, never raised."""
+        info = PluginInfo(name, self.kind, origin, PluginStatus.READY, type=type_name)
+        try:
+            plugin = create()
+        except PluginFault as fault:
+            info = replace(info, status=fault.status, reason=fault.reason)
+            if fault.status not in _ON_PURPOSE:
+                _log.warning("%s %s is %s: %s", self.kind, name, fault.status, fault.reason)
+        else:
+            self._ready[name] = plugin
+            contract = str(getattr(plugin, "contract", ""))
+            info = replace(info, contract=contract, timeout_s=plugin.timeout_s, description=plugin.description)
+        self._listing.append(info)
+
+
+def create_plugin(
+    make: Callable[[Any], AnyPlugin], model: type[BaseModel] | None, settings: Mapping[str, Any], owner: str
+) -> AnyPlugin:
+    """A plug-in that has its settings and has checked itself.
+
+    Args:
+        make: its class, or what takes its settings instead.
+        model: of its settings; None: it takes none.
+        settings: the raw section of the configuration.
+        owner: who it is, such as ``handler 'run'``; begins the sentence.
+
+    Raises:
+        PluginFault: it cannot be used, in whatever way.
+    """
+    parsed = parse_settings(model, settings, owner)
+    try:
+        plugin = make(parsed)
+    except (Exception, SystemExit) as error:
+        raise PluginFault(PluginStatus.NOT_LOADED, f"{owner} could not be created: {describe(error)}.") from error
+    try:
+        plugin.check()
+    except (Exception, SystemExit) as error:
+        raise PluginFault(PluginStatus.CHECK_FAILED, f"{owner} cannot work here: {describe(error)}.") from error
+    return plugin
+
+
+class PluginClasses(Generic[AnyPlugin]):
+    """The classes of one kind of plug-in by name, built in or installed; each is imported when it is asked for.
+
+    A package never replaces a built-in one. Of two packages that bring one name neither is used: the order of
+    installation must not decide.
+
+    Args:
+        base: of all of them.
+        key: the attribute that holds a class's own name.
+        built_ins: name -> ``module:attribute``.
+        group: of the entry points.
+        points: what is installed; None looks it up, once per process.
+    """
+
+    def __init__(
+        self,
+        base: type[AnyPlugin],
+        key: str,
+        built_ins: Mapping[str, str],
+        group: str,
+        points: Iterable[EntryPoint] | None,
+    ) -> None:
+        self._base = base
+        self._key = key
+        self._built_ins = built_ins
+        self._group = group
+        self._points = points
+
+    @cached_property
+    def _installed(self) -> dict[str, list[EntryPoint]]:
+        found: dict[str, list[EntryPoint]] = {}
+        for point in installed_entry_points(self._group) if self._points is None else self._points:
+            found.setdefault(point.name, []).append(point)
+        return found
+
+    def origins(self) -> dict[str, str]:
+        """Every name -> where it comes from, sorted; nothing is imported for it."""
+        return {name: self.origin(name) for name in sorted({*self._built_ins, *self._installed})}
+
+    def origin(self, name: str) -> str:
+        """Where this name comes from; ``configuration`` when nothing has it."""
+        if name in self._built_ins:
+            return BUILT_IN
+        return ", ".join(map(origin_of, self._installed.get(name, []))) or CONFIGURATION
+
+    def replaced(self) -> list[EntryPoint]:
+        """The installed ones whose name is a built-in's."""
+        return [point for name, points in self._installed.items() if name in self._built_ins for point in points]
+
+    def load(self, name: str) -> type[AnyPlugin]:
+        """Import the class of this name.
+
+        Raises:
+            PluginFault: there is none, or there are two, or it is not what it should be.
+        """
+        if name in self._built_ins:
+            return self._load_built_in(name)
+        rivals = self._installed.get(name, [])
+        if not rivals:
+            reason = f"{self._base.__name__} {name!r} is not installed{nearest(name, self.origins())}"
+            raise PluginFault(PluginStatus.UNKNOWN, f"{reason}; correct the name or install its package.")
+        if len(rivals) > 1:
+            packages = ", ".join(sorted(map(origin_of, rivals)))
+            raise PluginFault(PluginStatus.CLASH, f"{packages} all bring {name!r}: uninstall all but one.")
+        found = load_entry_point(rivals[0])
+        where = f"{rivals[0].value} from {origin_of(rivals[0])}"
+        if not (isinstance(found, type) and issubclass(found, self._base)):
+            hint = "; a function needs the decorator @handler" if callable(found) else ""
+            reason = f"{where} is no class of agent.{self._base.__name__}{hint}."
+            raise PluginFault(PluginStatus.NOT_LOADED, reason)
+        own_name = getattr(found, self._key, None)
+        if own_name != name:
+            reason = f"{where} has the {self._key} {own_name!r}, and its entry point {name!r}: give both one name."
+            raise PluginFault(PluginStatus.NOT_LOADED, reason)
+        return found
+
+    def _load_built_in(self, name: str) -> type[AnyPlugin]:
+        module, _, attribute = self._built_ins[name].partition(":")
+        try:
+            found: type[AnyPlugin] = getattr(import_module(module), attribute)
+        except (Exception, SystemExit) as error:  # a disk that fails, half an installation
+            reason = f"the built-in {name!r} could not be imported: {describe(error)}; install device-agent again."
+            raise PluginFault(PluginStatus.NOT_LOADED, reason) from error
+        return found
 
 
 @cache
@@ -149,7 +320,7 @@ def load_entry_point(point: EntryPoint) -> Any:
     except (Exception, SystemExit) as error:
         reason = (
             f"{point.value} from {origin_of(point)} could not be imported: {describe(error)}; "
-            f"mend or uninstall that package."
+            f"correct or uninstall that package."
         )
         raise PluginFault(PluginStatus.NOT_LOADED, reason) from error
 
@@ -171,8 +342,7 @@ def parse_settings(model: type[BaseModel] | None, settings: Mapping[str, Any], o
             raise PluginFault(PluginStatus.INVALID_SETTINGS, f"{owner} takes no settings: remove {names}.")
         return None
     try:
-        # A validator for this once; the model would keep its own for good.
-        return RootModel[model].model_validate(dict(settings)).root  # type: ignore[valid-type]  # it is a class at run time
+        return model.model_validate(dict(settings))
     except ValidationError as error:
         raise PluginFault(PluginStatus.INVALID_SETTINGS, f"{owner}: settings: {faults_of(error, model)}.") from error
 

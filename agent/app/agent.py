@@ -273,7 +273,7 @@ class Agent:
         for info in registry.listing():
             if info.status not in {"ready", "disabled"}:
                 self._health.put(f"sensor:{info.name}", "unusable", info.reason)
-        self._reader = SensorReader(registry.sensors(), on_crash=self._supervisor.crashed)
+        self._reader = SensorReader(registry.ready(), on_crash=self._supervisor.crashed)
         ready = set(self._reader.names())
         self._intervals = Intervals(self._journal, self._configured_intervals(), on_change=self._interval_changed)
         sensing = SensingService(

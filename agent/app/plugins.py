@@ -76,7 +76,7 @@ def read_sensors(config: AgentConfig, running: StatusFile | None) -> list[Sensor
             cannot open. None: no agent runs.
     """
     registry = load_sensors(config)
-    reader = SensorReader(registry.sensors())
+    reader = SensorReader(registry.ready())
     results = reader.read()
     reader.close()
     findings = []

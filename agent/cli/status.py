@@ -28,7 +28,7 @@ from agent.cli.options import (
 )
 from agent.exit_codes import EXIT_CHECK_FAILED
 from agent.plugins import stale_packages, tell_loading
-from agent.sensors.registry import SensorRegistry
+from agent.sensors.registry import sensor_types
 
 if TYPE_CHECKING:
     from agent.app.status import AgentStatus
@@ -161,7 +161,7 @@ def sensors(config_path: Path, *, as_json: bool) -> None:
     with configuration_faults_end_it():
         config = load(config_path).config
         found = read_sensors(config, read_running(config, os.environ))
-    types = SensorRegistry.load({}).types()
+    types = sensor_types()
     if as_json:
         print_json({"sensors": [asdict(sensor) for sensor in found], "types": dict(types)})
     else:

@@ -190,20 +190,21 @@ class CommandContext:
 class Handler(ABC):
     """Carries out the commands of one name; the base class of all handlers.
 
-    Class attributes:
+    Attributes, of the class, or set in ``__init__`` where the settings decide:
         name: what ``command`` in the payload says.
         contract: what it promises; decides what a crash does. The default is the safe one.
-        timeout_s: how long one run may take, seconds.
+        timeout_s: how long one run may take, seconds. The configuration can change it.
         start_timeout_s: how long a command may wait for its lane, seconds; None: as long as it likes.
         inactivity_timeout_s: how long a run may go without a sign of life, seconds; None asks for none.
+        stop_timeout_s: how long a run may take to end once ``context.stopping`` is set, seconds; then its lane is
+            blocked.
         max_attempts: how often it may be started for one command when each run takes the agent down with it.
         lane: handlers with the same lane run one after the other; by default each handler is its own lane.
         needs: what its section of the configuration has to hold; without a section such a handler is off.
         in_safe_mode: of a built-in handler: it is there in safe mode, since it examines or mends the device.
         Payload: pydantic model of the payload without the member that names the handler.
         Settings: pydantic model of this handler's section in the configuration, or None.
-
-    The configuration can change the timeouts and ``max_attempts``.
+        settings: that section as ``Settings``.
     """
 
     name: str
@@ -212,6 +213,7 @@ class Handler(ABC):
     timeout_s: float = 60.0
     start_timeout_s: float | None = None
     inactivity_timeout_s: float | None = None
+    stop_timeout_s: float = 1.0
     max_attempts: int = ATTEMPTS_MAX
     lane: str | None = None
     needs: ClassVar[str] = ""
@@ -219,8 +221,8 @@ class Handler(ABC):
     Payload: ClassVar[type[BaseModel]] = NoPayload
     Settings: ClassVar[type[BaseModel] | None] = None
 
-    def __init__(self, settings: BaseModel | None = None) -> None:
-        self.settings = settings
+    def __init__(self, settings: Any = None) -> None:
+        self.settings: Any = self.Settings() if settings is None and self.Settings is not None else settings
 
     def check(self) -> None:  # noqa: B027 - most handlers have nothing to check
         """Find out at start whether this handler can work here.
@@ -228,14 +230,6 @@ class Handler(ABC):
         Raises:
             Exception: it cannot; the text says why. The handler is listed as unusable and the agent goes on.
         """
-
-    def run_timeout_s(self) -> float:
-        """How long one run may take, seconds; override it where the settings decide."""
-        return self.timeout_s
-
-    def unwind_s(self) -> float:
-        """How long a run may take to end once ``context.stopping`` is set, seconds; then its lane is blocked."""
-        return 1.0
 
     def verifies(self) -> bool:
         """Whether :meth:`verify` can find anything out; by default whether a subclass has one."""
@@ -246,7 +240,7 @@ class Handler(ABC):
         """Do the work; ``payload`` is a valid :attr:`Payload`. Runs in a thread of its own."""
 
     def verify(self, payload: Any, context: CommandContext) -> Verified | None:
-        """Look at the world: how did a command end that a crash interrupted?
+        """Find out how a command ended that a crash interrupted.
 
         Asked of a ``once`` handler, and of a ``restarts_device`` one whose restart did not come, instead of concluding
         the command as ``indeterminate``. Runs in the handler's lane within the same limits as :meth:`handle`. It must

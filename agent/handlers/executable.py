@@ -56,13 +56,12 @@ _EXIT_FAILED: Final = 70
 _EXIT_NOT_DONE: Final = 75
 _NO_REASON: Final = "the program gave no reason"
 # After SIGKILL a program may need a moment to be gone.
-_GONE_S: Final = 3.0
+GONE_S: Final = 3.0
 
 
 class ExecutableSettings(ProgramSettings):
     """What the configuration says about one executable handler."""
 
-    enabled: bool = Field(default=True, description="False switches it off; its commands are then rejected.")
     description: str = Field(default="", description="One line for a person.")
     contract: Contract = Field(default=Contract.ONCE, description="What a crash in the middle of it means.")
     verify: tuple[Argument, ...] | None = Field(
@@ -94,19 +93,12 @@ class Executable(Handler):
         self.name = name
         self.description = settings.description or f"runs {settings.argv[0]}"
         self.contract = settings.contract
-        self.timeout_s = settings.timeout_s
+        self.timeout_s = handler_timeout_s(settings.timeout_s, settings.grace_s)
+        self.stop_timeout_s = settings.grace_s + GONE_S
         self.start_timeout_s = settings.start_timeout_s
         self.inactivity_timeout_s = settings.inactivity_timeout_s
         self.max_attempts = settings.max_attempts
         self.lane = settings.lane
-
-    def run_timeout_s(self) -> float:
-        """Longer than the program's own timeout, so that the program is ended and its last words are reported."""
-        return handler_timeout_s(self._program.timeout_s, self._program.grace_s)
-
-    def unwind_s(self) -> float:
-        """Its grace, and a moment for its end."""
-        return self._program.grace_s + _GONE_S
 
     def verifies(self) -> bool:
         """Whether the settings name a program for it."""
@@ -163,7 +155,7 @@ class Executable(Handler):
 
 
 def handler_timeout_s(timeout_s: float, grace_s: float = GRACE_S) -> float:
-    """A handler's timeout that leaves a program's own timeout and grace the time to work."""
+    """A handler's timeout: longer than its program's, so that the program is ended and its last words are reported."""
     return timeout_s + grace_s + 1.0
 
 

@@ -31,8 +31,8 @@ from agent.core.values import (
     Report,
 )
 from agent.errors import StorageError
-from agent.handlers.base import AgentControls, CommandContext
-from agent.handlers.loaded import InvalidPayload, LoadedHandler, ResultTooLarge, copy_result
+from agent.handlers.base import AgentControls, CommandContext, Handler, HandlerRejected
+from agent.handlers.payloads import ResultTooLarge, copy_result
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.handler_call import ask_handler, call_handler
 from agent.runtime.health import Health
@@ -68,8 +68,6 @@ _CANCELS_MAX: Final = 100
 _SLACK_S: Final = 30.0
 # While a handler runs, its lane looks this often after those that wait behind it.
 _LOOK_S: Final = 1.0
-# The default of a handler's unwind_s.
-_UNWIND_S: Final = 1.0
 
 
 class Post(Protocol):
@@ -96,7 +94,7 @@ class EngineParts:
 
     journal: Journal
     rules: CommandRules
-    find: Callable[[JsonObject], LoadedHandler | InvalidPayload]
+    find: Callable[[JsonObject], Handler]
     clock: Clock
     health: Health
     service_now: Callable[[], float | None]
@@ -484,13 +482,14 @@ class Lane(Actor):
         entry, engine = item.entry, self._engine
         if not self._is_current(entry) or engine.waits_for_time(item):
             return
-        loaded = self._parts.find(entry.command.payload)
-        if isinstance(loaded, InvalidPayload):
+        try:
+            handler = self._parts.find(entry.command.payload)
+        except HandlerRejected as refusal:
             # One that ran before and can no longer be asked about was not refused: it is not known how it ended.
-            refused = Outcome(OutcomeStatus.REJECTED, error=str(loaded))
-            self._conclude(entry, indeterminate(str(loaded)) if item.verify else refused)
+            refused = Outcome(OutcomeStatus.REJECTED, error=str(refusal))
+            self._conclude(entry, indeterminate(str(refusal)) if item.verify else refused)
             return
-        if self._hung is not None and self._is_blocked(self._hung, item, loaded.timeout_s):
+        if self._hung is not None and self._is_blocked(self._hung, item, handler.timeout_s):
             if not engine.stopping.is_set():
                 text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
                 rejected = Outcome(OutcomeStatus.REJECTED, error=f"lane_blocked: {text}")
@@ -501,11 +500,11 @@ class Lane(Actor):
             if not item.is_written:
                 self._conclude(entry, outcome)
         elif item.verify:
-            self._verify(item, loaded)
+            self._verify(item, handler)
         else:
-            self._run(item, loaded, entry)
+            self._run(item, handler, entry)
 
-    def _run(self, item: Item, loaded: LoadedHandler, entry: JournalEntry) -> None:
+    def _run(self, item: Item, handler: Handler, entry: JournalEntry) -> None:
         if not self._start(entry):
             return
         # The commit may have waited for a full disk, or the process stood still.
@@ -514,29 +513,29 @@ class Lane(Actor):
             self._conclude(entry, late)
             return
         command_id = entry.command.id
-        _log.info("command=%s handler=%s state=started attempt=%d", command_id, loaded.name, entry.attempts + 1)
-        run = self._call(item, loaded, entry, call_handler, lambda: item.canceled_by)
+        _log.info("command=%s handler=%s state=started attempt=%d", command_id, handler.name, entry.attempts + 1)
+        run = self._call(item, handler, entry, call_handler, lambda: item.canceled_by)
         if run.is_left:
-            _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, loaded.name)
+            _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, handler.name)
             return
         outcome = run.outcome()
-        if loaded.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(run, entry, outcome):
+        if handler.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(run, entry, outcome):
             # It succeeds when the next process finds it started.
-            if self._stops_within(loaded.timeout_s):
+            if self._stops_within(handler.timeout_s):
                 return
-            text = f"no_restart: {loaded.name!r} asked for a restart that did not come within {loaded.timeout_s:g} s"
+            text = f"no_restart: {handler.name!r} asked for a restart that did not come within {handler.timeout_s:g} s"
             outcome = Outcome(OutcomeStatus.FAILED, None, text)
         self._conclude(entry, outcome)
 
-    def _verify(self, item: Item, loaded: LoadedHandler) -> None:
+    def _verify(self, item: Item, handler: Handler) -> None:
         """Ask the handler how an interrupted run ended, and act on the answer."""
         entry = item.entry
         # Counted before it begins: a hook that takes the agent down with it must come to an end.
         if not self._start(entry):
             return
-        _log.info("command=%s handler=%s state=verifying", entry.command.id, loaded.name)
+        _log.info("command=%s handler=%s state=verifying", entry.command.id, handler.name)
         # It changes nothing, so a cancel has nothing to end; it counts when the command would run.
-        run = self._call(item, loaded, entry, ask_handler, lambda: None)
+        run = self._call(item, handler, entry, ask_handler, lambda: None)
         if run.is_left:
             return
         if run.why or run.error:
@@ -547,34 +546,34 @@ class Lane(Actor):
         elif item.canceled_by is not None:
             self._conclude(entry, canceled(item.canceled_by, began=False))
         else:
-            self._run(item, loaded, start_entry(entry, self._parts.clock.now()))
+            self._run(item, handler, start_entry(entry, self._parts.clock.now()))
 
     def _call(
         self,
         item: Item,
-        loaded: LoadedHandler,
+        handler: Handler,
         entry: JournalEntry,
-        work: Callable[[LoadedHandler, JsonObject, CommandContext], Outcome | None],
+        work: Callable[[Handler, JsonObject, CommandContext], Outcome | None],
         canceled_by: Callable[[], str | None],
     ) -> Run:
         """Run this in a thread of its own, within its limits."""
-        unwind_s = _unwind_s(loaded)
+        stop_timeout_s = handler.stop_timeout_s
         # A run may last as long as its timeout; only beyond that the lane itself is stuck.
-        self.max_step_s = loaded.timeout_s + unwind_s + _SLACK_S
-        run = Run(self._parts, loaded, entry, work)
+        self.max_step_s = handler.timeout_s + stop_timeout_s + _SLACK_S
+        run = Run(self._parts, handler, entry, work)
         self._engine.begin_run(item, run)
         try:
-            self._wait(run, RunLimits(loaded.timeout_s, loaded.inactivity_timeout_s), unwind_s, canceled_by)
+            self._wait(run, RunLimits(handler.timeout_s, handler.inactivity_timeout_s), stop_timeout_s, canceled_by)
         finally:
             run.progress.close()
             self._engine.begin_run(item, None)
         if not run.is_over and not run.is_unstarted:
             self._hung = run
             if not run.is_left:
-                self._parts.health.put(self.name, "blocked", f"{loaded.name} was given up and does not return")
+                self._parts.health.put(self.name, "blocked", f"{handler.name} was given up and does not return")
         return run
 
-    def _wait(self, run: Run, limits: RunLimits, unwind_s: float, canceled_by: Callable[[], str | None]) -> None:
+    def _wait(self, run: Run, limits: RunLimits, stop_timeout_s: float, canceled_by: Callable[[], str | None]) -> None:
         """Wait for its end; for its limits, its cancel or the stop, and then as long as it may take to heed them."""
         parts, begun_s = self._parts, time.monotonic()
         long_at_s = begun_s + parts.progress_after_s
@@ -597,7 +596,7 @@ class Lane(Actor):
                 run.why = limits.fault(run.handler, begun_s, run.alive_s, now_s) or ""
             if run.why:
                 run.stopping.set()
-                run.join(unwind_s)
+                run.join(stop_timeout_s)
                 if not run.is_over:
                     run.why += "; it has not returned, and its lane is blocked until it does"
                 return
@@ -717,13 +716,13 @@ class Run(threading.Thread):
     def __init__(
         self,
         parts: EngineParts,
-        loaded: LoadedHandler,
+        handler: Handler,
         entry: JournalEntry,
-        work: Callable[[LoadedHandler, JsonObject, CommandContext], Outcome | None],
+        work: Callable[[Handler, JsonObject, CommandContext], Outcome | None],
     ) -> None:
-        super().__init__(name=f"run:{loaded.name}", daemon=True)
+        super().__init__(name=f"run:{handler.name}", daemon=True)
         command_id = entry.command.id
-        self.handler = loaded.name
+        self.handler = handler.name
         self.stopping = threading.Event()
         self.no_restart = threading.Event()
         self.wake = threading.Event()
@@ -732,7 +731,7 @@ class Run(threading.Thread):
         self.is_over = self.is_left = self.is_unstarted = False
         self.why = self.error = ""
         self.result: Outcome | None = None
-        self._log = HandlerLog(_log.getChild(loaded.name), {"handler": loaded.name, "command": command_id})
+        self._log = HandlerLog(_log.getChild(handler.name), {"handler": handler.name, "command": command_id})
         context = CommandContext(
             command_id=command_id,
             device_id=parts.device_id,
@@ -747,7 +746,7 @@ class Run(threading.Thread):
         )
         key = parts.rules.handler_key
         members = {name: value for name, value in entry.command.payload.items() if name != key}
-        self._work = partial(work, loaded, members, context)
+        self._work = partial(work, handler, members, context)
 
     def run(self) -> None:
         """Call the handler; nothing that it raises leaves here."""
@@ -837,13 +836,6 @@ class HandlerLog(logging.LoggerAdapter[logging.Logger]):
         """See :meth:`logging.LoggerAdapter.process`."""
         # Not into the text itself: an id from outside may hold a percent sign.
         return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), "members": dict(self.extra or {})}}
-
-
-def _unwind_s(loaded: LoadedHandler) -> float:
-    try:
-        return loaded.handler.unwind_s()
-    except (Exception, SystemExit):  # noqa: BLE001 - a plug-in may raise anything
-        return _UNWIND_S
 
 
 def log_outcome(entry: JournalEntry) -> None:

@@ -7,8 +7,8 @@ from agent.core.signed import SignaturePolicy
 from agent.core.triage import CommandRules, FirstContact
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
-from agent.handlers.base import CommandContext, HandlerFailed, HandlerRejected, Verified
-from agent.handlers.loaded import InvalidPayload, LoadedHandler, ResultTooLarge, copy_result
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
+from agent.handlers.payloads import ResultTooLarge, copy_result, read_payload
 from agent.handlers.registry import HandlerRegistry
 
 _ERROR_CHARACTERS = 1000
@@ -21,11 +21,14 @@ def command_rules(
 
     def judge(payload: JsonObject) -> str | None:
         # Triage holds the store's thread, where no plug-in's code may run: its payload is checked in the run.
-        found = registry.find(payload, handler_key)
-        return str(found) if isinstance(found, InvalidPayload) else None
+        try:
+            registry.find(payload, handler_key)
+        except HandlerRejected as refusal:
+            return str(refusal)
+        return None
 
     return CommandRules(
-        handlers={name: rule_of(loaded) for name in registry.names() if (loaded := registry.get(name)) is not None},
+        handlers={handler.name: rule_of(handler) for handler in registry.ready()},
         judge=judge,
         handler_key=handler_key,
         first_contact=FirstContact(first_contact),
@@ -33,14 +36,14 @@ def command_rules(
     )
 
 
-def rule_of(loaded: LoadedHandler) -> HandlerRule:
+def rule_of(handler: Handler) -> HandlerRule:
     """What triage and recovery need of a handler."""
     return HandlerRule(
-        loaded.contract,
-        loaded.lane,
-        start_timeout_s=loaded.start_timeout_s,
-        max_attempts=loaded.max_attempts,
-        verifies=loaded.handler.verifies(),
+        handler.contract,
+        handler.lane or handler.name,
+        start_timeout_s=handler.start_timeout_s,
+        max_attempts=handler.max_attempts,
+        verifies=handler.verifies(),
     )
 
 
@@ -48,16 +51,16 @@ class VerifyInconclusive(AgentError):
     """A verify hook looked and does not know."""
 
 
-def call_handler(loaded: LoadedHandler, members: JsonObject, context: CommandContext) -> Outcome:
+def call_handler(handler: Handler, members: JsonObject, context: CommandContext) -> Outcome:
     """Check the payload and run the handler; whatever they raise becomes an outcome.
 
     Args:
-        loaded: the handler.
+        handler: runs it.
         members: the payload without the member that names the handler.
         context: of this run.
     """
     try:
-        result = _call(loaded, "handle", members, context)
+        result = handler.handle(read_payload(handler, members), context)
     except HandlerRejected as error:
         return Outcome(OutcomeStatus.REJECTED, error=_bounded(f"{error.code}: {error.message}"))
     except HandlerFailed as error:
@@ -65,17 +68,17 @@ def call_handler(loaded: LoadedHandler, members: JsonObject, context: CommandCon
     except (Exception, SystemExit) as error:
         context.log.warning("the handler raised", exc_info=True)
         return Outcome(OutcomeStatus.FAILED, error=_bounded(f"handler_error: {type(error).__name__}: {error}"))
-    return _outcome_of(result, loaded.name)
+    return _outcome_of(result, handler.name)
 
 
-def ask_handler(loaded: LoadedHandler, members: JsonObject, context: CommandContext) -> Outcome | None:
+def ask_handler(handler: Handler, members: JsonObject, context: CommandContext) -> Outcome | None:
     """Ask the handler how an earlier run of the command ended; None when it was not done and may run.
 
     Raises:
         Exception: the handler does not know; the text says why.
     """
     try:
-        found = _call(loaded, "verify", members, context)
+        found = handler.verify(read_payload(handler, members), context)
     except HandlerRejected as error:
         raise VerifyInconclusive(f"{error.code}: {error.message}") from error
     if not isinstance(found, Verified):
@@ -84,14 +87,7 @@ def ask_handler(loaded: LoadedHandler, members: JsonObject, context: CommandCont
         return None
     if found.outcome.error is not None:
         return Outcome(found.outcome.status, error=_bounded(found.outcome.error))
-    return _outcome_of(found.outcome.result, loaded.name)
-
-
-def _call(loaded: LoadedHandler, method: str, members: JsonObject, context: CommandContext) -> object:
-    payload = loaded.validate(members)
-    if isinstance(payload, InvalidPayload):
-        raise HandlerRejected(payload.code, payload.message)
-    return getattr(loaded.handler, method)(payload, context)
+    return _outcome_of(found.outcome.result, handler.name)
 
 
 def _outcome_of(result: object, handler: str) -> Outcome:

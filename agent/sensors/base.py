@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -37,26 +38,27 @@ class SensorFailed(AgentError):
 class Sensor(ABC):
     """A source of readings.
 
-    Class attributes:
+    Attributes:
         type: what ``type`` in the configuration says.
         Settings: pydantic model of the settings beside type, name, and the report strategy.
-        timeout_s: how long one read may take, seconds, before it counts as failed.
+        timeout_s: how long one read may take, seconds, before it counts as failed; set it in ``__init__`` where the
+            settings decide. The configuration can change it.
         named_by_settings: its readings' names come from its settings, so that two sensors of this type do not get
             in each other's way; otherwise the readings of two of one type are called ``NAME_READING``.
+        name: what the configuration calls this sensor; the agent sets it, and ``prefixed``.
+        prefixed: its readings are called ``NAME_READING``.
     """
 
     type: ClassVar[str]
-    description: ClassVar[str] = ""
+    description: str = ""
     Settings: ClassVar[builtins.type[BaseModel]] = SensorSettings
-    timeout_s: ClassVar[float] = 10.0
+    timeout_s: float = 10.0
     named_by_settings: ClassVar[bool] = False
+    name: str = ""
+    prefixed: bool = False
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
-
-    def read_timeout_s(self) -> float:
-        """How long one read may take, seconds; override it where the settings decide."""
-        return self.timeout_s
 
     def check(self) -> None:  # noqa: B027 - most sensors have nothing to check
         """Find out at start whether this sensor can be read here.
@@ -66,11 +68,11 @@ class Sensor(ABC):
         """
 
     @abstractmethod
-    def read(self) -> dict[str, float]:
-        """Named readings, finite numbers.
+    def read(self) -> Mapping[str, float | SensorFailed]:
+        """Named readings, finite numbers. One that could not be had this time is its :class:`SensorFailed`.
 
         Raises:
-            SensorFailed: it could not be read this time.
+            SensorFailed: nothing could be read this time.
         """
 
     def interrupt(self) -> None:  # noqa: B027 - most reads are short

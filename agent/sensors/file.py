@@ -33,31 +33,23 @@ class FileSensor(Sensor):
         least: float = Field(default=-math.inf, description="Below it the reading is no reading.")
         most: float = Field(default=math.inf, description="Above it likewise.")
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._path = settings.path
-        self._reading = settings.reading
-        self._scale = settings.scale
-        self._offset = settings.offset
-        self._least, self._most = settings.least, settings.most
-
     def read(self) -> dict[str, float]:
         """Read the number in the file. A unit behind the number is allowed and does not change it.
 
         Raises:
             SensorFailed: the file cannot be read, holds no single number, or one that cannot be measured.
         """
+        settings = self.settings
         try:
-            with self._path.open("rb") as file:
-                raw = file.read(_MAX_BYTES)
+            with settings.path.open("rb") as file:
+                text = file.read(_MAX_BYTES).decode("utf-8", "replace").strip()
         except OSError as error:
-            raise SensorFailed(f"{self._path} could not be read: {error.strerror or error}") from error
-        text = raw.decode("utf-8", "replace").strip()
+            raise SensorFailed(f"{settings.path} could not be read: {error.strerror or error}") from error
         found = _NUMBER.fullmatch(text)
         if found is None:
-            shown = repr(text[:40]) if text else "nothing"
-            raise SensorFailed(f"{self._path} holds {shown}, not one number")
-        value = float(found.group(1)) * self._scale + self._offset
-        if not self._least <= value <= self._most:
-            raise SensorFailed(f"{self._path} gives {value:g}, which is not from {self._least:g} to {self._most:g}")
-        return {self._reading: value}
+            raise SensorFailed(f"{settings.path} holds {text[:40]!r}, not one number")
+        value = float(found[1]) * settings.scale + settings.offset
+        if not settings.least <= value <= settings.most:
+            bounds = f"from {settings.least:g} to {settings.most:g}"
+            raise SensorFailed(f"{settings.path} gives {value:g}, which is not {bounds}")
+        return {settings.reading: value}

@@ -8,7 +8,6 @@ always 10h) and MAX31850 (thermocouples, family 3B).
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
 from typing import Final, Self
@@ -24,8 +23,6 @@ _RANGES_C: Final = {"3b": (-270.0, 1800.0)}
 """Family, the first two digits of an id -> what it measures, where that is not :data:`_RANGE_C`."""
 _ALL_ZERO: Final = re.compile(r"(00 ){8}00 *:.*")
 _TEMPERATURE: Final = re.compile(r"t=(-?\d+)")
-
-_log = logging.getLogger(__name__)
 
 
 class OneWireSensor(Sensor):
@@ -59,30 +56,19 @@ class OneWireSensor(Sensor):
         self._device = settings.device
         self._names = settings.names
         self._last: dict[str, float] = {}
-        self._faults: dict[str, str] = {}
 
-    def read(self) -> dict[str, float]:
+    def read(self) -> dict[str, float | SensorFailed]:
         """``temperature_c`` of the one device, or ``temperature_28_0316a2795dff_c`` for each; ``names`` goes before.
 
-        A thermometer that cannot be read is left out and logged, as long as another one can be.
-
         Raises:
-            SensorFailed: none could be read.
+            SensorFailed: there is no thermometer.
         """
-        devices = self._devices()
-        readings: dict[str, float] = {}
-        faults: dict[str, str] = {}
-        for device in devices:
+        readings: dict[str, float | SensorFailed] = {}
+        for device in self._devices():
             try:
                 readings[self._name(device)] = self._last[device] = self._temperature(device)
             except SensorFailed as error:
-                faults[device] = str(error)
-        if not readings:
-            raise SensorFailed("; ".join(faults.values()))
-        for device, fault in faults.items():
-            if self._faults.get(device) != fault:
-                _log.warning("%s", fault)
-        self._faults = faults
+                readings[self._name(device)] = error
         return readings
 
     def _devices(self) -> list[str]:
@@ -104,7 +90,7 @@ class OneWireSensor(Sensor):
 
     def _temperature(self, device: str) -> float:
         value = self._convert(device)
-        if value == _POWER_ON_C and not self._plausible(device):
+        if value == _POWER_ON_C and abs(self._last.get(device, 0.0) - _POWER_ON_C) > _NEAR_C:
             # A thermometer that lost its power answers this before its first conversion; the second one counts.
             value = self._convert(device)
             if value == _POWER_ON_C:
@@ -115,9 +101,6 @@ class OneWireSensor(Sensor):
         if not least <= value <= most:
             raise SensorFailed(f"{device} answers {value:g} °C, which it cannot measure: check the wiring")
         return value
-
-    def _plausible(self, device: str) -> bool:
-        return abs(self._last.get(device, 0.0) - _POWER_ON_C) <= _NEAR_C
 
     def _convert(self, device: str) -> float:
         """One conversion, °C."""

@@ -35,10 +35,8 @@ class ProgramSensor(Sensor):
         super().__init__(settings)
         self._program = settings
         self._stopping = threading.Event()
-
-    def read_timeout_s(self) -> float:
-        """Longer than the program's own timeout, so that the program is ended and its last words are reported."""
-        return self._program.timeout_s + GRACE_S + 1.0
+        # Longer than the program's own timeout, so that the program is ended and its last words are reported.
+        self.timeout_s = settings.timeout_s + GRACE_S + 1.0
 
     def check(self) -> None:
         """The program is there and may be run."""

@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,24 +28,11 @@ READING_NAME_CHARACTERS: Final = 128
 NAMES_MAX: Final = 1000
 """So many different names may the readings of all sensors have in the life of a process: each is remembered."""
 
+_NO_NAME: Final = f"the sensors have given {NAMES_MAX} names, or this one is another's: name what is measured"
+
+_REASONS_MAX: Final = 5
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedSensor:
-    """A sensor that is ready to be read.
-
-    Attributes:
-        name: what the configuration calls it; unique.
-        sensor: the instance.
-        timeout_s: how long one read may take, seconds.
-        prefixed: its readings are called ``NAME_READING`` from the start, not only when another has taken the name.
-    """
-
-    name: str
-    sensor: Sensor
-    timeout_s: float
-    prefixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +43,11 @@ class ReadOutcome:
         values: reading name, as in ``sensor_data``, -> finite number; empty when the read failed.
         error: one sentence saying why there is nothing; None when the read went well.
         refused: one sentence for each reading that was left out, such as one that was not a number.
-        duration_s: how long the read took, or has taken so far.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     refused: tuple[str, ...] = ()
-    duration_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -71,24 +56,27 @@ class Read:
 
     Attributes:
         timeout_s: how long it may take, seconds.
-        begun_s: when it began, on the clock ``monotonic``.
+        begun_s: when it began, on the monotonic clock.
         result: the outcome. Never an exception.
     """
 
     timeout_s: float
-    begun_s: float
-    monotonic: Callable[[], float]
+    begun_s: float = field(default_factory=time.monotonic)
     result: Future[ReadOutcome] = field(default_factory=Future)
+
+    @property
+    def is_overdue(self) -> bool:
+        """It has outlived its timeout and has not come back."""
+        return not self.result.done() and time.monotonic() > self.begun_s + self.timeout_s
 
     def outcome(self, *, skipped: bool = False) -> ReadOutcome:
         """The result, or the reason why there is none yet; ``skipped`` when an earlier timeout has passed already."""
         if self.result.done() and not skipped:
             return self.result.result()
-        taken_s = self.monotonic() - self.begun_s
-        sentence = f"no answer within {self.timeout_s:g} s"
         if skipped:
-            sentence = f"skipped: a read that began {taken_s:.3g} s ago has not come back"
-        return ReadOutcome(error=sentence, duration_s=taken_s)
+            taken_s = time.monotonic() - self.begun_s
+            return ReadOutcome(error=f"skipped: a read that began {taken_s:.3g} s ago has not come back")
+        return ReadOutcome(error=f"no answer within {self.timeout_s:g} s")
 
 
 class SensorReader:
@@ -96,25 +84,16 @@ class SensorReader:
 
     Args:
         sensors: in the configuration's order.
-        monotonic: the clock that durations are measured on, seconds.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
-    def __init__(
-        self,
-        sensors: Sequence[LoadedSensor],
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        on_crash: OnCrash = only_logged,
-    ) -> None:
-        self._sensors = {loaded.name: loaded for loaded in sensors}
-        self._monotonic = monotonic
+    def __init__(self, sensors: Iterable[Sensor], *, on_crash: OnCrash = only_logged) -> None:
+        self._sensors = {sensor.name: sensor for sensor in sensors}
         self._on_crash = on_crash
         self._lock = threading.Lock()
         self._running: dict[str, Read] = {}
-        # The keys in sensor_data: of each reading of a sensor, and whose each of them is.
-        self._keys: dict[tuple[str, str], str] = {}
         self._owners: dict[str, str] = {}
+        """Key in ``sensor_data`` -> the sensor whose reading it is."""
 
     def names(self) -> list[str]:
         """The sensors' names, in the configuration's order."""
@@ -136,11 +115,12 @@ class SensorReader:
         for name in wanted:
             if name not in self._sensors:
                 raise KeyError(name)
-        overdue = set(self.stuck())
+        with self._lock:
+            overdue = {name for name, read in self._running.items() if read.is_overdue}
         reads = {name: self.begin(name) for name in wanted}
         for name, read in reads.items():
             if name not in overdue:
-                wait([read.result], max(0.0, read.begun_s + read.timeout_s - self._monotonic()))
+                wait([read.result], max(0.0, read.begun_s + read.timeout_s - time.monotonic()))
         return {name: read.outcome(skipped=name in overdue) for name, read in reads.items()}
 
     def begin(self, name: str) -> Read:
@@ -149,100 +129,85 @@ class SensorReader:
         Raises:
             KeyError: no sensor has this name.
         """
-        loaded = self._sensors[name]
+        sensor = self._sensors[name]
         with self._lock:
             if (running := self._running.get(name)) is not None:
                 return running
-            read = self._running[name] = Read(loaded.timeout_s, self._monotonic(), self._monotonic)
-        thread = WatchedThread(lambda: self._work(loaded, read), name=f"sensor:{name}", on_crash=self._on_crash)
+            read = self._running[name] = Read(sensor.timeout_s)
+        work = lambda: self._end(name, read, self._read(sensor))  # noqa: E731
         try:
-            thread.start()
+            WatchedThread(work, name=f"sensor:{name}", on_crash=self._on_crash).start()
         except RuntimeError as error:  # the process is out of threads
-            self._end(loaded, read, ReadOutcome(error=f"no thread could be started: {error}"))
+            self._end(name, read, ReadOutcome(error=f"no thread could be started: {error}"))
         return read
-
-    def stuck(self) -> list[str]:
-        """The sensors whose read has outlived its timeout and has not come back."""
-        now_s = self._monotonic()
-        with self._lock:
-            return sorted(name for name, read in self._running.items() if now_s > read.begun_s + read.timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Interrupt the reads under way, wait this long for them, and release every sensor that is not stuck."""
         with self._lock:
             running = dict(self._running)
         for name in running:
-            try:
-                self._sensors[name].sensor.interrupt()
-            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
-                _log.warning("sensor %s could not be interrupted: %s", name, describe(error))
+            self._tell(name, "interrupted", self._sensors[name].interrupt)
         wait([read.result for read in running.values()], timeout_s)
-        for name, loaded in self._sensors.items():
-            if name in running and not running[name].result.done():
-                continue
-            try:
-                loaded.sensor.close()
-            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
-                _log.warning("sensor %s could not be closed: %s", name, describe(error))
+        for name, sensor in self._sensors.items():
+            if name not in running or running[name].result.done():
+                self._tell(name, "closed", sensor.close)
 
-    def _work(self, loaded: LoadedSensor, read: Read) -> None:
-        self._end(loaded, read, self._read(loaded, read))
+    def _tell(self, name: str, what: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
+            _log.warning("sensor %s could not be %s: %s", name, what, describe(error))
 
-    def _end(self, loaded: LoadedSensor, read: Read, outcome: ReadOutcome) -> None:
+    def _end(self, name: str, read: Read, outcome: ReadOutcome) -> None:
         with self._lock:
-            self._running.pop(loaded.name, None)
+            self._running.pop(name, None)
         read.result.set_result(outcome)
 
-    def _read(self, loaded: LoadedSensor, read: Read) -> ReadOutcome:
-        error: str | None = None
-        values: Mapping[str, float] = {}
-        refused: tuple[str, ...] = ()
+    def _read(self, sensor: Sensor) -> ReadOutcome:
         try:
-            values, refused = self._accept(loaded, loaded.sensor.read())
-            error = refused[0] if refused and not values else None
+            raw: object = sensor.read()
         except SensorFailed as failure:
-            error = str(failure) or "the sensor failed and gave no reason"
+            return ReadOutcome(error=str(failure) or "the sensor failed and gave no reason")
         except BaseException as failure:  # noqa: BLE001 - a plug-in may raise anything
-            error = f"the sensor raised {describe(failure)}"
-            _log.debug("sensor %s raised", loaded.name, exc_info=True)
-        return ReadOutcome(values, error, refused, self._monotonic() - read.begun_s)
-
-    def _accept(self, loaded: LoadedSensor, raw: object) -> tuple[dict[str, float], tuple[str, ...]]:
+            _log.debug("sensor %s raised", sensor.name, exc_info=True)
+            return ReadOutcome(error=f"the sensor raised {describe(failure)}")
         if not isinstance(raw, Mapping):
-            return {}, (f"the sensor returned {type(raw).__name__}, not named numbers",)
+            return ReadOutcome(error=f"the sensor returned {type(raw).__name__}, not named numbers")
         values: dict[str, float] = {}
         refused: list[str] = []
         for name, value in raw.items():
             fault = _fault_of(name, value)
-            if fault is not None:
-                refused.append(fault)
-                continue
-            key = self._key(loaded, name)
-            if key is None:
-                why = f"the sensors have given more than {NAMES_MAX} names: name what is measured, not each value"
-                refused.append(f"reading {name!r} is left out: {why}")
-                continue
-            values[key] = value
-        return values, tuple(refused)
+            key = self._key(sensor, name) if fault is None else None
+            if key is not None:
+                values[key] = value
+            else:
+                refused.append(fault or f"reading {name!r} is left out: {_NO_NAME}")
+        error = "; ".join(refused[:_REASONS_MAX]) if refused and not values else None
+        return ReadOutcome(values, error, tuple(refused))
 
-    def _key(self, loaded: LoadedSensor, reading: str) -> str | None:
-        """The key of a reading in ``sensor_data``; None when the sensor uses more names than may be remembered."""
+    def _key(self, sensor: Sensor, reading: str) -> str | None:
+        """The key of a reading in ``sensor_data``; None when there is none left for it.
+
+        A key stays with the sensor that had it first; another one's reading of that name is ``NAME_READING``.
+        """
+        longer = f"{sensor.name}_{reading}"
         with self._lock:
-            known = self._keys.get((loaded.name, reading))
-            if known is not None or len(self._keys) >= NAMES_MAX:
-                return known
-            own_key = f"{loaded.name}_{reading}"
-            owner = loaded.name if loaded.prefixed else self._owners.setdefault(reading, loaded.name)
-            key = own_key if loaded.prefixed or owner != loaded.name else reading
-            self._keys[loaded.name, reading] = key
-            self._owners.setdefault(key, loaded.name)
-        if owner != loaded.name:
-            _log.warning("sensors %s and %s both have a reading %s: the second is %s", owner, loaded.name, reading, key)
-        return key
+            for key in [longer] if sensor.prefixed else [reading, longer]:
+                owner = self._owners.get(key)
+                if owner is None and len(self._owners) < NAMES_MAX:
+                    owner = self._owners[key] = sensor.name
+                    if key != reading and not sensor.prefixed:
+                        both = f"{self._owners[reading]} and {sensor.name}"
+                        _log.warning("sensors %s both have a reading %s: the second is %s", both, reading, key)
+                if owner == sensor.name:
+                    return key
+        return None
 
 
 def _fault_of(name: object, value: object) -> str | None:
     """Why this reading is refused; None when it is good."""
+    if isinstance(value, SensorFailed):
+        return f"{str(name)[:READING_NAME_CHARACTERS]}: {value}"
     if not isinstance(name, str) or not name or len(name) > READING_NAME_CHARACTERS or not name.isprintable():
         return f"a reading's name must be 1 to {READING_NAME_CHARACTERS} printable characters, not {str(name)[:40]!r}"
     if isinstance(value, bool) or not isinstance(value, int | float):

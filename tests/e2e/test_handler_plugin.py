@@ -16,9 +16,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "handler_plugin"
 PROGRAM = """
 import json, logging, sys, threading
 from pathlib import Path
-from agent import CommandContext
+from agent import CommandContext, HandlerRejected
 from agent.config.commands import HandlerConfig
 from agent.config.model import SensorConfig
+from agent.handlers.payloads import read_payload
 from agent.handlers.registry import HandlerRegistry
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
@@ -31,20 +32,24 @@ sensors = SensorRegistry.load({"front": SensorConfig(name="front", type="door", 
 progress = []
 
 def run(payload):
-    loaded = handlers.get(payload["command"])
-    model = loaded.validate({name: value for name, value in payload.items() if name != "command"})
+    handler = handlers.get(payload["command"])
+    model = read_payload(handler, {name: value for name, value in payload.items() if name != "command"})
     log = logging.LoggerAdapter(logging.getLogger("test"), {})
-    return loaded.handler.handle(
-        model, CommandContext("c1", "d1", 1, False, threading.Event(), log, None, progress.append)
-    )
+    return handler.handle(model, CommandContext("c1", "d1", 1, False, threading.Event(), log, None, progress.append))
+
+def refused():
+    try:
+        read_payload(handlers.get("open_door"), {"open_s": "long"})
+    except HandlerRejected as refusal:
+        return str(refusal)
 
 print(json.dumps({
     "handlers": {info.name: [info.origin, str(info.status), info.contract] for info in handlers.listing()},
     "sensors": {info.name: [info.origin, str(info.status)] for info in sensors.listing()},
     "open_door": run({"command": "open_door", "open_s": 0.01}),
     "disk_free": sorted(run({"command": "disk_free"})),
-    "refused": str(handlers.get("open_door").validate({"open_s": "long"})),
-    "front": dict(SensorReader(sensors.sensors()).read()["front"].values),
+    "refused": refused(),
+    "front": dict(SensorReader(sensors.ready()).read()["front"].values),
     "progress": progress,
     "unconfigured": [str(i.status) for i in HandlerRegistry.load().listing() if i.name == "open_door"],
 }))

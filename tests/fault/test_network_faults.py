@@ -66,7 +66,8 @@ class _NetworkRig(Rig):
         settings = yaml.safe_load(path.read_text())
         settings["service"] |= {"timeout_s": 1}
         settings["commands"]["long_poll_s"] = 1
-        settings["sensors"] = [{"name": "s", "type": "simulated", "interval_s": 0.1, "settings": {"noise": 1}}]
+        walk = {"shape": "random_walk"}
+        settings["sensors"] = [{"name": "s", "type": "simulated", "interval_s": 0.1, "settings": walk}]
         path.write_text(yaml.safe_dump(settings))
 
 

@@ -47,7 +47,7 @@ class CollectDiagnostics(Handler):
         Raises:
             HandlerFailed: it could not be written.
         """
-        settings = self.settings if isinstance(self.settings, self.Settings) else self.Settings()
+        settings = self.settings
         bundle = Bundle(settings.max_bytes, settings.keep, settings.max_age_s)
         try:
             result = context.controls.upkeep.collect_diagnostics(bundle)

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
@@ -46,13 +46,9 @@ class Reboot(Handler):
         request_file: Path = Field(default=Path("/run/device-agent/reboot"), description="What the unit waits for.")
         taken_file: Path = Field(default=Path("/run/device-agent-reboot/taken"), description="What it leaves.")
 
-    def __init__(self, settings: BaseModel | None = None) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(settings)
-        self._chosen = settings if isinstance(settings, Reboot.Settings) else Reboot.Settings()
-
-    def run_timeout_s(self) -> float:
-        """Long enough for every wait of one run."""
-        return _MAX_DELAY_S + self._chosen.answer_timeout_s + self._chosen.down_timeout_s + _SLACK_S
+        self.timeout_s = _MAX_DELAY_S + self.settings.answer_timeout_s + self.settings.down_timeout_s + _SLACK_S
 
     def handle(self, payload: Payload, context: CommandContext) -> JsonObject | None:
         """Before the restart: ask for it, wait for it, return nothing. After it: who is back.
@@ -61,7 +57,7 @@ class Reboot(Handler):
             HandlerRejected: ``not_allowed`` or ``stopped``: nothing was begun.
             HandlerFailed: ``no_reboot``: the device is still in the same boot.
         """
-        chosen, controls = self._chosen, context.controls
+        chosen, controls = self.settings, context.controls
         boot_id = str(controls.identity()["boot_id"])
         note = _Note.of(context)
         # In a container the boot id may be the host's, which stays; what lies in /run is gone there as well.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, HandlerSettings
-from agent.handlers.executable import handler_timeout_s, raise_unless_succeeded, run_for_command, text_result
+from agent.handlers.executable import GONE_S, handler_timeout_s, raise_unless_succeeded, run_for_command, text_result
 from agent.plugins import nearest
 from agent.process.program import GRACE_S, Argument, ProgramNotStarted, ProgramSettings, program_fault
 
@@ -54,18 +54,12 @@ class Run(Handler):
 
         programs: dict[str, Program] = Field(default_factory=dict, description="Name -> program.")
 
-    def __init__(self, settings: BaseModel | None = None) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(settings)
-        chosen = settings if isinstance(settings, Run.Settings) else Run.Settings()
-        self._programs = chosen.programs
-
-    def run_timeout_s(self) -> float:
-        """Longer than the longest of the programs' own timeouts."""
-        return handler_timeout_s(max((each.timeout_s for each in self._programs.values()), default=self.timeout_s))
-
-    def unwind_s(self) -> float:
-        """A program's grace, and a moment to be gone."""
-        return GRACE_S + 3.0
+        self._programs: dict[str, Program] = self.settings.programs
+        longest_s = max((each.timeout_s for each in self._programs.values()), default=self.timeout_s)
+        self.timeout_s = handler_timeout_s(longest_s)
+        self.stop_timeout_s = GRACE_S + GONE_S
 
     def check(self) -> None:
         """Each program is there and may be run.

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.files import replace_file
@@ -60,13 +60,10 @@ class UpdateAgent(Handler):
         install_timeout_s: float = Field(default=900.0, gt=0, le=7200, description="For the installation, s.")
         root: Path = Field(default=Path("/"), description="Where the file system of this device begins.")
 
-    def __init__(self, settings: BaseModel | None = None) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(settings)
-        self._chosen = settings if isinstance(settings, UpdateAgent.Settings) else UpdateAgent.Settings()
-
-    def run_timeout_s(self) -> float:
-        """Long enough for the download, the installation and the trial."""
-        return self._chosen.give_up_s + self._chosen.install_timeout_s + _MOST_TRIAL_S
+        # Long enough for the download, the installation and the trial.
+        self.timeout_s = self.settings.give_up_s + self.settings.install_timeout_s + _MOST_TRIAL_S
 
     def handle(self, payload: Payload, context: CommandContext) -> JsonObject | None:
         """Have it installed, once; then wait for its result, in whichever process.
@@ -77,7 +74,7 @@ class UpdateAgent(Handler):
         """
         from agent.update.state import Places
 
-        places = Places(self._chosen.root)
+        places = Places(self.settings.root)
         if not places.installer.exists():
             text = (
                 "this agent was not installed by the Debian package, so no launcher can go back to the version before"
@@ -99,7 +96,7 @@ class UpdateAgent(Handler):
         """Put the file where root's installer finds it; False when the agent stops before that is done."""
         from agent.update.install import COMMAND_ID
 
-        chosen = self._chosen
+        chosen = self.settings
         source = ReleaseSource(payload.url, payload.sha256, places.download, chosen.max_bytes, chosen.give_up_s)
 
         def report(done: int, whole: int) -> None:
@@ -116,14 +113,14 @@ class UpdateAgent(Handler):
 
     def _ask(self, context: CommandContext, places: Places) -> None:
         try:
-            ask_root(places.request, UNIT, self._chosen.answer_timeout_s, context.stopping)
+            ask_root(places.request, UNIT, self.settings.answer_timeout_s, context.stopping)
         except NotTaken as error:
             raise HandlerRejected("stopped" if context.stopping.is_set() else "not_allowed", str(error)) from error
 
     def _wait(self, context: CommandContext, places: Places, request_id: str) -> JsonObject | None:
         """The result, once it stands; None when this process ends before that."""
         begun_s = time.monotonic()
-        deadline_s, ask_s = begun_s + self._chosen.install_timeout_s, begun_s + _ASK_AGAIN_S
+        deadline_s, ask_s = begun_s + self.settings.install_timeout_s, begun_s + _ASK_AGAIN_S
         told = -1
         while not context.stopping.wait(_LOOK_EVERY_S):
             found = _record(places, request_id)
@@ -135,7 +132,7 @@ class UpdateAgent(Handler):
                 shutil.rmtree(places.download, ignore_errors=True)
                 return _result(found)
             elif time.monotonic() > deadline_s:
-                text = f"nobody installed it within {self._chosen.install_timeout_s:g} s"
+                text = f"nobody installed it within {self.settings.install_timeout_s:g} s"
                 raise HandlerFailed("no_answer", f"{text}: journalctl -u device-agent-update says why")
             elif time.monotonic() > ask_s:
                 # The unit may have been killed once it had the request. What goes on is not disturbed.

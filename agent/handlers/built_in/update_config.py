@@ -72,7 +72,7 @@ class UpdateConfig(Handler):
         if context.restarted:
             # Had the trial begun, its end would have answered, and nobody would have run this.
             raise HandlerFailed("interrupted", "the agent ended before it took the configuration; send it again")
-        settings = self.settings if isinstance(self.settings, self.Settings) else self.Settings()
+        settings = self.settings
         change = ConfigChange(
             command_id=context.command_id,
             config=payload.config,

@@ -22,7 +22,6 @@ from agent.config import AgentConfig
 from agent.core.values import Contract, OutboxStats, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected
-from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.handler_call import VerifyInconclusive, ask_handler, call_handler, command_rules
 from agent.runtime.health import Part
@@ -141,7 +140,7 @@ class TestStatusOfARunningAgent:
         assert len(answers) == 2
 
 
-HUGE = {"rows": [["x" * 10_000_000] * 10]}
+HUGE = {"rows": [["x" * 10_000] * 10_000]}
 
 
 class Door(Handler):
@@ -177,12 +176,12 @@ class Door(Handler):
 
 
 class TestCallingAHandler:
-    loaded = LoadedHandler("door", Door(), Contract.IDEMPOTENT, 5.0, "door")
+    door = Door()
 
     def run(self, do: object) -> Outcome:
         log = logging.LoggerAdapter(logging.getLogger("agent.test"), {})
         self.context = CommandContext("c1", "d1", 2, False, threading.Event(), log, None, lambda _result: None)
-        return call_handler(self.loaded, {"do": do}, self.context)
+        return call_handler(self.door, {"do": do}, self.context)
 
     @pytest.mark.parametrize("do", ["list", "nan", "object"])
     def test_what_cannot_travel_as_json_fails_and_says_that_it_ran(self, do):
@@ -210,14 +209,15 @@ class TestCallingAHandler:
         assert peak_bytes < 3_000_000
 
     def test_a_payload_is_judged_in_the_run_and_not_by_triage(self):
-        registry = HandlerRegistry({"door": self.loaded}, [])
+        registry = HandlerRegistry()
+        registry.add("door", "test", "class", lambda: self.door)
         rules = command_rules(registry, handler_key="command", first_contact="all")
         assert rules.judge({"command": "door", "do": 7}) is None
         outcome = self.run(7)
         assert outcome.status is OutcomeStatus.REJECTED
         assert (outcome.error or "").startswith("invalid_payload: payload of 'door': 'do'")
         with pytest.raises(VerifyInconclusive, match="invalid_payload"):
-            ask_handler(self.loaded, {"do": 7}, self.context)
+            ask_handler(self.door, {"do": 7}, self.context)
 
 
 class TestPlainTokenFile:

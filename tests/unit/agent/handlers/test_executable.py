@@ -101,7 +101,7 @@ def test_a_program_that_vanished_after_the_start_fails_with_a_sentence(make_cont
 def test_its_settings_become_its_contract_lane_and_timeout():
     handler = shell("true", contract=Contract.IDEMPOTENT, lane="valves", timeout_s=9, description="Opens a valve.")
     assert (handler.name, handler.contract, handler.lane) == ("open_valve", Contract.IDEMPOTENT, "valves")
-    assert handler.run_timeout_s() > 9
+    assert handler.timeout_s > 9
     assert handler.description == "Opens a valve."
     assert shell("true").contract is Contract.ONCE
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.handlers.loaded import RESULT_BYTES, ResultTooLarge, _least_bytes, copy_result
+from agent.handlers.payloads import RESULT_BYTES, ResultTooLarge, copy_result
 
 JSON = st.recursive(
     st.none()
@@ -22,9 +20,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_a_result_is_never_counted_longer_than_its_text(value):
-    size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
-    assert _least_bytes(value, 10**9) <= size
+def test_a_result_is_copied_as_it_is(value):
     assert copy_result(value) == value
 
 
@@ -54,5 +50,5 @@ def test_every_way_to_be_long_is_found(value):
 def test_a_result_that_holds_itself_is_no_json():
     circle: dict = {}
     circle["me"] = circle
-    with pytest.raises(RecursionError):
+    with pytest.raises(ValueError, match="Circular"):
         copy_result(circle)

@@ -10,13 +10,12 @@ from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.built_in.collect_diagnostics import INLINE_BYTES, CollectDiagnostics
 from agent.handlers.built_in.log_level import LogLevel
 from agent.handlers.built_in.update_config import DEFAULT_ALLOW, UpdateConfig
-from agent.handlers.loaded import LoadedHandler
+from agent.handlers.payloads import read_payload
 from agent.handlers.upkeep import UpkeepRefused
 
 
 def judged(handler, **payload):
-    loaded = LoadedHandler(handler.name, handler, handler.contract, handler.timeout_s, handler.name)
-    return loaded.validate(payload)
+    return read_payload(handler, payload)
 
 
 class TestUpdateConfig:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from pydantic import ConfigDict
@@ -13,8 +12,7 @@ from pydantic import ConfigDict
 from agent.core.commands import start_entry
 from agent.core.triage import CommandRules
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
-from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, Verified
-from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
 from agent.runtime import engine as engine_module
 from agent.runtime.engine import LANE_CAPACITY, CommandEngine, EngineParts, Lane
 from agent.runtime.handler_call import rule_of
@@ -32,17 +30,15 @@ Work = Callable[[CommandContext], JsonObject | None]
 class Scripted(Handler):
     """Does what the bench says."""
 
-    name = "ping"
-
     class Payload(HandlerPayload):
         model_config = ConfigDict(extra="allow")
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, name: str, attributes: Mapping[str, object]) -> None:
         super().__init__()
         self._bench = bench
-
-    def unwind_s(self) -> float:
-        return self._bench.unwind_s
+        self.name = name
+        for attribute, value in attributes.items():
+            setattr(self, attribute, value)
 
     def verifies(self) -> bool:
         return self._bench.verify is not None
@@ -66,7 +62,7 @@ class Bench:
         contract: Contract = Contract.ONCE,
         verify: Callable[[CommandContext], Verified | None] | None = None,
         timeout_s: float = SOON_S,
-        unwind_s: float = 0.01,
+        stop_timeout_s: float = 0.01,
         stop_grace_s: float = 0.01,
         journal: FakeJournal | None = None,
         **limits,
@@ -76,18 +72,17 @@ class Bench:
         self.health = Health(self.clock)
         self.posted: list[JournalEntry | Report] = []
         self.runs: list[str] = []
-        self.refusal: InvalidPayload | None = None
+        self.refusal: HandlerRejected | None = None
         self.service_now: float | None = None
         self.work = work
         self.verify = verify
-        self.unwind_s = unwind_s
         self.services: dict[str, ThreadlessService] = {}
-        handler = Scripted(self)
-        self.handlers = {name: LoadedHandler(name, handler, contract, timeout_s, name, **limits) for name in NAMES}
+        attributes = {"contract": contract, "timeout_s": timeout_s, "stop_timeout_s": stop_timeout_s, **limits}
+        self.handlers = {name: Scripted(self, name, attributes) for name in NAMES}
         self.parts = EngineParts(
             journal=self.journal,
-            rules=CommandRules({name: rule_of(loaded) for name, loaded in self.handlers.items()}),
-            find=lambda payload: self.refusal or self.handlers[payload.get("command", "ping")],
+            rules=CommandRules({name: rule_of(handler) for name, handler in self.handlers.items()}),
+            find=self.find,
             clock=self.clock,
             health=self.health,
             service_now=lambda: self.service_now,
@@ -99,6 +94,11 @@ class Bench:
             progress_after_s=SOON_S,
         )
         self.engine = CommandEngine(self.parts, self._start, max_lanes)
+
+    def find(self, payload: JsonObject) -> Handler:
+        if self.refusal is not None:
+            raise self.refusal
+        return self.handlers[payload.get("command", "ping")]
 
     def admit(self, *entries: JournalEntry) -> None:
         self.journal.admit(entries)
@@ -195,7 +195,7 @@ def test_a_full_lane_does_not_keep_the_others_from_what_waits_for_them():
 
 def test_a_payload_that_no_longer_fits_is_rejected_without_a_run():
     bench = Bench()
-    bench.refusal = InvalidPayload("invalid_payload", "x")
+    bench.refusal = HandlerRejected("invalid_payload", "x")
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert bench.runs == []
@@ -353,7 +353,7 @@ def test_a_command_that_waits_behind_a_long_run_ends_when_its_time_is_up_and_not
 
 
 def test_a_handler_that_heeds_the_end_of_its_time_keeps_what_it_had_done():
-    bench = Bench(wait_in, timeout_s=0.02, unwind_s=SOON_S)
+    bench = Bench(wait_in, timeout_s=0.02, stop_timeout_s=SOON_S)
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert bench.outcome("c1") == Outcome(
@@ -367,14 +367,14 @@ def test_what_the_handler_says_about_its_end_is_part_of_the_reason():
         context.stopping.wait(SOON_S)
         raise HandlerFailed("stopped", "the valve is half open")
 
-    bench = Bench(work, timeout_s=0.02, unwind_s=SOON_S)
+    bench = Bench(work, timeout_s=0.02, stop_timeout_s=SOON_S)
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert bench.error("c1") == "timeout: 'ping' ran longer than 0.02 s; stopped: the valve is half open"
 
 
 def test_a_run_without_a_sign_of_life_ends_as_inactive_and_signs_of_life_keep_it_going():
-    bench = Bench(wait_in, inactivity_timeout_s=0.05, unwind_s=SOON_S)
+    bench = Bench(wait_in, inactivity_timeout_s=0.05, stop_timeout_s=SOON_S)
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert bench.error("c1") == "inactive: 'ping' gave no sign of life for 0.05 s"
@@ -412,14 +412,6 @@ def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself(monkeypat
     bench.process_all()
     assert bench.outcome("later") == DONE
     assert bench.health.parts()["lane:a"].state == "ok"
-
-
-def test_a_handler_that_cannot_say_how_long_it_takes_to_end_gets_a_second():
-    bench = Bench(wait_in, timeout_s=0.02)
-    bench.handlers["ping"].handler.unwind_s = lambda: sys.exit(3)
-    bench.admit(make_entry("c1"))
-    bench.process_all()
-    assert bench.outcome("c1").result == {"heeded": True}
 
 
 def test_a_lane_that_was_held_up_for_longer_than_the_limit_finds_a_run_that_has_ended(monkeypatch):
@@ -567,7 +559,7 @@ class TestVerify:
 
     def test_a_payload_that_no_longer_fits_leaves_it_indeterminate(self):
         bench = Bench(verify=lambda _context: pytest.fail("asked"))
-        bench.refusal = InvalidPayload("invalid_payload", "x")
+        bench.refusal = HandlerRejected("invalid_payload", "x")
         bench.journal.admit([start_entry(make_entry("c1"), bench.clock.now())])
         bench.engine.dispatch(bench.journal.entries["c1"], verify=True)
         bench.process_all()
@@ -589,7 +581,7 @@ def test_a_command_that_is_canceled_while_it_waits_never_runs_also_after_a_crash
 
 
 def test_a_command_that_is_canceled_while_it_runs_is_told_to_end_and_keeps_what_it_had_done():
-    bench, found = Bench(unwind_s=SOON_S), []
+    bench, found = Bench(stop_timeout_s=SOON_S), []
     bench.work = lambda context: found.append(bench.engine.cancel("c1", "by command 9")) or wait_in(context)
     bench.admit(make_entry("c1"))
     bench.process_all()

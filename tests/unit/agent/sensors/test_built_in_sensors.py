@@ -66,11 +66,6 @@ def test_system_tells_the_use_of_the_cpu_since_the_read_before(tmp_path):
     assert sensor.read()["cpu_used_percent"] == 50.0
 
 
-def test_system_leaves_out_what_the_machine_does_not_tell(tmp_path):
-    write(tmp_path, {name: text for name, text in MACHINE.items() if "uptime" in name})
-    assert set(system(tmp_path).read()) == {"uptime_s", "disk_total_bytes", "disk_free_bytes", "disk_used_percent"}
-
-
 def test_system_leaves_out_what_is_damaged(tmp_path):
     write(
         tmp_path,
@@ -142,16 +137,14 @@ def test_one_wire_calls_the_one_thermometer_that_is_named_just_temperature(tmp_p
 )
 def test_one_wire_refuses_what_is_no_measurement(tmp_path, text, why):
     write(tmp_path, {"28-aa/w1_slave": text})
-    with pytest.raises(SensorFailed, match=why):
-        one_wire(tmp_path).read()
+    assert why in str(one_wire(tmp_path, names={"28-aa": "x"}).read()["x"])
 
 
 def test_each_one_wire_family_has_its_own_range(tmp_path):
     write(tmp_path, {"3b-aa/w1_slave": w1(517250), "28-bb/w1_slave": w1(0)})
     assert one_wire(tmp_path).read() == {"temperature_3b_aa_c": 517.25, "temperature_28_bb_c": 0.0}
     write(tmp_path, {"3b-aa/w1_slave": w1(2047750)})  # what a MAX31850 answers without a thermocouple
-    with pytest.raises(SensorFailed, match="which it cannot measure"):
-        one_wire(tmp_path, device="3b-aa").read()
+    assert "which it cannot measure" in str(one_wire(tmp_path, device="3b-aa").read()["temperature_c"])
     with pytest.raises(ValueError, match="one name"):
         one_wire(tmp_path, names={"3b-aa": "oven_c", "28-bb": "oven_c"})
 
@@ -164,24 +157,11 @@ def test_one_wire_takes_85_degrees_when_it_was_about_that_hot_before(tmp_path):
     assert sensor.read() == {"temperature_c": 85.0}
 
 
-def test_one_wire_converts_again_after_the_power_on_value(tmp_path):
-    values = iter([85.0, 21.5])
-
-    class Second(OneWireSensor):
-        def _convert(self, device):
-            return next(values)
-
-    write(tmp_path, {"28-aa/w1_slave": w1(85000)})
-    assert Second(OneWireSensor.Settings(root=tmp_path, device="28-aa")).read() == {"temperature_c": 21.5}
-
-
-def test_one_wire_leaves_out_a_broken_thermometer_and_says_so_once(tmp_path, caplog):
+def test_one_wire_says_which_thermometer_is_broken_beside_the_others(tmp_path):
     write(tmp_path, {"28-aa/w1_slave": w1(23125), "28-bb/w1_slave": w1(9000, "NO")})
-    sensor = one_wire(tmp_path)
-    for _ in range(3):
-        assert sensor.read() == {"temperature_28_aa_c": 23.125}
-    assert len(caplog.records) == 1
-    assert "28-bb answered with a wrong CRC" in caplog.text
+    readings = one_wire(tmp_path).read()
+    assert readings["temperature_28_aa_c"] == 23.125
+    assert "28-bb answered with a wrong CRC" in str(readings["temperature_28_bb_c"])
 
 
 def test_one_wire_without_a_bus_or_device_names_the_fix(tmp_path):
@@ -239,14 +219,8 @@ def test_hwmon_reads_only_the_chips_that_are_named(tmp_path):
         tmp_path, {"hwmon0/name": "a", "hwmon0/temp1_input": "1000", "hwmon1/name": "b", "hwmon1/temp1_input": "2000"}
     )
     assert hwmon(tmp_path, chips=["b"]).read() == {"b_temp1_c": 2.0}
-    with pytest.raises(SensorFailed, match="no hardware-monitoring chip of c below"):
+    with pytest.raises(SensorFailed, match="no input of a hardware-monitoring chip of c below"):
         hwmon(tmp_path, chips=["c"]).read()
-
-
-def test_hwmon_fails_when_not_one_input_answers(tmp_path):
-    write(tmp_path, {"hwmon0/name": "a"})
-    with pytest.raises(SensorFailed, match="not one input of a answers"):
-        hwmon(tmp_path).read()
 
 
 def file_sensor(path, **settings) -> FileSensor:
@@ -326,28 +300,16 @@ def test_program_that_is_missing_is_found_at_the_start_and_at_the_read():
         sensor.read()
 
 
-def simulated(times=(), **settings) -> SimulatedSensor:
-    ticks = iter([0.0, *times])
-    return SimulatedSensor(SimulatedSensor.Settings(**settings), monotonic=lambda: next(ticks))
+def test_simulated_stays_within_its_bounds_and_moves():
+    for shape in ("sine", "random_walk"):
+        settings = SimulatedSensor.Settings(shape=shape, mean=10, amplitude=1, period_s=0.001, reading="x")
+        sensor = SimulatedSensor(settings)
+        values = {sensor.read()["x"] for _ in range(200)}
+        assert all(9 <= value <= 11 for value in values)
+        assert len(values) > 50
 
 
-def test_simulated_walks_a_sine():
-    sensor = simulated([0.0, 25.0, 75.0], shape="sine", mean=20, amplitude=5, period_s=100)
-    assert [round(sensor.read()["simulated"], 6) for _ in range(3)] == [20.0, 25.0, 15.0]
-
-
-def test_simulated_walks_the_same_way_for_the_same_seed_and_stays_within_its_bounds():
-    def walk(seed):
-        sensor = simulated(shape="random_walk", mean=10, amplitude=1, step=0.5, seed=seed, reading="x")
-        return [sensor.read()["x"] for _ in range(200)]
-
-    assert walk(1) == walk(1)
-    assert walk(1) != walk(2)
-    assert all(9 <= value <= 11 for value in walk(1))
-    assert len(set(walk(1))) > 50
-
-
-def test_hwmon_loses_no_input_and_a_name_stays_with_its_input(tmp_path, caplog):
+def test_hwmon_gives_inputs_of_one_label_names_of_their_own(tmp_path):
     files = {
         "hwmon0/name": "board\n",
         **{f"hwmon0/temp{number}_input": f"{number}000\n" for number in (1, 2, 10)},
@@ -357,30 +319,24 @@ def test_hwmon_loses_no_input_and_a_name_stays_with_its_input(tmp_path, caplog):
         "hwmon0/power1_average": "4000000\n",
     }
     write(tmp_path, files)
-    sensor = hwmon(tmp_path)
-    first = sensor.read()
-    assert first == {
+    assert hwmon(tmp_path).read() == {
         "board_temp_temp1_c": 1.0,
         "board_temp_temp2_c": 2.0,
         "board_temp_temp10_c": 10.0,
         "board_power1_w": 5.0,
     }
-    write(tmp_path, {"hwmon0/temp1_input": "", "hwmon0/power1_input": ""})
-    assert sensor.read() == {name: first[name] for name in ("board_temp_temp2_c", "board_temp_temp10_c")}
-    assert sensor.read()
-    assert [each.getMessage() for each in caplog.records] == [
-        "board_power1_w is left out: it does not answer",
-        "board_temp_temp1_c is left out: it does not answer",
-    ]
-    write(tmp_path, {**files, "hwmon1/name": "board\n", "hwmon1/temp1_input": "7000\n"})
-    assert sensor.read() == {**first, "board_hwmon1_temp1_c": 7.0}
+    write(tmp_path, {"hwmon0/temp1_input": "", "hwmon0/temp2_fault": "1"})
+    readings = hwmon(tmp_path).read()
+    assert str(readings["board_temp_temp1_c"]) == "it does not answer"
+    assert str(readings["board_temp_temp2_c"]) == "its chip marks it as faulty"
 
 
 @pytest.mark.parametrize("raw", ["-128000", "3900000000", "-650789000"])
-def test_what_no_chip_measures_is_no_reading(tmp_path, raw, caplog):
+def test_what_no_chip_measures_is_no_reading(tmp_path, raw):
     write(tmp_path, {"hwmon0/name": "b\n", "hwmon0/temp1_input": raw, "hwmon0/temp2_input": "517000"})
-    assert hwmon(tmp_path).read() == {"b_temp2_c": 517.0}
-    assert "which no chip measures" in caplog.text
+    readings = hwmon(tmp_path).read()
+    assert readings["b_temp2_c"] == 517.0
+    assert "which no chip measures" in str(readings["b_temp1_c"])
     write(tmp_path, {"sys/class/thermal/thermal_zone0/type": "cpu", "sys/class/thermal/thermal_zone0/temp": raw})
     machine = SystemSensor(SystemSensor.Settings(proc_root=tmp_path, sys_root=tmp_path / "sys"))
     assert "cpu_temperature_c" not in machine.read()
