@@ -1,12 +1,11 @@
-"""A bundle of diagnostics: one tar.gz below the state directory with what a person needs, and without secrets.
+"""A bundle of diagnostics: one tar.gz with what a person needs to help, and without secrets.
 
-Each part is made as text, bounded, and searched for the secrets of this very device before it goes in: what is found
-is masked, and the finished bundle is searched once more. One that still holds a secret is not written.
+Each part is made as text, and each secret of this device that is found in it is masked. A bundle that still holds one
+is not written.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -17,217 +16,157 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import threading
 import time
-import traceback
-from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import yaml
 
 from agent.app.start_counter import FILE_NAME as STARTS
-from agent.app.status import read_agent_status
-from agent.app.status_file import AgentView, read_status, status_path
+from agent.app.status import AgentStatus
+from agent.app.status_file import StatusFile
 from agent.app.version import VERSION
-from agent.config import AgentConfig, LoadedConfig
+from agent.config import AgentConfig
 from agent.config.layer import FOLDER as LAYERS
 from agent.core.values import JsonObject
 from agent.files import replace_file, sync_directory
 from agent.handlers.upkeep import Bundle, UpkeepRefused
-from agent.plugins import PluginInfo
-from agent.wire.secret import MASK, redact
+from agent.wire.secret import MASK, mask
 
 FOLDER: Final = "diagnostics"
-_UNITS_STATUS: Final = "/run/device-agent/status.json"
-
 _NAME: Final = re.compile(r"diagnostics-(\d{6,})\.tar\.gz\Z")
-_MOST_PART_BYTES: Final = 512 * 1024
-_MOST_SECRET_FILE_BYTES: Final = 64 * 1024
+_PART_CHARACTERS: Final = 512 * 1024
 # Shorter ones would mask ordinary words; no key of the specification is as short.
 _LEAST_SECRET_CHARACTERS: Final = 6
 _SECRET_NAME: Final = re.compile(r"secret|token|passw|credential|api_?key|private", re.IGNORECASE)
-_NAMES_A_PLACE: Final = ("_FILE", "_DIRECTORY", "_DIR", "_PATH")
-_PROC: Final = ("meminfo", "loadavg", "uptime", "stat", "diskstats", "net/dev", "self/status", "self/limits", "self/io")
+_NAMES_A_PLACE: Final = ("_file", "_directory", "_dir", "_path")
 
 
-def collect(view: AgentView, bundle: Bundle, folder: Path | None = None) -> JsonObject:
+def collect(
+    config: AgentConfig,
+    environ: Mapping[str, str],
+    status: StatusFile | AgentStatus,
+    lines: Callable[[], Sequence[str]],
+    bundle: Bundle,
+    folder: Path | None = None,
+) -> JsonObject:
     """Write a bundle; its path, size, digest and a summary.
 
     Args:
-        view: what there is to see.
+        config: in force.
+        environ: of the process; its values may be secrets.
+        status: of the agent, with what its store holds.
+        lines: the last lines of its log.
         bundle: its bounds.
         folder: where it goes; by default ``diagnostics`` in the state directory.
 
     Raises:
-        UpkeepRefused: it could not be written, is too large, or a secret was found in it.
+        UpkeepRefused: it could not be written, or a secret was found in it.
     """
-    config = view.config()
-    secrets = secrets_of(config, view.environ)
-    parts = {name: _masked(_told(make), secrets) for name, make in _parts(view).items()}
+    secrets = secrets_of(config, environ)
+    makers: dict[str, Callable[[], str]] = {
+        "status.json": lambda: _json(asdict(status)),
+        "configuration.yaml": lambda: yaml.safe_dump(_without_secrets(config.model_dump(mode="json")), sort_keys=False),
+        "starts.json": lambda: _json(_starts(config.state_dir)),
+        "log.txt": lambda: "\n".join(lines()) + "\n",
+        "system.json": lambda: _json(_system(config.state_dir)),
+    }
+    parts = {name: _masked(_made(make), secrets)[-_PART_CHARACTERS:] for name, make in makers.items()}
     content = _packed(parts)
     while len(content) > bundle.max_bytes:
         largest = max(parts, key=lambda name: len(parts[name]))
-        if len(parts[largest]) < 1024:
-            raise UpkeepRefused(
-                "too_large", f"it takes {len(content)} bytes; raise max_bytes in the handler's settings"
-            )
         # The end of a log is what one wants to see.
-        parts[largest] = b"[cut]\n" + parts[largest][len(parts[largest]) // 2 :]
+        parts[largest] = f"[cut]\n{parts[largest][len(parts[largest]) // 2 :]}"
         content = _packed(parts)
     if any(secret in text for text in parts.values() for secret in secrets):
         raise UpkeepRefused("secret_found", "a secret is still in it, so it was not written; report this as a bug")
     try:
-        path = _stored(folder or config.state_dir / FOLDER, content, bundle)
+        path = _stored(folder or config.state_dir / FOLDER, content, bundle.keep)
     except OSError as error:
         raise UpkeepRefused("not_written", f"{error.filename or config.state_dir}: {error.strerror}") from error
     return {
         "path": str(path),
         "size_bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "summary": _summary(view, parts),
+        "summary": {"version": VERSION, "files": {name: len(text) for name, text in parts.items()}},
     }
 
 
-def view_from_outside(
-    loaded: LoadedConfig, environ: Mapping[str, str], plugins: Callable[[], Sequence[PluginInfo]]
-) -> AgentView:
-    """What another process sees of the agent: its last status, and its lines in the journal if they may be read."""
-    status = read_status(status_path(loaded.config.state_dir, environ)) or read_status(Path(_UNITS_STATUS))
-    parts = {} if status is None else status.parts
-    mode = parts.get("mode")
-    return AgentView(
-        path=loaded.path,
-        environ=environ,
-        config=lambda: loaded.config,
-        parts=lambda: parts,
-        lines=_journal_lines,
-        store=lambda: read_agent_status(loaded.config, environ).store,
-        plugins=plugins,
-        mode="normal" if mode is None else f"{mode.state}: {mode.detail}",
-    )
-
-
-def _journal_lines() -> list[str]:
+def journal_lines() -> list[str]:
+    """The agent's last lines in the journal, as another process sees them."""
     program = shutil.which("journalctl")
     if program is None:
         return ["there is no journalctl here; the log is where the agent's standard error goes"]
-    found = subprocess.run(
-        [program, "--unit=device-agent", "--lines=400", "--no-pager", "--output=short-iso"],
-        capture_output=True,
-        timeout=20,
-        check=False,
-    )
+    words = [program, "--unit=device-agent", "--lines=400", "--no-pager", "--output=short-iso"]
+    found = subprocess.run(words, capture_output=True, timeout=20, check=False)
     return (found.stdout or found.stderr).decode("utf-8", "replace").splitlines()
 
 
-def secrets_of(config: AgentConfig, environ: Mapping[str, str]) -> list[bytes]:
-    """Every secret that this device holds, in each spelling that a text may have it; the longest first."""
-    auth = config.auth
-    files = [auth.api_key_file, auth.secret_key_file, auth.token_file]
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def secrets_of(config: AgentConfig, environ: Mapping[str, str]) -> list[str]:
+    """Every secret that this device holds, as text may have it; the longest first."""
+    files = [config.auth.api_key_file, config.auth.secret_key_file, config.auth.token_file]
     if config.mqtt is not None:
         files.append(config.mqtt.key_file)
     directory = environ.get("CREDENTIALS_DIRECTORY")
     if directory and Path(directory).is_dir():
         files += Path(directory).iterdir()
-    plain: set[str] = set()
-    for file in files:
-        if file is not None:
-            plain |= _secrets_in(file)
-    plain |= {
-        value for name, value in environ.items() if _SECRET_NAME.search(name) and not name.endswith(_NAMES_A_PLACE)
-    }
+    plain = {line.strip() for file in files if file is not None for line in _lines_of(file)}
+    plain |= {value for name, value in environ.items() if _is_secret(name)}
     plain |= set(_named_secrets(config.model_dump(mode="json", exclude={"auth", "mqtt"})))
-    found: set[bytes] = set()
-    for text in plain:
-        if len(text) >= _LEAST_SECRET_CHARACTERS:
-            found |= _spellings(text)
-    return sorted(found, key=len, reverse=True)
+    plain = {text for text in plain if len(text) >= _LEAST_SECRET_CHARACTERS and not text.startswith("-----")}
+    return sorted(plain | {json.dumps(text, ensure_ascii=False)[1:-1] for text in plain}, key=len, reverse=True)
 
 
-def _secrets_in(file: Path) -> set[str]:
+def _lines_of(file: Path) -> list[str]:
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST_SECRET_FILE_BYTES).decode("utf-8", "replace").strip()
+        return file.read_text("utf-8", "replace").splitlines()
     except OSError:
-        return set()
-    try:
-        members = json.loads(text)
-    except ValueError:
-        # A PEM file's lines would each give the key away.
-        return {line for line in (text, *text.splitlines()) if not line.startswith("-----")}
-    if not isinstance(members, dict):
-        return {text}
-    return {value for name, value in members.items() if isinstance(value, str) and _SECRET_NAME.search(name)}
+        return []
 
 
-def _named_secrets(values: Any) -> list[str]:
+def _is_secret(name: str) -> bool:
+    """Whether a variable or a key of this name holds a secret itself, and not the path of its file."""
+    return bool(_SECRET_NAME.search(name)) and not name.lower().endswith(_NAMES_A_PLACE)
+
+
+def _named_secrets(values: Any) -> Iterator[str]:
     """The values of members whose name says that they are secret, such as in an executable's environment."""
-    found: list[str] = []
     if isinstance(values, dict):
         for name, value in values.items():
-            if isinstance(value, str) and _SECRET_NAME.search(str(name)) and not str(name).endswith("_file"):
-                found.append(value)
+            if isinstance(value, str) and _is_secret(str(name)):
+                yield value
             else:
-                found += _named_secrets(value)
+                yield from _named_secrets(value)
     elif isinstance(values, list):
         for value in values:
-            found += _named_secrets(value)
-    return found
+            yield from _named_secrets(value)
 
 
-def _spellings(text: str) -> set[bytes]:
-    raw = text.encode()
-    return {
-        raw,
-        json.dumps(text)[1:-1].encode(),
-        repr(text)[1:-1].encode(),
-        quote(text, safe="").encode(),
-        b64encode(raw).rstrip(b"="),
-        urlsafe_b64encode(raw).rstrip(b"="),
-        raw.hex().encode(),
-    }
+def _without_secrets(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {
+            name: MASK if isinstance(value, str) and _is_secret(str(name)) else _without_secrets(value)
+            for name, value in values.items()
+        }
+    return [_without_secrets(value) for value in values] if isinstance(values, list) else values
 
 
-def _masked(text: str, secrets: list[bytes]) -> bytes:
-    content = redact(text).encode("utf-8", "replace")
+def _masked(text: str, secrets: list[str]) -> str:
     for secret in secrets:
-        content = content.replace(secret, MASK.encode())
-    return content[-_MOST_PART_BYTES:]
+        text = text.replace(secret, MASK)
+    return mask(text)
 
 
-# --- the parts ------------------------------------------------------------------------------------------------------
+# --- the parts --------------------------------------------------------------------------------------------------------
 
 
-def _parts(view: AgentView) -> dict[str, Callable[[], str]]:
-    config = view.config()
-    return {
-        "agent.json": lambda: _json(
-            {
-                "version": VERSION,
-                "device_id": config.device.device_id,
-                "mode": view.mode,
-                "process_id": os.getpid(),
-                "parts": {name: asdict(part) for name, part in view.parts().items()},
-                "told_last": _status(config, view.environ),
-            }
-        ),
-        "configuration.yaml": lambda: _configuration(config),
-        "configuration-state.json": lambda: _json(_layers(config.state_dir)),
-        "plugins.json": lambda: _json([asdict(info) for info in view.plugins()]),
-        "store.json": lambda: _store(view),
-        "log.txt": lambda: "\n".join(view.lines()) + "\n",
-        "system.json": lambda: _json(_system(config.state_dir)),
-        "threads.txt": _threads,
-        **{f"proc/{name.replace('/', '-')}": _reader(Path("/proc", name)) for name in _PROC},
-    }
-
-
-def _told(make: Callable[[], str]) -> str:
+def _made(make: Callable[[], str]) -> str:
     """A part that cannot be made says why: what is broken must not keep the rest from being seen."""
     try:
         return make()
@@ -239,105 +178,52 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n"
 
 
-def _status(config: AgentConfig, environ: Mapping[str, str]) -> Any:
-    found = read_status(status_path(config.state_dir, environ))
-    return None if found is None else asdict(found)
-
-
-def _configuration(config: AgentConfig) -> str:
-    text: str = yaml.safe_dump(_without_secrets(config.model_dump(mode="json")), sort_keys=False, allow_unicode=True)
-    return text
-
-
-def _without_secrets(values: Any) -> Any:
-    if isinstance(values, dict):
-        return {
-            name: MASK
-            if isinstance(value, str) and _SECRET_NAME.search(str(name)) and not str(name).endswith("_file")
-            else _without_secrets(value)
-            for name, value in values.items()
-        }
-    return [_without_secrets(value) for value in values] if isinstance(values, list) else values
-
-
-def _layers(state_dir: Path) -> dict[str, Any]:
-    folder = state_dir / LAYERS
-    names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    starts = state_dir / STARTS
-    return {"files": names, "starts": json.loads(starts.read_text("utf-8")) if starts.exists() else None}
-
-
-def _store(view: AgentView) -> str:
-    found = view.store()
-    return "cannot be read\n" if found is None else _json(asdict(found))
+def _starts(state_dir: Path) -> dict[str, Any]:
+    """The counter of starts, and which layers of the configuration there are."""
+    folder, counter = state_dir / LAYERS, state_dir / STARTS
+    return {
+        "layers": sorted(file.name for file in folder.iterdir()) if folder.is_dir() else [],
+        "counter": json.loads(counter.read_text("utf-8")) if counter.exists() else None,
+    }
 
 
 def _system(state_dir: Path) -> dict[str, Any]:
     room = os.statvfs(state_dir)
-    sizes = {}
-    for folder, _, names in os.walk(state_dir):
-        for name in names:
-            file = Path(folder, name)
-            sizes[str(file.relative_to(state_dir))] = file.lstat().st_size
+    files = [file for file in state_dir.rglob("*") if file.is_file()]
     return {
+        "agent": VERSION,
         "python": sys.version,
         "packages": sorted({f"{each.name} {each.version}" for each in distributions()}),
         "system": " ".join(platform.uname()),
         "time": time.time(),
-        "time_zone": time.strftime("%Z"),
+        "memory": Path("/proc/meminfo").read_text("ascii").splitlines()[:5],
         "free_bytes": room.f_bavail * room.f_frsize,
         "free_files": room.f_favail,
-        "state_dir": str(state_dir),
-        "state_files": sizes,
+        "state_files": {str(file.relative_to(state_dir)): file.stat().st_size for file in files},
     }
 
 
-def _threads() -> str:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = []
-    for ident, frame in sys._current_frames().items():
-        found.append(f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}")
-    return "\n".join(found)
+# --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _reader(path: Path) -> Callable[[], str]:
-    return lambda: path.read_text("utf-8", "replace")
-
-
-def _summary(view: AgentView, parts: Mapping[str, bytes]) -> JsonObject:
-    return {
-        "version": VERSION,
-        "mode": view.mode,
-        "parts": {name: part.state for name, part in view.parts().items()},
-        "files": {name: len(content) for name, content in parts.items()},
-    }
-
-
-# --- the file -------------------------------------------------------------------------------------------------------
-
-
-def _packed(parts: Mapping[str, bytes]) -> bytes:
+def _packed(parts: Mapping[str, str]) -> bytes:
     raw = io.BytesIO()
-    now_s = int(time.time())
-    with gzip.GzipFile(fileobj=raw, mode="wb", mtime=now_s) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, content in parts.items():
+    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
+        for name, text in parts.items():
+            content = text.encode("utf-8", "replace")
             entry = tarfile.TarInfo(f"diagnostics/{name}")
-            entry.size, entry.mtime, entry.mode = len(content), now_s, 0o600
+            entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
             tar.addfile(entry, io.BytesIO(content))
     return raw.getvalue()
 
 
-def _stored(folder: Path, content: bytes, bundle: Bundle) -> Path:
+def _stored(folder: Path, content: bytes, keep: int) -> Path:
+    """Write it under the next number, and remove the oldest ones beyond ``keep``."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    there = sorted(
-        (int(match.group(1)), file) for file in folder.iterdir() if (match := _NAME.fullmatch(file.name)) is not None
-    )
-    path = folder / f"diagnostics-{(there[-1][0] if there else 0) + 1:06d}.tar.gz"
-    oldest_s = time.time() - bundle.max_age_s
-    old = [file for _, file in there[: max(0, len(there) + 1 - bundle.keep)]]
-    old += [file for _, file in there if file not in old and file.stat().st_mtime < oldest_s]
-    for file in old:
-        file.unlink(missing_ok=True)
+    numbers = sorted(int(match[1]) for file in folder.iterdir() if (match := _NAME.fullmatch(file.name)))
+    for number in numbers[: max(0, len(numbers) + 1 - keep)]:
+        (folder / f"diagnostics-{number:06d}.tar.gz").unlink(missing_ok=True)
+    path = folder / f"diagnostics-{(numbers[-1] if numbers else 0) + 1:06d}.tar.gz"
     replace_file(path, content, 0o600, durable=True)
     sync_directory(folder.parent)
     return path

@@ -13,12 +13,17 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from agent.core.values import JsonObject
+from agent.handlers.upkeep import UpkeepRefused
 from agent.wire.secret import mask
+
+_log = logging.getLogger(__name__)
 
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
@@ -210,6 +215,11 @@ def _time(record: logging.LogRecord) -> str:
 
 LINES: Final = 200
 CHARACTERS: Final = 400
+LEVELS_MAX: Final = 20
+"""So many loggers may have a level of their own at a time."""
+_CHECK_LEVELS_S: Final = 10.0
+# Their lines hold addresses and headers, so keys.
+_SECRETIVE: Final = frozenset({"httpx", "httpcore", "paho"})
 
 
 class LogRing(logging.Handler):
@@ -234,3 +244,61 @@ class LogRing(logging.Handler):
     def lines(self) -> list[str]:
         """The kept lines, oldest first."""
         return list(self._lines)
+
+
+class LogLevels:
+    """Levels that ``log_level`` has set for a time. None survives a restart. Thread-safe.
+
+    Args:
+        configured: the level that the configuration asks for.
+        schedule: ``(delay_s, call)``: calls later.
+    """
+
+    def __init__(self, configured: str, schedule: Callable[[float, Callable[[], object]], object]) -> None:
+        self._configured = configured
+        self._schedule = schedule
+        self._lock = threading.Lock()
+        # Logger -> when its level goes back, seconds on time.monotonic().
+        self._ends_s: dict[str, float] = {}
+        self._is_scheduled = False
+
+    def set(self, level: str, for_s: float, name: str) -> JsonObject:
+        """Set the level of a logger, an empty name for all, for ``for_s`` seconds; 0 takes back what is set.
+
+        Raises:
+            UpkeepRefused: the lines of this logger hold secrets, or too many loggers have a level of their own.
+        """
+        if name.split(".", 1)[0] in _SECRETIVE:
+            raise UpkeepRefused("not_allowed", f"the lines of {name!r} hold keys; its level stays as it is")
+        logger = logging.getLogger(name or None)
+        before = logging.getLevelName(logger.getEffectiveLevel()).lower()
+        with self._lock:
+            if name not in self._ends_s and len(self._ends_s) >= LEVELS_MAX:
+                text = f"{LEVELS_MAX} loggers have a level of their own: wait for their end, or restart the agent"
+                raise UpkeepRefused("too_many", text)
+            self._ends_s[name] = time.monotonic() + for_s
+            logger.setLevel(level.upper())
+            if for_s <= 0:
+                self._end_those_over()
+            self._schedule_next(for_s)
+        now = logging.getLevelName(logger.getEffectiveLevel()).lower()
+        _log.warning("log_level=%s logger=%s for_s=%.0f before=%s", now, name or "all", for_s, before)
+        return {"logger": name or "all", "level": now, "for_s": for_s, "before": before}
+
+    def _schedule_next(self, delay_s: float) -> None:
+        # One timer for all of them, however many commands come: an end may be late by one check.
+        if self._ends_s and not self._is_scheduled:
+            self._is_scheduled = True
+            self._schedule(min(delay_s, _CHECK_LEVELS_S), self._check)
+
+    def _check(self) -> None:
+        with self._lock:
+            self._is_scheduled = False
+            self._end_those_over()
+            self._schedule_next(_CHECK_LEVELS_S)
+
+    def _end_those_over(self) -> None:
+        for name in [name for name, end_s in self._ends_s.items() if end_s <= time.monotonic()]:
+            del self._ends_s[name]
+            logging.getLogger(name or None).setLevel("NOTSET" if name else self._configured.upper())
+            _log.warning("log_level=back logger=%s", name or "all")

@@ -5,13 +5,13 @@ for :data:`HEALTHY_AFTER_S` forgets what was before. What is left was ended by a
 clock is needed to see a loop.
 
 ``config.d`` in the state directory has the layer of the configuration that counts (``remote.yaml``) and, while that is
-on trial, the one before it (``former.yaml``). ``starts.json`` beside it says how the trial stands; each of its changes
-is on the disk before the step that it announces, and every step can be done again.
+on trial, the one before it (``former.yaml``). ``starts.json`` says how the trial stands. Every step of a trial can be
+done again, so a crash between two of them is made good by the next process; a former layer without a trial is one that
+was cut off before it began, and comes back.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
@@ -50,7 +50,6 @@ class ConfigTrial:
     Attributes:
         command_id: of the command, which is answered when the trial is over.
         probation_s: how long the agent must stay well with it, seconds.
-        sha256: of the layer's text.
         changed: dotted keys whose value is another one than before.
         before: part of the agent -> its state before the change.
         phase: :data:`TRYING`, :data:`KEPT` or :data:`ROLLED_BACK`.
@@ -60,7 +59,6 @@ class ConfigTrial:
 
     command_id: str
     probation_s: float
-    sha256: str
     changed: tuple[str, ...] = ()
     before: Mapping[str, str] = field(default_factory=dict)
     phase: str = TRYING
@@ -80,45 +78,60 @@ class StartCounter:
         failed: starts in a row that came to nothing, this one included until it is healthy.
         is_safe: this process runs in safe mode.
         why: why it does, one sentence; empty when it does not.
+        pause_s: how long to wait before this start goes on: safe mode that dies as well must not spin.
         trial: of a layer: under way, or waiting for its answer; None when there is none.
     """
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / FILE_NAME
-        self._folder = state_dir / FOLDER
+        self._layer, self._former = state_dir / FOLDER / LAYER, state_dir / FOLDER / _FORMER
         found = _read(self._path)
         self.trial = _trial_of(found.get("trial"))
         is_ours = found.get("version") == VERSION  # the starts of another version say nothing about this one
         self.failed: int = found.get("failed", 0) if is_ours else 0
+        # How often it has gone into safe mode and come out again.
         self._rounds: int = found.get("rounds", 0) if is_ours else 0
-        self._last = str(found.get("reason") or _NO_WORD) if self.failed else ""
-        self._extra = 0
+        self._reason = str(found.get("reason") or _NO_WORD) if self.failed else ""
         self._writing = threading.Lock()  # a layer is proposed in a handler's thread
         self.is_safe = False
         self.why = ""
+        self.pause_s = 0.0
 
     @property
     def on_trial(self) -> bool:
         """Whether this process runs with a layer that is on trial."""
         return self.trial is not None and self.trial.phase == TRYING
 
+    @property
+    def mode(self) -> str:
+        """``normal``, or that and why it is safe mode."""
+        return f"safe: {self.why}" if self.is_safe else "normal"
+
+    @property
+    def safe_for_s(self) -> float:
+        """After how long in safe mode all is tried again."""
+        return min(_FIRST_SAFE_S * 2.0 ** min(self._rounds, 30), _MOST_SAFE_S)
+
     def begin(self) -> None:
         """Count this start, before anything that might end it; a layer that came to nothing too often is taken back."""
-        trial = self.trial
+        trial, last = self.trial, self._reason
         self.failed += 1
-        if trial is not None and trial.phase == TRYING:
+        if trial is None or trial.phase == ROLLED_BACK:
+            try:
+                self._restore()  # a crash may have cut that off
+            except OSError as error:
+                _log.error("configuration=on_trial the former one cannot be brought back: %s", error)
+        elif trial.phase == TRYING:
             if trial.starts == 0:
                 # Starts that failed under the former configuration say nothing about the new one.
-                self.failed, self._rounds, self._last = 1, 0, ""
-            if _sha256_of(self._folder / LAYER) != trial.sha256:
-                self.take_back("the agent ended before the new configuration was written")
-            elif trial.starts >= MOST_STARTS_ON_TRIAL:
+                self.failed, self._rounds, last = 1, 0, ""
+            if trial.starts >= MOST_STARTS_ON_TRIAL:
                 self.take_back(f"{trial.starts} start(s) with it did not last until the end of the probation")
+                last = ""
             else:
                 self.trial = replace(trial, starts=trial.starts + 1)
-        elif trial is not None and trial.phase == ROLLED_BACK:
-            self._restore()  # a crash may have cut that off
         self._write("")
+        self._reason = last
 
     def choose_mode(self, limit: int) -> None:
         """Decide on safe mode, once the configuration is there.
@@ -131,21 +144,12 @@ class StartCounter:
         needed = limit if self._rounds == 0 else 1
         self.is_safe = limit > 0 and before >= needed
         if self.is_safe:
-            self._extra = before - needed
+            if extra := before - needed:
+                self.pause_s = min(_PAUSE_S * 2.0 ** min(extra, 30), _MOST_PAUSE_S)
             text = f"{before} start(s) in a row did not stay up for {HEALTHY_AFTER_S:g} s"
-            self.why = f"{text}; the last one: {self._last}"
+            self.why = f"{text}; the last one: {self._reason}"
             # Kept, so that the reason is there should safe mode itself be cut off.
-            self._write(self._last)
-
-    @property
-    def pause_s(self) -> float:
-        """How long to wait before this start goes on: safe mode that dies as well must not spin."""
-        return min(_PAUSE_S * 2.0**self._extra, _MOST_PAUSE_S) if self._extra else 0.0
-
-    @property
-    def safe_for_s(self) -> float:
-        """After how long in safe mode all is tried again."""
-        return min(_FIRST_SAFE_S * 2.0 ** min(self._rounds, 30), _MOST_SAFE_S)
+            self._write(self._reason)
 
     def crashed(self, reason: str) -> None:
         """Note why this process failed."""
@@ -157,21 +161,15 @@ class StartCounter:
             self.failed, self._rounds = 0, self._rounds + 1
         else:
             self.failed = max(0, self.failed - 1)
-        if self.trial is not None and self.trial.phase == TRYING and self.trial.starts:
+        if self.trial is not None and self.on_trial and self.trial.starts:
             self.trial = replace(self.trial, starts=self.trial.starts - 1)
-        self._write(self._last)
+        self._write(self._reason)
 
     def healthy(self) -> None:
-        """This process stayed up: what was before is forgotten. In safe mode it stays.
-
-        Every start comes by here, so a lone one goes without a sync of the disk. The kernel does that within half a
-        minute; a power cut before may bring it back, and then it counts as one start that came to nothing. What is
-        near to safe mode, or was in it, is forgotten for certain.
-        """
+        """This process stayed up: what was before is forgotten. In safe mode it stays."""
         if not self.is_safe:
-            is_lone = self.failed == 1 and self._rounds == 0
-            self.failed, self._rounds, self._last = 0, 0, ""
-            self._write("", durable=not is_lone)
+            self.failed, self._rounds = 0, 0
+            self._write("")
 
     # --- a layer of the configuration on trial ------------------------------------------------------------------------
 
@@ -181,30 +179,26 @@ class StartCounter:
         Raises:
             OSError: it could not be written; the layer in force is what it was.
         """
-        layer = self._folder / LAYER
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._layer.parent.mkdir(mode=0o700, exist_ok=True)
         sync_directory(self._path.parent)
-        replace_file(self._folder / _FORMER, layer.read_bytes() if layer.exists() else b"", 0o600, durable=True)
-        before, self.trial = self.trial, trial
+        former = self._layer.read_bytes() if self._layer.exists() else b""
+        replace_file(self._former, former, 0o600, durable=True)
         try:
-            self._store(self._last)
-            replace_file(layer, text, 0o600, durable=True)
+            replace_file(self._layer, text, 0o600, durable=True)
+            self._store(self._reason, trial)
         except OSError:
-            self.trial = before
-            self._write(self._last)
+            self._restore()
             raise
 
     def take_back(self, reason: str) -> bool:
         """The layer on trial did not do: the one before it counts from now on. False when that cannot be written."""
         assert self.trial is not None  # noqa: S101 - only called with one
-        trial, self.trial = self.trial, replace(self.trial, phase=ROLLED_BACK, reason=reason)
         # The starts before this one died of a configuration that is gone.
-        self.failed, self._rounds, self._last = 1, 0, ""
+        self.failed, self._rounds = 1, 0
         try:
-            self._store("")
+            self._store("", replace(self.trial, phase=ROLLED_BACK, reason=reason))
             self._restore()
         except OSError as error:
-            self.trial = trial
             _log.error("configuration=on_trial it cannot be taken back: %s", error)
             return False
         _log.error("configuration=rolled_back %s", reason)
@@ -216,15 +210,8 @@ class StartCounter:
         Raises:
             OSError: it could not be written.
         """
-        assert self.trial is not None  # noqa: S101 - only called with one
-        if self.trial.phase == TRYING:
-            kept = replace(self.trial, phase=KEPT)
-            before, self.trial = self.trial, kept
-            try:
-                self._store(self._last)
-            except OSError:
-                self.trial = before
-                raise
+        if self.trial is not None and self.on_trial:
+            self._store(self._reason, replace(self.trial, phase=KEPT))
 
     def forget_trial(self) -> None:
         """Its command is answered.
@@ -232,45 +219,34 @@ class StartCounter:
         Raises:
             OSError: it could not be written; the command is answered once more, which changes nothing.
         """
-        trial, self.trial = self.trial, None
-        try:
-            self._store(self._last)
-            (self._folder / _FORMER).unlink(missing_ok=True)
-        except OSError:
-            self.trial = trial
-            raise
+        self._former.unlink(missing_ok=True)
+        sync_directory(self._former.parent)  # without a trial it would count as one that was cut off
+        self._store(self._reason, None)
 
     def _restore(self) -> None:
-        former = self._folder / _FORMER
-        if former.exists():
-            former.replace(self._folder / LAYER)
-            sync_directory(self._folder)
+        if self._former.exists():
+            self._former.replace(self._layer)
+            sync_directory(self._layer.parent)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
-    def _write(self, reason: str, *, durable: bool = True) -> None:
+    def _write(self, reason: str) -> None:
         try:
-            self._store(reason, durable=durable)
+            self._store(reason, self.trial)
         except OSError as error:
             _log.warning("starts=not_counted %s: %s; safe mode may not come when it should", self._path, error)
 
-    def _store(self, reason: str, *, durable: bool = True) -> None:
+    def _store(self, reason: str, trial: ConfigTrial | None) -> None:
+        """Write it all down; :attr:`trial` is another one once that is on the disk."""
         with self._writing:
-            if self.failed or self._rounds or self.trial is not None:
-                trial = None if self.trial is None else asdict(self.trial)
+            if self.failed or self._rounds or trial is not None:
                 members = {"version": VERSION, "failed": self.failed, "rounds": self._rounds, "reason": reason}
-                replace_file(self._path, json.dumps({**members, "trial": trial}), 0o600, durable=durable)
-                return
-            self._path.unlink(missing_ok=True)
-            if durable:
+                trial_members = None if trial is None else asdict(trial)
+                replace_file(self._path, json.dumps({**members, "trial": trial_members}), 0o600, durable=True)
+            else:
+                self._path.unlink(missing_ok=True)
                 sync_directory(self._path.parent)
-
-
-def _sha256_of(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
+            self.trial, self._reason = trial, reason
 
 
 def _read(path: Path) -> dict[str, Any]:

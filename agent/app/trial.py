@@ -8,15 +8,14 @@ rest again; the journal takes one outcome, so one result is reported.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from agent.app.plugins import load_handlers, load_sensors
-from agent.app.start_counter import KEPT, TRYING, ConfigTrial, StartCounter
+from agent.app.plugins import is_usable, load_handlers, load_sensors
+from agent.app.start_counter import KEPT, ConfigTrial, StartCounter
 from agent.config import AgentConfig
 from agent.config.changes import changed_keys, is_covered
 from agent.config.layer import PROTECTED, layer_path, parse_layer, read_layer
@@ -25,19 +24,20 @@ from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.upkeep import ConfigChange, UpkeepRefused
-from agent.plugins import PluginInfo, PluginStatus
-from agent.runtime.health import Part
+from agent.plugins import PluginInfo
+from agent.runtime.health import Health, Part
+
+if TYPE_CHECKING:
+    from agent.app.agent import Agent
 
 _log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 5.0
 NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing")
 """No command changes these, whatever the settings allow: identity, keys, and who may change what."""
-_MODE: Final = "mode"
 # Their state comes from the change itself, or from what no configuration can help.
-_NOT_JUDGED: Final = frozenset({"configuration", _MODE, "clock"})
+_NOT_COMPARED: Final = frozenset({"configuration", "mode", "clock"})
 _LINK: Final = "commands"
-_GOOD: Final = frozenset({PluginStatus.READY, PluginStatus.DISABLED})
 
 
 def put_on_trial(
@@ -46,7 +46,7 @@ def put_on_trial(
     path: Path | None,
     environ: Mapping[str, str],
     state_dir: Path,
-    parts: Mapping[str, Part],
+    health: Health,
 ) -> ConfigTrial:
     """Check a change in full; if it is good, every process begins with it from now on.
 
@@ -56,7 +56,7 @@ def put_on_trial(
         path: the local file.
         environ: of this process.
         state_dir: where layers lie.
-        parts: how the agent is now, which it must not fall behind.
+        health: how the agent is now, which it must not fall behind.
 
     Raises:
         UpkeepRefused: it is not good, with every reason; nothing was touched.
@@ -76,15 +76,13 @@ def put_on_trial(
         keys = ", ".join(".".join(key) for key in refused)
         fault = f"a command may not change {keys}; see commands.handlers.update_config.settings.allow on the device"
         raise UpkeepRefused("not_allowed", fault)
-    faults = _plugin_faults(old, new)
-    if faults:
+    if faults := _plugin_faults(old, new):
         raise UpkeepRefused("invalid_configuration", "; ".join(faults))
     trial = ConfigTrial(
         command_id=change.command_id,
         probation_s=change.probation_s,
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
         changed=tuple(".".join(key) for key in changed),
-        before={name: part.state for name, part in parts.items()},
+        before={name: part.state for name, part in health.parts().items()},
     )
     try:
         counter.propose(text, trial)
@@ -107,7 +105,7 @@ def _plugin_faults(old: AgentConfig, new: AgentConfig) -> list[str]:
     return [
         f"{info.kind} {info.name} would be {info.status}: {info.reason}"
         for info in _plugins(new)
-        if info.status not in _GOOD and before.get((info.kind, info.name, info.origin)) != info.status
+        if not is_usable(info) and before.get((info.kind, info.name, info.origin)) != info.status
     ]
 
 
@@ -118,14 +116,11 @@ def _plugins(config: AgentConfig) -> list[PluginInfo]:
 def find_regressions(before: Mapping[str, str], parts: Mapping[str, Part]) -> list[str]:
     """Why the agent is not as well as it was: a sentence for each part, empty when it is."""
     # In safe mode no sensor was read, so their state is not known.
-    unknown = ("sensor:", "sensors") if before.get(_MODE) == "safe" else ()
+    unknown = ("sensor:", "sensors") if before.get("mode") == "safe" else ()
     found = [
         f"{name} is {part.state}{f' ({part.detail})' if part.detail else ''}"
         for name, part in parts.items()
-        if part.state != "ok"
-        and before.get(name) != part.state
-        and name not in _NOT_JUDGED
-        and not name.startswith(unknown)
+        if part.state not in {"ok", before.get(name)} and name not in _NOT_COMPARED and not name.startswith(unknown)
     ]
     if before.get(_LINK) == "ok" and _LINK not in parts:
         found.append("the other side has not answered yet")
@@ -133,75 +128,45 @@ def find_regressions(before: Mapping[str, str], parts: Mapping[str, Part]) -> li
 
 
 class TrialEnd:
-    """Brings a trial to its end, in the agent that runs on trial or the one after it. Used from the main thread.
+    """Brings a trial to its end, in the agent that runs on trial or the one after it. Used from the main thread."""
 
-    Args:
-        counter: keeps the trial.
-        parts: how the agent is.
-        schedule: ``(delay_s, call)``: calls later.
-        conclude: puts the command's outcome into the journal, unless it has one.
-        restart: ends this process, so that the next one begins without the layer.
-    """
-
-    def __init__(
-        self,
-        counter: StartCounter,
-        *,
-        parts: Callable[[], Mapping[str, Part]],
-        schedule: Callable[[float, Callable[[], object]], object],
-        conclude: Callable[[str, Outcome], object],
-        restart: Callable[[str, int], object],
-    ) -> None:
-        assert counter.trial is not None  # noqa: S101 - only made for one
-        self._counter = counter
-        self._trial = counter.trial
-        self._parts = parts
-        self._schedule = schedule
-        self._conclude = conclude
-        self._restart = restart
+    def __init__(self, agent: Agent, trial: ConfigTrial) -> None:
+        self._agent = agent
+        self._trial = trial
+        self._counter, self._supervisor = agent.process.counter, agent.process.supervisor
 
     def begin(self) -> None:
-        """The agent runs: judge it after the probation; or answer what is decided already."""
+        """The agent runs: compare it after the probation; or answer what is decided already."""
         trial = self._trial
-        if trial.phase != TRYING:
+        if not self._counter.on_trial:
             self._answer()
             return
         _log.info("configuration=on_trial for %.0f s, start %d", trial.probation_s, trial.starts)
-        self._schedule(trial.probation_s, self._judge)
+        self._supervisor.schedule(trial.probation_s, self._compare)
 
-    def _judge(self, *, is_last: bool = False) -> None:
+    def _compare(self, *, is_last: bool = False) -> None:
         probation_s = self._trial.probation_s
-        worse = find_regressions(self._trial.before, self._parts())
+        worse = find_regressions(self._trial.before, self._agent.process.health.parts())
         if not worse:
-            self._keep()
+            _log.info("configuration=kept changed=%s", ",".join(self._trial.changed) or "nothing")
+            self._answer()
         elif not is_last:
             _log.warning("configuration=on_trial for as long again: %s", "; ".join(worse))
-            self._schedule(probation_s, lambda: self._judge(is_last=True))
+            self._supervisor.schedule(probation_s, lambda: self._compare(is_last=True))
         elif self._counter.take_back(f"after {2 * probation_s:g} s with it: {'; '.join(worse)}"):
-            self._restart("the configuration before the last change comes back", EXIT_REPLACE)
+            self._supervisor.end("the configuration before the last change comes back", EXIT_REPLACE)
         else:
-            self._schedule(_RETRY_S, lambda: self._judge(is_last=True))
-
-    def _keep(self) -> None:
-        try:
-            self._counter.keep()
-        except OSError as error:
-            _log.error("configuration=on_trial it did well and that cannot be written: %s", error)
-            self._schedule(_RETRY_S, self._keep)
-            return
-        _log.info("configuration=kept changed=%s", ",".join(self._trial.changed) or "nothing")
-        self._answer()
+            self._supervisor.schedule(_RETRY_S, lambda: self._compare(is_last=True))
 
     def _answer(self) -> None:
-        trial = self._counter.trial
-        if trial is None:
-            return
+        """Write the verdict down, then the command's outcome; each step may be done again."""
         try:
-            self._conclude(trial.command_id, outcome_of(trial))
+            self._counter.keep()
+            self._agent.conclude(self._trial.command_id, outcome_of(self._counter.trial or self._trial))
             self._counter.forget_trial()
         except (OSError, StorageError) as error:
             _log.error("configuration=decided the result cannot be written yet: %s", error)
-            self._schedule(_RETRY_S, self._answer)
+            self._supervisor.schedule(_RETRY_S, self._answer)
 
 
 def outcome_of(trial: ConfigTrial) -> Outcome:

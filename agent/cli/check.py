@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from agent.app.diagnostics import collect, view_from_outside
-from agent.app.plugins import list_handlers
-from agent.app.status import read_running
+from agent.app.diagnostics import collect, journal_lines
+from agent.app.status import read_agent_status
 from agent.cli.options import (
     AS_ROOT,
     config_option,
@@ -139,21 +138,17 @@ def _print(name: str, finding: Finding) -> None:
     help="The directory that the bundle goes into.",
 )
 def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
-    """Write a bundle for whoever helps you: status, configuration, log, store, plug-ins, system, and no secrets.
+    """Write a bundle for whoever helps you: status, configuration, log, store, system, and no secrets.
 
     The running agent is not disturbed. Exit code 1 when the bundle could not be written.
     """
-    logging.disable(logging.CRITICAL)  # what a plug-in complains about is in the bundle
     with configuration_faults_end_it():
         loaded = load(config_path)
     bounds = CollectDiagnostics.Settings()
-    tell_loading(partial(click.echo, err=True))
-    view = view_from_outside(
-        loaded, os.environ, lambda: list_handlers(loaded.config, read_running(loaded.config, os.environ))
-    )
+    status = read_agent_status(loaded.config, os.environ)
+    bundle = Bundle(bounds.max_bytes, keep=10**6)  # a person's directory is not tidied up
     try:
-        # A person's directory is not tidied up.
-        written = collect(view, Bundle(bounds.max_bytes, keep=10**6, max_age_s=float("inf")), folder.absolute())
+        written = collect(loaded.config, os.environ, status, journal_lines, bundle, folder.absolute())
     except UpkeepRefused as error:
         click.echo(bounded(f"no bundle was written: {error.message}"), err=True)
         raise SystemExit(EXIT_CHECK_FAILED) from None

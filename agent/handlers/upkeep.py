@@ -49,12 +49,10 @@ class Bundle:
     Attributes:
         max_bytes: of one bundle.
         keep: how many there may be; the oldest go first.
-        max_age_s: older ones go, seconds.
     """
 
     max_bytes: int
     keep: int
-    max_age_s: float
 
 
 @dataclass(frozen=True, slots=True)

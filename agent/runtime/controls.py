@@ -71,14 +71,6 @@ class Intervals:
         with self._lock:
             return name in self._set
 
-    def configure(self, configured: Mapping[str, float]) -> None:
-        """The configuration says something else now: for what ``set_interval`` has not set, it counts at once."""
-        with self._lock:
-            changed = [name for name, value in configured.items() if self._configured.get(name) != value]
-            self._configured = dict(configured)
-        for name in changed:
-            self._on_change(name)
-
     def set(self, name: str, interval_s: float | None) -> float:
         """Set it, or go back to the configuration's with None; returns what is in force now, seconds.
 

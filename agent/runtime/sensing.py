@@ -36,13 +36,6 @@ class SensorRead:
     read: Read
 
 
-@dataclass(frozen=True, slots=True)
-class RulesChanged:
-    """Other readings are worth sending: message to :class:`SensingService`."""
-
-    rules: Mapping[str, ReportRule]
-
-
 @dataclass(slots=True)
 class _Sensor:
     """One sensor: when it is read next, and the read under way until its timeout at ``timeout_at_s``."""
@@ -138,13 +131,8 @@ class SensingService(Actor):
             elif sensor.timeout_at_s == math.inf:
                 self._take(name, now, sensor.read.outcome(skipped=True))
 
-    def receive(self, message: SensorRead | IntervalChanged | RulesChanged) -> None:
-        """A read came back, an interval was set, or the rules changed."""
-        if isinstance(message, RulesChanged):
-            for name, rule in message.rules.items():
-                if name in self._sensors:
-                    self._sensors[name].rule = rule
-            return
+    def receive(self, message: SensorRead | IntervalChanged) -> None:
+        """A read came back, or an interval was set."""
         if isinstance(message, IntervalChanged):
             sensor = self._sensors.get(message.name)
             if sensor is not None:

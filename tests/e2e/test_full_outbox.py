@@ -75,6 +75,6 @@ def test_status_doctor_and_diagnostics_of_a_full_outbox_need_little_memory(bench
     assert peak_kb(agent.pid) < most_kb
     path = Path(str((record.result or {})["path"]))
     with gzip.open(path) as raw, tarfile.open(fileobj=raw) as bundle:
-        member = bundle.extractfile("diagnostics/store.json")
+        member = bundle.extractfile("diagnostics/status.json")
         assert member is not None
-        assert json.loads(member.read())["outbox"]["accepted"] >= ROWS
+        assert json.loads(member.read())["store"]["outbox"]["accepted"] >= ROWS

@@ -20,7 +20,7 @@ class CollectDiagnostics(Handler):
     """Writes a bundle of diagnostics."""
 
     name = "collect_diagnostics"
-    description = "Writes a bundle without secrets: status, configuration, log, store, plug-ins, system."
+    description = "Writes a bundle without secrets: status, configuration, log, store, system."
     contract = Contract.IDEMPOTENT
     timeout_s = 60.0
     in_safe_mode = True
@@ -34,9 +34,6 @@ class CollectDiagnostics(Handler):
         """How much of the disk bundles may take."""
 
         keep: Annotated[int, Field(ge=1, le=50)] = Field(default=3, description="So many bundles are kept.")
-        max_age_s: Annotated[float, Field(ge=60, le=366 * 86400)] = Field(
-            default=7 * 86400.0, description="Older ones are deleted when the next is written, s."
-        )
         max_bytes: Annotated[int, Field(ge=16 * 1024, le=64 * 1024 * 1024)] = Field(
             default=1024 * 1024, description="The largest bundle."
         )
@@ -48,7 +45,7 @@ class CollectDiagnostics(Handler):
             HandlerFailed: it could not be written.
         """
         settings = self.settings
-        bundle = Bundle(settings.max_bytes, settings.keep, settings.max_age_s)
+        bundle = Bundle(settings.max_bytes, settings.keep)
         try:
             result = context.controls.upkeep.collect_diagnostics(bundle)
         except UpkeepRefused as error:

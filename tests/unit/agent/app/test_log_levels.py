@@ -1,3 +1,5 @@
+"""Levels of the log that hold for a time, and the lines that are kept."""
+
 from __future__ import annotations
 
 import logging
@@ -5,57 +7,73 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.app.log_levels import WAITING_MAX, LogLevels
-from agent.app.logs import CHARACTERS, LINES, LogRing, TextFormatter
+from agent.app.logs import CHARACTERS, LEVELS_MAX, LINES, LogLevels, LogRing, TextFormatter
 from agent.handlers.upkeep import UpkeepRefused
 
+OTHER = "agent.test_levels"
+
+
+class Clock:
+    """Seconds that pass when a timer is waited for."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+
+    def schedule(self, delay_s: float, call: Callable[[], object]) -> None:
+        self.timers.append((self.now_s + delay_s, call))
+
+    def run(self, until_s: float) -> None:
+        while self.timers and self.timers[0][0] <= until_s:
+            self.now_s, call = self.timers.pop(0)
+            call()
+        self.now_s = until_s
+
 
 @pytest.fixture
-def calls():
-    """What was scheduled; the levels are as they were when the test is over."""
-    names = ("", "agent.test_levels")
-    before = [logging.getLogger(name or None).level for name in names]
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("agent.app.logs.time.monotonic", lambda: clock.now_s)
+    before = logging.getLogger().level
     logging.getLogger().setLevel(logging.INFO)
-    made: list[tuple[float, Callable[[], object]]] = []
-    yield made
-    for name, level in zip(names, before, strict=True):
-        logging.getLogger(name or None).setLevel(level)
+    yield clock
+    clock.run(1e6)
+    logging.getLogger().setLevel(before)
 
 
-@pytest.fixture
-def levels(calls) -> LogLevels:
-    return LogLevels(lambda delay_s, call: calls.append((delay_s, call)))
+def test_a_level_goes_back_when_its_time_is_over_and_one_timer_is_enough(clock):
+    levels = LogLevels("info", clock.schedule)
+    for _ in range(100):
+        assert levels.set("debug", 60.0, OTHER)["before"] in {"info", "debug"}
+    levels.set("error", 25.0, "")
+    assert len(clock.timers) == 1
+    clock.run(20.0)
+    assert (logging.getLogger().level, logging.getLogger(OTHER).level) == (logging.ERROR, logging.DEBUG)
+    clock.run(40.0)
+    assert (logging.getLogger().level, logging.getLogger(OTHER).level) == (logging.INFO, logging.DEBUG)
+    assert levels.set("debug", 0.0, OTHER)["level"] == "info"
+    clock.run(100.0)
+    assert clock.timers == []
 
 
-def test_no_more_wait_for_their_end_than_the_bound_and_then_there_is_room_again(levels, calls):
-    for _ in range(WAITING_MAX):
-        levels.set("debug", 60.0, "agent.test_levels")
-    with pytest.raises(UpkeepRefused, match="wait for their end"):
-        levels.set("debug", 60.0, "agent.test_levels")
-    assert levels.set("debug", 0.0, "agent.test_levels")["for_s"] == 0.0
-    for _, end in calls:
-        end()
-    assert levels.set("debug", 60.0, "agent.test_levels")["level"] == "debug"
+def test_no_more_loggers_have_a_level_than_the_bound(clock):
+    levels = LogLevels("info", clock.schedule)
+    for number in range(LEVELS_MAX):
+        levels.set("debug", 60.0, f"{OTHER}.{number}")
+    with pytest.raises(UpkeepRefused, match="level of their own"):
+        levels.set("debug", 60.0, OTHER)
+    clock.run(70.0)
+    assert levels.set("debug", 60.0, OTHER)["level"] == "debug"
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpcore.http11", "paho"])
-def test_loggers_whose_lines_hold_keys_are_left_alone(levels, calls, name):
+def test_loggers_whose_lines_hold_keys_are_left_alone(clock, name):
     with pytest.raises(UpkeepRefused, match="hold keys"):
-        levels.set("debug", 60.0, name)
-    assert calls == []
-
-
-def test_a_log_that_is_set_up_anew_keeps_the_level_set_and_goes_back_to_the_new_one(levels, calls):
-    levels.set("debug", 60.0, "")
-    logging.getLogger().setLevel(logging.WARNING)
-    levels.set_up_anew()
-    assert logging.getLogger().level == logging.DEBUG
-    calls[0][1]()
-    assert logging.getLogger().level == logging.WARNING
+        LogLevels("info", clock.schedule).set("debug", 60.0, name)
 
 
 def test_the_ring_keeps_the_last_lines_cut_and_without_secrets():
-    ring = LogRing(TextFormatter(under_journald=False))
+    ring = LogRing(TextFormatter())
     for number in range(LINES + 10):
         text = f"line={number} msk_canary " + "x" * 1000
         ring.handle(logging.LogRecord("agent.x", logging.INFO, __file__, 1, text, (), None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from agent.app.start_counter import FILE_NAME, KEPT, ROLLED_BACK, ConfigTrial, StartCounter
 from agent.config.layer import FOLDER, LAYER
+from agent.files import replace_file
 
 LIMIT = 3
 
@@ -42,20 +42,6 @@ class TestSafeMode:
         assert not (tmp_path / FILE_NAME).exists()
         assert not start(tmp_path).is_safe
 
-    def test_only_a_lone_start_is_forgotten_without_waiting_for_the_disk(self, tmp_path, monkeypatch):
-        synced: list[Path] = []
-        monkeypatch.setattr("agent.app.start_counter.sync_directory", synced.append)
-        start(tmp_path).healthy()
-        assert not synced
-        crash(tmp_path, 1)
-        start(tmp_path).healthy()
-        assert len(synced) == 1, "two in a row are near to safe mode"
-        crash(tmp_path, 3)
-        start(tmp_path).ended_in_order()
-        synced.clear()
-        start(tmp_path).healthy()
-        assert len(synced) == 1, "and so is a start after safe mode"
-
     def test_it_is_left_by_an_ending_in_order_and_one_more_failure_leads_back_for_twice_as_long(self, tmp_path):
         crash(tmp_path, 3)
         safe = start(tmp_path)
@@ -79,15 +65,15 @@ class TestSafeMode:
         assert pauses[:3] == [10.0, 20.0, 40.0]
         assert pauses[-1] == 300.0
         assert "the plug-in" in counter.why
+        found = json.loads((tmp_path / FILE_NAME).read_text())
+        (tmp_path / FILE_NAME).write_text(json.dumps({**found, "failed": 5000}))
+        assert start(tmp_path).pause_s == 300.0, "after days of it, too"
 
-    def test_safe_mode_never_calls_itself_healthy(self, tmp_path):
+    def test_it_is_never_called_healthy_and_can_be_switched_off(self, tmp_path):
         crash(tmp_path, 3)
         start(tmp_path).healthy()
         assert start(tmp_path).is_safe
-
-    def test_it_can_be_switched_off(self, tmp_path):
-        for _ in range(20):
-            assert not start(tmp_path, 0).is_safe
+        assert not start(tmp_path, 0).is_safe
 
     def test_the_starts_of_another_version_say_nothing_about_this_one(self, tmp_path):
         crash(tmp_path, 5)
@@ -116,7 +102,7 @@ def propose(folder: Path, text: str = "a: new\n", before: str | None = "a: old\n
         (folder / FOLDER).mkdir(exist_ok=True)
         (folder / FOLDER / LAYER).write_text(before)
     counter = start(folder)
-    counter.propose(text, ConfigTrial("c1", 120.0, hashlib.sha256(text.encode()).hexdigest(), ("x.y",)))
+    counter.propose(text, ConfigTrial("c1", 120.0, ("x.y",)))
     return counter
 
 
@@ -160,12 +146,25 @@ class TestTrial:
             start(tmp_path).ended_in_order()
         assert layer(tmp_path) == "a: new\n"
 
-    def test_a_cut_before_the_layer_was_written_is_no_success(self, tmp_path):
-        propose(tmp_path)
+    @pytest.mark.parametrize("step", range(3))
+    def test_a_cut_before_the_trial_began_leaves_the_layer_that_was(self, tmp_path, monkeypatch, step):
+        """Each of the files that propose() writes is the last one."""
+        written = []
+
+        def write(path: Path, *arguments: object, **options: object) -> None:
+            if len(written) == step:
+                raise KeyboardInterrupt
+            written.append(path.name)
+            replace_file(path, *arguments, **options)  # type: ignore[arg-type]
+
+        (tmp_path / FOLDER).mkdir()
         (tmp_path / FOLDER / LAYER).write_text("a: old\n")
-        trial = start(tmp_path).trial
-        assert trial is not None
-        assert (trial.phase, layer(tmp_path)) == (ROLLED_BACK, "a: old\n")
+        counter = start(tmp_path)
+        with monkeypatch.context() as patched:
+            patched.setattr("agent.app.start_counter.replace_file", write)
+            with pytest.raises(KeyboardInterrupt):
+                counter.propose("a: new\n", ConfigTrial("c1", 120.0))
+        assert (start(tmp_path).trial, layer(tmp_path)) == (None, "a: old\n")
 
     def test_a_cut_after_the_verdict_is_made_good_by_the_next_process(self, tmp_path, monkeypatch):
         propose(tmp_path)
@@ -186,12 +185,14 @@ class TestTrial:
             trial = start(tmp_path, 0).trial
             assert trial is not None
             assert trial.phase == KEPT
+        start(tmp_path).forget_trial()
+        assert start(tmp_path).trial is None
         assert layer(tmp_path) == "a: new\n"
 
     def test_a_disk_that_refuses_begins_no_trial(self, tmp_path):
         counter = start(tmp_path)
         (tmp_path / FOLDER).write_text("a file is in the way")
         with pytest.raises(OSError, match="File exists"):
-            counter.propose("a: 1", ConfigTrial("c1", 120.0, "x"))
+            counter.propose("a: 1", ConfigTrial("c1", 120.0))
         assert counter.trial is None
         assert StartCounter(tmp_path).trial is None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,9 +18,21 @@ from agent.errors import StorageError
 from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.built_in.update_config import DEFAULT_ALLOW
 from agent.handlers.upkeep import ConfigChange, UpkeepRefused
-from agent.runtime.health import Part
+from agent.runtime.health import Health, Part
+from tests.fakes import FakeClock
 
-WELL = {"commands": Part("ok", 0.0), "readings": Part("ok", 0.0)}
+if TYPE_CHECKING:
+    from agent.app.agent import Agent
+
+WELL = ("commands", "readings")
+
+
+def health_of(parts: Iterable[str]) -> Health:
+    """These parts are well."""
+    health = Health(FakeClock())
+    for name in parts:
+        health.put(name, "ok")
+    return health
 
 
 def change(config: Any, **members: Any) -> ConfigChange:
@@ -42,7 +55,7 @@ class Device:
     def propose(self, config: Any, **members: Any) -> ConfigTrial:
         counter = StartCounter(self.folder)
         counter.begin()
-        trial = put_on_trial(change(config, **members), counter, self.path, {}, self.folder, WELL)
+        trial = put_on_trial(change(config, **members), counter, self.path, {}, self.folder, health_of(WELL))
         counter.ended_in_order()
         return trial
 
@@ -75,26 +88,27 @@ class End:
     """Drives a trial's end by hand."""
 
     def __init__(self, counter: StartCounter) -> None:
-        self.parts = dict(WELL)
+        self.health = health_of(WELL)
         self.calls: list[tuple[float, Callable[[], object]]] = []
         self.concluded: list[tuple[str, Outcome]] = []
         self.endings: list[tuple[str, int]] = []
         self.fault: Exception | None = None
-        self._end = TrialEnd(
-            counter,
-            parts=lambda: self.parts,
-            schedule=lambda delay_s, call: self.calls.append((delay_s, call)),
-            conclude=self._conclude,
-            restart=lambda reason, code: self.endings.append((reason, code)),
-        )
-        self._end.begin()
+        self.process = SimpleNamespace(counter=counter, supervisor=self, health=self.health)
+        assert counter.trial is not None
+        TrialEnd(cast("Agent", self), counter.trial).begin()
+
+    def schedule(self, delay_s: float, call: Callable[[], object]) -> None:
+        self.calls.append((delay_s, call))
+
+    def end(self, reason: str, exit_code: int) -> None:
+        self.endings.append((reason, exit_code))
 
     def pass_time(self) -> float:
         delay_s, call = self.calls.pop(0)
         call()
         return delay_s
 
-    def _conclude(self, command_id: str, outcome: Outcome) -> None:
+    def conclude(self, command_id: str, outcome: Outcome) -> None:
         if self.fault is not None:
             raise self.fault
         self.concluded.append((command_id, outcome))
@@ -152,7 +166,7 @@ class TestEnd:
     def test_worse_than_before_it_gets_the_time_once_more_and_is_then_taken_back(self, device):
         device.propose({"commands": {"poll": {"idle_s": 90}}})
         end = End(device.start()[0])
-        end.parts["commands"] = Part("unreachable", 0.0, "no route")
+        end.health.put("commands", "unreachable", "no route")
         end.pass_time()
         assert (end.concluded, end.endings) == ([], [])
         end.pass_time()

@@ -65,7 +65,7 @@ class TestCollectDiagnostics:
 
     def test_one_that_is_too_large_for_a_result_says_so(self, make_context, controls):
         controls.upkeep.bundle = {"path": "/x", "size_bytes": INLINE_BYTES + 1}
-        handler = CollectDiagnostics(CollectDiagnostics.Settings(keep=1, max_age_s=60, max_bytes=20000))
+        handler = CollectDiagnostics(CollectDiagnostics.Settings(keep=1, max_bytes=20000))
         result = handler.handle(judged(handler, inline=True), make_context())
         assert "fetch the file" in result["not_inline"]
         assert controls.upkeep.bundles[0].keep == 1

@@ -9,7 +9,7 @@ import pytest
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.health import Health
-from agent.runtime.sensing import RulesChanged, SensingService
+from agent.runtime.sensing import SensingService
 from tests.fakes import FakeClock, FakeJournal, FakeOutbox, FakeUpkeep
 from tests.threadless import ThreadlessService
 
@@ -277,25 +277,3 @@ def test_what_a_handler_remembers_is_kept_in_the_journal_apart_from_other_settin
     assert controls.recall("interval.board") == "a note"
     controls.remember("interval.board", None)
     assert controls.recall("interval.board") is None
-
-
-def test_what_the_configuration_says_later_counts_unless_an_interval_was_set():
-    changed: list[str] = []
-    intervals = Intervals(FakeJournal(), {"board": 60.0, "poll": 30.0}, on_change=changed.append)
-    intervals.set("poll", 5.0)
-    changed.clear()
-    intervals.configure({"board": 20.0, "poll": 40.0})
-    assert (intervals.get("board"), intervals.get("poll")) == (20.0, 5.0)
-    assert sorted(changed) == ["board", "poll"]
-    intervals.set("poll", None)
-    assert intervals.get("poll") == 40.0
-
-
-def test_other_rules_count_from_the_next_reading_on():
-    bench = Bench()
-    bench.run(130)
-    before = bench.outbox.stats().accepted
-    bench.driven.post(RulesChanged({"board": ReportRule(when=ReportStrategy.CHANGE)}))
-    bench.run(300)
-    assert before >= 2
-    assert bench.outbox.stats().accepted == before
