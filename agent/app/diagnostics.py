@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
 from pathlib import Path
@@ -69,7 +69,9 @@ def collect(
     secrets = secrets_of(config, environ)
     makers: dict[str, Callable[[], str]] = {
         "status.json": lambda: _json(asdict(status)),
-        "configuration.yaml": lambda: yaml.safe_dump(_without_secrets(config.model_dump(mode="json")), sort_keys=False),
+        "configuration.yaml": lambda: yaml.safe_dump(
+            _masked_values(config.model_dump(mode="json"), set()), sort_keys=False
+        ),
         "starts.json": lambda: _json(_starts(config.state_dir)),
         "log.txt": lambda: "\n".join(lines()) + "\n",
         "system.json": lambda: _json(_system(config.state_dir)),
@@ -118,7 +120,7 @@ def secrets_of(config: AgentConfig, environ: Mapping[str, str]) -> list[str]:
         files += Path(directory).iterdir()
     plain = {line.strip() for file in files if file is not None for line in _lines_of(file)}
     plain |= {value for name, value in environ.items() if _is_secret(name)}
-    plain |= set(_named_secrets(config.model_dump(mode="json", exclude={"auth", "mqtt"})))
+    _masked_values(config.model_dump(mode="json"), plain)
     plain = {text for text in plain if len(text) >= _LEAST_SECRET_CHARACTERS and not text.startswith("-----")}
     return sorted(plain | {json.dumps(text, ensure_ascii=False)[1:-1] for text in plain}, key=len, reverse=True)
 
@@ -135,26 +137,18 @@ def _is_secret(name: str) -> bool:
     return bool(_SECRET_NAME.search(name)) and not name.lower().endswith(_NAMES_A_PLACE)
 
 
-def _named_secrets(values: Any) -> Iterator[str]:
-    """The values of members whose name says that they are secret, such as in an executable's environment."""
+def _masked_values(values: Any, found: set[str]) -> Any:
+    """The values of a configuration, those masked whose name says that they are secret; ``found`` gets these."""
     if isinstance(values, dict):
+        masked = {}
         for name, value in values.items():
             if isinstance(value, str) and _is_secret(str(name)):
-                yield value
+                found.add(value)
+                masked[name] = MASK
             else:
-                yield from _named_secrets(value)
-    elif isinstance(values, list):
-        for value in values:
-            yield from _named_secrets(value)
-
-
-def _without_secrets(values: Any) -> Any:
-    if isinstance(values, dict):
-        return {
-            name: MASK if isinstance(value, str) and _is_secret(str(name)) else _without_secrets(value)
-            for name, value in values.items()
-        }
-    return [_without_secrets(value) for value in values] if isinstance(values, list) else values
+                masked[name] = _masked_values(value, found)
+        return masked
+    return [_masked_values(value, found) for value in values] if isinstance(values, list) else values
 
 
 def _masked(text: str, secrets: list[str]) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -20,51 +20,9 @@ from agent.runtime.health import Part
 from agent.store.status import StoreStatus
 from agent.wire.secret import mask_json
 
-if TYPE_CHECKING:
-    from agent.config import AgentConfig
-    from agent.plugins import PluginInfo
-
 FILE_NAME: Final = "status.json"
 _MAX_BYTES: Final = 1024 * 1024
 _MODE: Final = 0o600
-
-
-class AgentView:
-    """Access to the state of the running agent, for its diagnostics.
-
-    Args:
-        path: of the local configuration file.
-        environ: of the process.
-        config: the configuration in force.
-        parts: how its parts are.
-        lines: the last lines of its log.
-        store: what its store holds; None when that cannot be had.
-        plugins: its handlers and sensors.
-        mode: ``normal``, or why it is in safe mode.
-    """
-
-    __slots__ = ("config", "environ", "lines", "mode", "parts", "path", "plugins", "store")
-
-    def __init__(
-        self,
-        *,
-        path: Path | None,
-        environ: Mapping[str, str],
-        config: Callable[[], AgentConfig],
-        parts: Callable[[], Mapping[str, Part]],
-        lines: Callable[[], Sequence[str]],
-        store: Callable[[], StoreStatus | None],
-        plugins: Callable[[], Sequence[PluginInfo]],
-        mode: str,
-    ) -> None:
-        self.path = path
-        self.environ = environ
-        self.config = config
-        self.parts = parts
-        self.lines = lines
-        self.store = store
-        self.plugins = plugins
-        self.mode = mode
 
 
 @dataclass(frozen=True, slots=True)

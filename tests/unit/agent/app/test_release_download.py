@@ -70,8 +70,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def no_wait(monkeypatch) -> None:
-    monkeypatch.setattr("agent.app.release_download._FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr("agent.app.release_download._MOST_WAIT_S", 0.01)
+    monkeypatch.setattr("agent.app.release_download.RetryPolicy.failed", lambda _self: 0.01)
 
 
 def fetch(server: Server, folder: Path, *, stopping: threading.Event | None = None, **changes) -> Path | None:
