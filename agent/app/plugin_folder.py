@@ -149,7 +149,7 @@ def _read(path: Path) -> Wheel:
             files = tuple(each for each in archive.namelist() if ".data/" not in each and not each.endswith("/"))
         found = next(iter(distributions(path=[str(path)])))
         requires = tuple(map(Requirement, found.requires or ()))
-        pythons = SpecifierSet(found.metadata.get("Requires-Python", ""))
+        pythons = SpecifierSet(",".join(found.metadata.get_all("Requires-Python") or ()))
     except (InvalidWheelFilename, InvalidRequirement, zipfile.BadZipFile, OSError, ValueError, StopIteration) as error:
         text = f"{path} is no wheel that can be read ({error or type(error).__name__}): build it by pip wheel"
         raise ConfigurationError([text], _WHO) from None
