@@ -88,7 +88,7 @@ SERVICE = """
 import sys
 from pathlib import Path
 from agent.wire.auth import KeyPair
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import RegisterDevice
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 from simulator.service.config import ServiceConfig

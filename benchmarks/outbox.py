@@ -46,7 +46,7 @@ from agent.store.writer import Store  # noqa: E402
 from agent.transports.discovery import Discovery  # noqa: E402
 from agent.transports.http_uplink import HttpUplink  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
-from agent.wire.device_client import DeviceClient  # noqa: E402
+from agent.wire.client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
 from agent.wire.secret import Secret  # noqa: E402
 from benchmarks.service import make_device, service  # noqa: E402

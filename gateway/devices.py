@@ -25,13 +25,13 @@ from agent.wire import topics
 from agent.wire.address import authority as authority_of
 from agent.wire.auth import KeyPair
 from agent.wire.base import describe_faults
+from agent.wire.client import DeviceClient
 from agent.wire.enrollment import EnrollmentAnswer
 from agent.wire.extensions import COMMAND_STATUS
-from agent.wire.network import open_transport
-from agent.wire.registration import RegisterDevice, RegistrationClient
+from agent.wire.models import RegisterDevice
+from agent.wire.network import service_trust
 from agent.wire.secret import Secret
-from agent.wire.sending import SendingClient
-from agent.wire.trust import service_trust
+from agent.wire.transport import open_transport
 from gateway.config import GatewayConfig
 from gateway.tokens import Randomness, id_fault, make_token, with_tokens
 
@@ -144,7 +144,7 @@ def checked_registration(
 
 def service_client(
     service: ServiceConfig, credentials: Credentials, transport: httpx.BaseTransport | None = None
-) -> SendingClient:
+) -> DeviceClient:
     """A client with the key pair, for a command.
 
     Args:
@@ -156,7 +156,7 @@ def service_client(
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
     trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
-    return SendingClient(
+    return DeviceClient(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
@@ -176,14 +176,14 @@ def with_retries(ask: Callable[[], Value]) -> Value:
     return ask()
 
 
-def unknown_devices(client: RegistrationClient, device_ids: Collection[str]) -> list[str]:
+def unknown_devices(client: DeviceClient, device_ids: Collection[str]) -> list[str]:
     """Those of these devices that the service does not know.
 
     Raises:
         ServiceError: it could not be asked.
     """
     # A service that does not say which commands are open may hand one out with a list, and only once.
-    if len(device_ids) > _ASK_ONE_BY_ONE or COMMAND_STATUS not in with_retries(client.discover):
+    if len(device_ids) > _ASK_ONE_BY_ONE or COMMAND_STATUS not in with_retries(client.discover).extensions:
         known = with_retries(lambda: {device.device_id for device in client.devices(limit=None)})
         return [device_id for device_id in device_ids if device_id not in known]
     unknown = []
@@ -218,9 +218,7 @@ class Issuer:
     several: bool
     device_dir: Path
 
-    def add(
-        self, device_ids: Sequence[str], client: RegistrationClient | None
-    ) -> tuple[list[EnrollmentAnswer], list[str]]:
+    def add(self, device_ids: Sequence[str], client: DeviceClient | None) -> tuple[list[EnrollmentAnswer], list[str]]:
         """A token for each device that has none; beside them the ids that have one, which stays.
 
         Args:

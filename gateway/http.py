@@ -41,17 +41,17 @@ from agent.errors import (
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults, list_faults
-from agent.wire.command_states import OPEN, CommandStatus
-from agent.wire.commands import CommandResult
+from agent.wire.commands import OPEN, CommandResult, CommandStatus
 from agent.wire.enrollment import EnrollmentRequest
-from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER, InstanceWatch
+from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
-from agent.wire.sensor_data import PostSensorData
+from agent.wire.models import PostSensorData
 from agent.wire.times import to_rfc3339
 from gateway.codes import Enroller
 from gateway.commands import Commands
 from gateway.config import HttpConfig
+from gateway.instances import InstanceWatch
 from gateway.readings import Reading, Uplink
 from gateway.service import Service, Unavailable
 from gateway.tokens import Tokens

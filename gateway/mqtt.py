@@ -28,20 +28,12 @@ from agent.wire.base import JsonObject
 from agent.wire.commands import CommandResult
 from agent.wire.extensions import KEY_REUSED
 from agent.wire.json_text import encode_json
-from agent.wire.mqtt_messages import (
-    Notice,
-    Receipt,
-    Refusal,
-    StatusMessage,
-    encode,
-    read_readings,
-    read_result,
-    read_status,
-)
+from agent.wire.mqtt_messages import Notice, Receipt, Refusal, StatusMessage, encode
 from agent.wire.secret import Secret, never_show
 from agent.wire.topics import TopicKind
 from gateway.commands import Commands, seconds_left
 from gateway.config import MqttFrontConfig
+from gateway.mqtt_messages import read_readings, read_result, read_status
 from gateway.readings import Reading, Uplink
 from gateway.service import Service, Unavailable
 from gateway.tokens import Tokens

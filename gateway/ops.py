@@ -118,7 +118,7 @@ def _check_service(config: GatewayConfig, credentials: Credentials) -> Named:
     configured = config.service.dialect.dialect().extensions
     try:
         with service_client(config.service, credentials) as client:
-            names = client.discover() if configured is None else configured
+            names = client.discover().extensions if configured is None else configured
             count = sum(1 for _ in client.devices(limit=1))
     except (TransportError, UnexpectedAnswer) as error:
         return ("service", no_answer(str(error)))

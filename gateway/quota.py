@@ -16,7 +16,7 @@ import httpx
 
 from agent.errors import RateLimited
 from agent.wire.answers import read_retry_after
-from agent.wire.rate_limit import read_rate_limit
+from gateway.rate_limit import read_rate_limit
 
 WINDOW_S: Final = 60.0
 _RETRY_S: Final = 10.0

@@ -25,7 +25,7 @@ from agent.wire import extensions, paths
 from agent.wire.base import JsonObject
 from agent.wire.commands import CommandResult
 from agent.wire.limits import BATCH_MAX
-from agent.wire.sensor_data import BatchAnswer
+from agent.wire.models import BatchAnswer
 from agent.wire.times import parse_time
 from gateway.quota import Kind
 from gateway.service import Service, Unavailable

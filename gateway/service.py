@@ -34,23 +34,19 @@ from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service_clock import ServiceClock
 from agent.wire import extensions, paths
-from agent.wire.announcement import read_announcement
-from agent.wire.answers import Answer, one_line
+from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
 from agent.wire.auth import KeyPair, origin_of
-from agent.wire.command_lists import CommandList, read_commands
+from agent.wire.client import read_record
 from agent.wire.commands import CommandResult, CommandResultPayload
 from agent.wire.connection import check_base_url, is_certain
-from agent.wire.device_client import read_record
-from agent.wire.devices import Device
 from agent.wire.dialect import ResultPlace
-from agent.wire.faults import FAULTS, explain, raise_for_status
+from agent.wire.extensions import read_announcement
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import ITEMS_MAX, Page, PageWalk
-from agent.wire.registration import RegisterDevice
-from agent.wire.runtime_data import NewRuntimeRecord
+from agent.wire.lists import ITEMS_MAX, CommandList, Page, PageWalk, read_commands
+from agent.wire.models import Device, NewRuntimeRecord, RegisterDevice
+from agent.wire.network import service_trust
 from agent.wire.times import to_rfc3339
-from agent.wire.trust import service_trust
 from gateway.quota import Kind, Quota
 
 _log = logging.getLogger(__name__)
@@ -243,14 +239,14 @@ class Service:
                     await response.aclose()
         except FAULTS as error:
             known = httpx.ReadTimeout("") if isinstance(error, TimeoutError) else error
-            fault = explain(known, self._origin, self._config.timeout_s, self._auth.redact)
+            fault = explain(known, self._origin, self._config.timeout_s)
         if fault is not None:  # out here, so that no error of httpx, which holds the request and the keys, hangs on it
             raise fault
         answer = Answer(response.status_code, response.headers, raw, source)
         self.quota.answered(answer.status, response.headers)
         if answer.status not in accepts:
             is_meant = is_certain(request.url) and not (request.method == "GET" and response.is_success)
-            raise_for_status(response, raw, source=source, redact=self._auth.redact, page_is_meant=is_meant)
+            raise_for_status(response, raw, source=source, page_is_meant=is_meant)
         if answer.server_time is not None and answer.status < 500 and not answer.is_page:
             self.clock.observe(answer.server_time + time.monotonic() - arrived_s, arrived_s - began_s)
         return answer
@@ -373,10 +369,10 @@ class Service:
                     if not response.is_success:
                         source = f"GET {self._origin}{response.request.url.path}"
                         raw = await self._read(response, source)
-                        raise_for_status(response, raw, source=source, redact=self._auth.redact)
+                        raise_for_status(response, raw, source=source)
                     yield stream.aiter_sse()
         except FAULTS as error:
-            fault = explain(error, self._origin, _SILENCE_S, self._auth.redact)
+            fault = explain(error, self._origin, _SILENCE_S)
         if fault is not None:
             raise fault
 

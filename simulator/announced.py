@@ -18,7 +18,7 @@ def ask_offers(client: ServiceClient) -> frozenset[str]:
         ServiceError: the service cannot be reached, is overloaded, or does not take the keys.
     """
     try:
-        return client.discover()
+        return client.discover().extensions
     except (RateLimited, Unauthorized):
         raise
     except UnexpectedAnswer:

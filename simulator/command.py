@@ -17,18 +17,17 @@ import click
 
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import replace_file
-from agent.wire.command_states import FINAL_STATES
-from agent.wire.commands import CommandRecord
+from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import parse_object
-from agent.wire.limits import COMMAND_PAYLOAD_BYTES, INT_MAX, TTL_DEFAULT_S, TTL_MAX_S
-from agent.wire.sending import SendCommand
+from agent.wire.limits import COMMAND_PAYLOAD_BYTES, INT_MAX, TTL_MAX_S
 from simulator.announced import ask_offers
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode
 from simulator.file_lock import lock_file
 from simulator.terminal import option
 from simulator.wire.client import ServiceClient
+from simulator.wire.limits import TTL_DEFAULT_S
 
 _LOOK_EVERY_S: Final = 0.5
 _MODE: Final = 0o600

@@ -13,9 +13,9 @@ import httpx
 
 from agent.errors import ConfigurationError
 from agent.wire.auth import BearerToken, Credential, KeyPair
-from agent.wire.network import open_transport
+from agent.wire.network import trust_store
 from agent.wire.secret import Secret, never_show
-from agent.wire.trust import trust_store
+from agent.wire.transport import open_transport
 from simulator.login.tokens import FileToken
 from simulator.wire.client import ServiceClient
 

@@ -17,8 +17,7 @@ from pydantic import Field
 
 from agent.config.section import is_this_machine
 from agent.wire.auth import KeyPair
-from agent.wire.limits import QUOTA_PER_MINUTE
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import RegisterDevice
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product
@@ -43,6 +42,7 @@ from simulator.service.config import (
 )
 from simulator.service.temporary import TemporaryFolder
 from simulator.wire.client import ServiceClient
+from simulator.wire.limits import QUOTA_PER_MINUTE
 
 DEVICES_MAX: Final = 500
 _USER_ID: Final = "up-user"
@@ -208,7 +208,7 @@ def _register(up: Up, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity
 
 def _make_fleet(up: Up, settings: UpSettings) -> FleetThread:
     with ServiceClient(up.base_url, KeyPair(up.keys.api_key, up.keys.secret_key)) as client:
-        offers = client.discover()
+        offers = client.discover().extensions
     headers = {"x-api-key": up.keys.api_key, "x-secret-key": up.keys.secret_key.reveal()}
     model = DeviceModel(interval_s=settings.interval_s)
     return FleetThread(FleetTarget(up.base_url, headers, offers), up.devices, model, seed=1)

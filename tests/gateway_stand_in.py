@@ -13,17 +13,9 @@ import paho.mqtt.client as paho
 
 from agent.errors import InvalidMessage
 from agent.wire import topics
-from agent.wire.mqtt_messages import (
-    Notice,
-    Receipt,
-    Refusal,
-    ResultMessage,
-    encode,
-    read_readings,
-    read_result,
-    read_status,
-)
+from agent.wire.mqtt_messages import Notice, Receipt, Refusal, ResultMessage, encode
 from agent.wire.topics import TopicKind
+from gateway.mqtt_messages import read_readings, read_result, read_status
 from tests.mosquitto import Mosquitto, end_client
 
 SOON_S = 60.0

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from agent.errors import Conflict, InvalidQr, NotFound, RateLimited, Refused, ServerFault, TransportError
-from agent.wire.devices import Device
+from agent.wire.models import Device
 from simulator.wire.models import ScanAnswer
 from simulator.wire.qr import parse_label
 

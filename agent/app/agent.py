@@ -40,7 +40,7 @@ from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess
-    from agent.wire.device_client import DeviceClient
+    from agent.wire.client import DeviceClient
 
 _log = logging.getLogger(__name__)
 

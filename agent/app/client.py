@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from agent.config import AgentConfig, Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError
-from agent.wire.auth import Credential, KeyPair
-from agent.wire.device_client import DeviceClient
-from agent.wire.secret import Secret
-
-if TYPE_CHECKING:
-    from agent.transports.renewed_token import RenewedToken
-
-
-class TokenFileCredential(Credential):
-    """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API")."""
-
-    def __init__(self, token: RenewedToken) -> None:
-        super().__init__()
-        self._token = token
-
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token.current().reveal()}"}
-
-    def _secrets(self) -> tuple[Secret, ...]:
-        return (self._token.last,)
+from agent.transports.renewed_token import RenewedToken
+from agent.wire.auth import BearerToken, Credential, KeyPair
+from agent.wire.client import DeviceClient
 
 
 def make_client(config: AgentConfig, service: ServiceConfig, credentials: Credentials, version: str) -> DeviceClient:
@@ -56,6 +38,4 @@ def make_credential(credentials: Credentials) -> Credential:
     """
     if credentials.token_path is None:
         return KeyPair(credentials.api_key, credentials.secret)
-    from agent.transports.renewed_token import RenewedToken  # not where the key pair is used
-
-    return TokenFileCredential(RenewedToken(credentials.token_path, credentials.secret))
+    return BearerToken(RenewedToken(credentials.token_path, credentials.secret).current)

@@ -12,9 +12,8 @@ from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from agent.errors import ConfigurationError, TransportError
-from agent.wire.connecting import connect
 from agent.wire.enrollment import PATH, EnrollmentCode, fingerprint_of
-from agent.wire.trust import OTHER_NAME, CertificateFault, trust_store
+from agent.wire.network import OTHER_NAME, CertificateFault, connect, trust_store
 
 TIMEOUT_S: Final = 30.0
 _ANSWER_BYTES: Final = 256 * 1024

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agent.transports.hybrid_source import HybridSource
     from agent.transports.mqtt_connection import Broker
     from agent.transports.mqtt_device import MqttDevice
-    from agent.wire.device_client import DeviceClient
+    from agent.wire.client import DeviceClient
     from agent.wire.mqtt_messages import Notice
 
 

@@ -19,7 +19,7 @@ from agent.files import sync_directory
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 from agent.runtime.retry_policy import RetryPolicy
 from agent.update.install import FILE, not_enough_disk
-from agent.wire.trust import trust_store
+from agent.wire.network import trust_store
 
 _TIMEOUT_S: Final = 30.0
 _RESERVE_BYTES: Final = 8 * 1024 * 1024

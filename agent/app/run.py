@@ -37,7 +37,7 @@ from agent.store.sqlite import FILE_NAME
 from agent.store.writer import OK, Store
 
 if TYPE_CHECKING:
-    from agent.wire.device_client import DeviceClient
+    from agent.wire.client import DeviceClient
 
 _log = logging.getLogger(__name__)
 

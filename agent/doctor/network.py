@@ -16,8 +16,7 @@ from agent.doctor.device import Device, Endpoint
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, unreachable, warning
 from agent.doctor.machine import SET_CLOCK, shown
 from agent.errors import ConfigurationError, LockedOut, Offline
-from agent.wire.connecting import connect
-from agent.wire.trust import OTHER_NAME, CertificateFault, trust_store
+from agent.wire.network import OTHER_NAME, CertificateFault, connect, trust_store
 
 TIMEOUT_S: Final = 5.0
 """How long one request or connection of the checks may take."""

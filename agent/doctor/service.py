@@ -27,9 +27,8 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire import paths
-from agent.wire.announcement import read_announcement
-from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import COMMAND_STATUS
+from agent.wire.client import DeviceClient
+from agent.wire.extensions import COMMAND_STATUS, read_announcement
 
 FLEET_MAX: Final = 1000
 """So many devices of the list are looked at, which takes ten requests at our service."""

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from agent.core.listed import listed_state
 from agent.errors import ErrorAnswer, Refused, ServerFault, ServiceError, StorageError, UnexpectedAnswer
 from agent.wire import extensions
-from agent.wire.announcement import Announcement, ask_for_announcement
-from agent.wire.device_client import DeviceClient
+from agent.wire.client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
-from agent.wire.extensions import COMMAND_STATUS, IDEMPOTENCY_KEY
+from agent.wire.extensions import COMMAND_STATUS, IDEMPOTENCY_KEY, Announcement
 from agent.wire.server_profile import SETTING, ServerProfile, describe, read_profile, sentence, shortened
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ class Discovery:
 
     def _refresh(self, now_s: float) -> None:
         try:
-            announcement = ask_for_announcement(self._client.connection)
+            announcement = self._client.discover()
         except ServiceError as error:
             self._failures += 1
             self._offered = self._without_an_answer(error)

@@ -21,7 +21,7 @@ from agent.errors import (
 )
 from agent.transports.discovery import Discovery, KeyedSender
 from agent.wire.base import describe_faults
-from agent.wire.device_client import DeviceClient
+from agent.wire.client import DeviceClient
 from agent.wire.dialect import ResultPlace
 from agent.wire.extensions import COMMAND_RESULTS
 from agent.wire.times import to_rfc3339
@@ -125,7 +125,7 @@ class HttpResults:
     def _record(self, report: Report) -> None:
         # Only plain servers need it.
         from agent.wire.commands import CommandResultPayload
-        from agent.wire.runtime_data import NewRuntimeRecord
+        from agent.wire.models import NewRuntimeRecord
 
         payload = valid(
             lambda: CommandResultPayload(

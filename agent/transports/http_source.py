@@ -12,12 +12,12 @@ from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.transports.discovery import Discovery
 from agent.transports.records import read_records
-from agent.wire.command_lists import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, CommandList
-from agent.wire.command_states import OPEN, CommandStatus
+from agent.wire.client import DeviceClient
+from agent.wire.commands import OPEN, CommandStatus
 from agent.wire.connection import Interrupted
-from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS, LONG_POLL
+from agent.wire.lists import CommandList
 from agent.wire.server_profile import CANCELED_QUERY, IF_NONE_MATCH
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class HttpSource:
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
         self._missing = None if isinstance(answer.incomplete, Interrupted) else answer.incomplete
-        is_whole = answer.incomplete is None and not answer.omitted and MORE_THAN_LISTED not in answer.notes
+        is_whole = answer.is_whole
         self._listed = frozenset(command.id for command in commands)
         self._looked_at = answer.etag if question.status is None and is_whole else None
         if question.status is None and is_whole:
@@ -206,13 +206,13 @@ class HttpSource:
                 self._noted.add(kind)
                 _log.warning("commands=odd %s", text)
         before = self._discovery.profile
-        unread = {kind.removeprefix(UNREADABLE) for kind in answer.notes if kind.startswith(UNREADABLE)}
-        derives_ids = before.derives_ids or DERIVED_IDS in answer.notes
+        unread = {kind.removeprefix("unreadable_") for kind in answer.notes if kind.startswith("unreadable_")}
+        derives_ids = before.derives_ids or "derived_ids" in answer.notes
         unread_time = ", ".join(sorted(unread.union(filter(None, before.unread_time.split(", ")))))
         found = {
             "derives_ids": derives_ids,
             "unread_time": unread_time,
-            "more_pages": before.more_pages or answer.notes.get(MORE_THAN_LISTED, ""),
+            "more_pages": before.more_pages or answer.notes.get("more_than_listed", ""),
             "unread": self._unread(answer) if answer.omitted else before.unread,
         }
         if any(getattr(before, name) != value for name, value in found.items()):

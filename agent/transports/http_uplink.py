@@ -18,11 +18,11 @@ from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerF
 from agent.transports.discovery import Discovery
 from agent.transports.http_results import HttpResults
 from agent.wire.base import describe_faults
-from agent.wire.device_client import DeviceClient
+from agent.wire.client import DeviceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, KEY_REUSED, RECORDED_AT
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX
-from agent.wire.sensor_data import PostSensorData
+from agent.wire.models import PostSensorData
 from agent.wire.times import to_rfc3339
 
 _log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.errors import ErrorAnswer, InvalidMessage, RateLimited, Unauthorized, UnexpectedAnswer
 from agent.transports.discovery import Discovery
 from agent.wire import paths
-from agent.wire.device_client import DeviceClient, given
+from agent.wire.client import DeviceClient, given
 from agent.wire.lists import read_page
-from agent.wire.sensor_data import SensorDataRecord
+from agent.wire.models import SensorDataRecord
 
 if TYPE_CHECKING:
     from agent.core.values import Command, JournalEntry

@@ -32,9 +32,8 @@ from agent.runtime.retry_policy import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.transports import mqtt_faults
 from agent.wire.address import authority
-from agent.wire.connecting import connect
+from agent.wire.network import connect, trust_store
 from agent.wire.secret import Secret
-from agent.wire.trust import trust_store
 
 _log = logging.getLogger(__name__)
 

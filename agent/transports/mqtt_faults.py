@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.errors import LockedOut, Offline, RateLimited, ServiceError, SessionTakenOver, UnexpectedAnswer
 from agent.wire.address import authority
-from agent.wire.trust import OTHER_NAME, CertificateFault
+from agent.wire.network import OTHER_NAME, CertificateFault
 
 UNSUPPORTED_VERSION: Final = 0x84
 TAKEN_OVER: Final = 0x8E

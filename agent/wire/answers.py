@@ -1,10 +1,14 @@
-"""What comes back over HTTP, read with a bound: body, JSON, times. :mod:`agent.wire.faults` judges its status."""
+"""What comes back over HTTP: a good answer as a value, everything else as one typed error with one line of text.
+
+:func:`raise_for_status` judges an answer: a 2xx or 304 is good. :func:`explain` takes what httpx raises. The text of an
+error names no secret, and says what to do when the service itself does not.
+"""
 
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Callable
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -12,12 +16,48 @@ from typing import Any, Final
 import httpx
 from pydantic_core import from_json
 
-from agent.errors import UnexpectedAnswer
+from agent.errors import (
+    Conflict,
+    ErrorAnswer,
+    Forbidden,
+    NotFound,
+    RateLimited,
+    Refused,
+    ServerFault,
+    StillRunning,
+    TransportError,
+    Unanswered,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from agent.wire.network import OTHER_NAME, CertificateFault
+from agent.wire.secret import redact
 
-NOT_MODIFIED: Final = 304
+FAULTS: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError, UnicodeError)
+"""Everything that a request can raise: httpx's own, and a host name that cannot be encoded (a UnicodeError)."""
+KEY_IN_USE: Final = "idempotency_key_in_use"
+"""The service's word for a request whose ``Idempotency-Key`` belongs to one that still runs."""
+
+_NOT_MODIFIED: Final = 304
 _RETRY_MAX_S: Final = 86_400.0
 _TEXT_MAX: Final = 300
-_BROKEN_OFF: Final = "the compressed answer broke off: try again, or look at the proxy in between"
+# A proxy in front of the service says these in HTML, and they mean what they say. Any other 4xx in HTML may be a
+# captive portal's, so nothing is dropped on its account unless the page is known to be the service's own.
+_TRUSTED_IN_HTML: Final = frozenset({401, 413, 414, 429, 431})
+_CLASSES: Final[Mapping[int, type[ErrorAnswer]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    429: RateLimited,
+}
+_HINTS: Final[Mapping[int, str]] = {
+    401: "the service did not accept the credentials: check api_key and secret_key",
+    404: "the service does not know this path or resource: check base_url and the id",
+    413: "the request is larger than the service takes",
+    429: "the request quota of this key is used up for this minute",
+    511: "the network wants a sign-in before it lets anything through",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +77,17 @@ class Answer:
     @property
     def is_unchanged(self) -> bool:
         """304: what the ``If-None-Match`` named is still the newest."""
-        return self.status == NOT_MODIFIED
+        return self.status == _NOT_MODIFIED
 
     @property
     def is_page(self) -> bool:
         """The body is a web page."""
-        return is_page(self.headers.get("content-type", ""), self.content)
+        return _is_page(self.headers, self.content)
 
     @property
     def server_time(self) -> float | None:
         """The service's clock (``Date``), seconds since the epoch, whole seconds."""
-        return http_date(self.headers.get("date"))
+        return _http_date(self.headers.get("date"))
 
     @property
     def etag(self) -> str | None:
@@ -85,54 +125,68 @@ class Answer:
                 ) from None
 
 
-def is_page(content_type: str, body: bytes) -> bool:
-    """Whether an answer is a web page; frameworks add ``text/html`` also to an empty body, which is none."""
-    text = body[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return bool(text) and ("html" in content_type.lower() or text.startswith(b"<"))
+def raise_for_status(response: httpx.Response, body: bytes, *, source: str, page_is_meant: bool = False) -> None:
+    """Return on a 2xx or 304 that is not a foreign web page; raise the one error that says what it is otherwise.
 
-
-def read_body(response: httpx.Response, max_bytes: int, check_deadline: Callable[[], None]) -> bytes:
-    """The decoded body, read on until it is larger than ``max_bytes``.
-
-    Raises:
-        UnexpectedAnswer: larger than that.
-    """
-    declared = response.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared[:15]) > max_bytes:
-        raise _too_large(max_bytes, response.status_code)
-    parts: list[bytes] = []
-    size = 0
-    for part in response.iter_bytes():
-        check_deadline()
-        size += len(part)
-        if size > max_bytes:
-            raise _too_large(max_bytes, response.status_code)
-        parts.append(part)
-    return b"".join(parts)
-
-
-def inflate(content: bytes, max_bytes: int, status: int) -> bytes:
-    """A whole gzip body, decompressed.
+    Args:
+        response: status and headers count.
+        body: the decoded body.
+        source: who answered.
+        page_is_meant: a web page is the service's own, so that its status means what it says.
 
     Raises:
-        UnexpectedAnswer: it is no gzip, broke off, or is larger than that.
+        UnexpectedAnswer: a redirect, a foreign web page, a status that is none.
+        ErrorAnswer: the class that belongs to the status.
     """
-    stream = zlib.decompressobj(wbits=31)
-    try:
-        plain = stream.decompress(content, max_bytes + 1)
-    except zlib.error:
-        raise UnexpectedAnswer("the answer says it is gzip and is not: look at the proxy in between", status) from None
-    if len(plain) > max_bytes:
-        raise _too_large(max_bytes, status)
-    if not stream.eof:
-        raise UnexpectedAnswer(_BROKEN_OFF, status)
-    return plain
+    status = response.status_code
+    is_page = _is_page(response.headers, body)
+    if status == _NOT_MODIFIED or (response.is_success and (page_is_meant or not is_page)):
+        return
+    if 300 <= status < 400:
+        raise UnexpectedAnswer(_redirect_text(response, source), status)
+    if not 200 <= status < 600:
+        raise UnexpectedAnswer(f"{source} answered with status {status}, which means nothing here", status)
+    if is_page and status < 500 and not page_is_meant and status not in _TRUSTED_IN_HTML:
+        raise UnexpectedAnswer(portal_text(source, status), status)
+    raise _error_answer(response, b"" if is_page else body)
 
 
-def one_line(text: str) -> str:
-    """The text on one line, printable, and not longer than a person reads."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _TEXT_MAX]).split())
-    return line if len(line) <= _TEXT_MAX else f"{line[:_TEXT_MAX]}..."
+def explain(exc: Exception, host: str, waited_s: float) -> TransportError:
+    """The error to raise instead of ``exc``. It does not hold ``exc``, which holds the request and so the keys.
+
+    Args:
+        exc: one of :data:`FAULTS`.
+        host: the origin that was asked.
+        waited_s: how long an answer was waited for, seconds.
+    """
+    refused = _refused_certificate(exc)
+    if refused is not None:
+        return TransportError(f"the certificate of {host} is refused: {_certificate_fault(refused)}")
+    detail = f" ({one_line(redact(str(exc)))})" if str(exc) else ""
+    match exc:
+        case httpx.ConnectTimeout():
+            text = f"cannot reach {host}: no connection in time: check the network and base_url"
+        case httpx.PoolTimeout():
+            text = f"too many requests to {host} at the same time: use one client for fewer threads"
+        case httpx.TimeoutException():
+            return Unanswered(f"{host} did not answer within {waited_s:g} s: slow network or service")
+        case httpx.ConnectError():
+            text = f"cannot connect to {host}{detail}: check that the service runs, the network and base_url"
+        case httpx.LocalProtocolError():  # its text may quote a header
+            text = f"the request to {host} is not valid HTTP: check the credentials for stray characters"
+        case httpx.ProtocolError() | httpx.NetworkError():
+            return Unanswered(f"{host} broke off the connection{detail}: look at the service and the proxy in between")
+        case _:
+            text = f"no answer from {host}{detail}: check the network and base_url"
+    return TransportError(text)
+
+
+def portal_text(source: str, status: int) -> str:
+    """The sentence for a web page that is not the service's."""
+    return (
+        f"{source} answered {status} with a web page instead of JSON: the network wants a sign-in (captive portal), "
+        "or base_url is not the service's address; sign in to the network, or correct base_url"
+    )
 
 
 def read_retry_after(headers: httpx.Headers) -> float | None:
@@ -145,7 +199,7 @@ def read_retry_after(headers: httpx.Headers) -> float | None:
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return min(float(value[:10]), _RETRY_MAX_S)
-    until, now = http_date(value), http_date(headers.get("date"))
+    until, now = _http_date(value), _http_date(headers.get("date"))
     if until is not None and now is not None:
         return min(max(until - now, 0.0), _RETRY_MAX_S)
     items = dict(part.strip().partition("=")[::2] for part in headers.get("ratelimit", "").split(";"))
@@ -156,18 +210,98 @@ def read_retry_after(headers: httpx.Headers) -> float | None:
     return None
 
 
-def http_date(value: str | None) -> float | None:
+def one_line(text: str) -> str:
+    """The text on one line, printable, and not longer than a person reads."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _TEXT_MAX]).split())
+    return line if len(line) <= _TEXT_MAX else f"{line[:_TEXT_MAX]}..."
+
+
+def _is_page(headers: httpx.Headers, body: bytes) -> bool:
+    """Whether an answer is a web page; frameworks add ``text/html`` also to an empty body, which is none."""
+    text = body[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
+    return bool(text) and ("html" in headers.get("content-type", "").lower() or text.startswith(b"<"))
+
+
+def _http_date(value: str | None) -> float | None:
     """A header's date (RFC 9110, section 5.6.7) as seconds since the epoch; None when it cannot be read."""
-    if not value:
-        return None
     try:
-        return parsedate_to_datetime(value).timestamp()
+        return parsedate_to_datetime(value or "").timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
 
-def _too_large(max_bytes: int, status: int) -> UnexpectedAnswer:
-    return UnexpectedAnswer(
-        f"the answer is larger than {max_bytes} bytes and was not read on: ask for less",
+def _error_answer(response: httpx.Response, body: bytes) -> ErrorAnswer:
+    status = response.status_code
+    error, message = _read_error(body)
+    if not error and not message:
+        message = _HINTS.get(status, "no error body: the service or a proxy in front of it failed")
+    kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)
+    if kind is Conflict and error == KEY_IN_USE:
+        # Not a word about the request: what its first attempt comes to is not known yet.
+        kind = StillRunning
+    return kind(
         status,
+        one_line(redact(error)),
+        one_line(redact(message)),
+        retry_after_s=read_retry_after(response.headers),
+        server_time=_http_date(response.headers.get("date")),
+    )
+
+
+def _read_error(body: bytes) -> tuple[str, str]:
+    """``error`` and the sentence of an error body (specification, "Errors"); other servers nest
+    (``{"error": {"code", "message"}}``) or say ``detail``. Empty texts for what it does not say.
+    """
+    try:
+        value = from_json(body, cache_strings=False)
+    except ValueError:
+        return "", ""
+    if not isinstance(value, dict):
+        return "", ""
+    nested = value.get("error")
+    inner = nested if isinstance(nested, dict) else {}
+    error = _first_text(inner, "type", "code") or _first_text(value, "error")
+    message = _first_text(inner, "message") or _first_text(value, "message", "detail", "error_description")
+    details = value.get("details")
+    listed = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    pairs = [(_first_text(one, "field"), _first_text(one, "issue")) for one in listed]
+    # What the message does not say itself.
+    unsaid = "; ".join(f"{field}: {issue}" for field, issue in pairs if not (issue in message and field in message))
+    return error, f"{message} ({unsaid})" if message and unsaid else message or unsaid
+
+
+def _first_text(members: Mapping[str, Any], *names: str) -> str:
+    return next((value for name in names if isinstance(value := members.get(name), str) and value), "")
+
+
+def _redirect_text(response: httpx.Response, source: str) -> str:
+    try:
+        target = httpx.URL(response.headers.get("location", ""))
+        host = f"{target.scheme}://{target.netloc.decode('ascii').rpartition('@')[2]}" if target.host else "itself"
+    except (httpx.InvalidURL, UnicodeDecodeError):
+        host = "an unreadable address"
+    return (
+        f"{source} redirects ({response.status_code}) to {one_line(host)}, which is not followed, since it would get "
+        "the keys too: a captive portal, or set base_url to the final address"
+    )
+
+
+def _refused_certificate(exc: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Why the server's certificate was not accepted, out of what ``exc`` was raised for; None for another fault."""
+    while exc is not None and not isinstance(exc, ssl.SSLCertVerificationError):
+        exc = exc.__cause__ or exc.__context__
+    return exc
+
+
+def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
+    reason = one_line(error.verify_message)
+    if error.verify_code == CertificateFault.EXPIRED:
+        return f"{reason}: renew it on the server; if it is still good there, set this machine's clock"
+    if error.verify_code == CertificateFault.NOT_YET_VALID:
+        return f"{reason}: set this machine's clock; if it is right, the server's certificate is not"
+    if error.verify_code in OTHER_NAME:
+        return f"{reason}: write a name that the certificate shows into base_url, or have one issued for this name"
+    return (
+        f"{reason}: no authority that this machine trusts has signed it; name its authority's PEM file in "
+        "service.ca_file (fleet-simulator: --ca-file)"
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 import httpx
 
 from agent.errors import ConfigurationError
-from agent.wire.secret import MASK, Secret, redact
+from agent.wire.secret import Secret, never_show
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _VISIBLE_ASCII: Final = re.compile(r"[\x21-\x7e]+")
@@ -44,19 +44,9 @@ class Credential(httpx.Auth, ABC):
             request.headers.update(self._headers())
         yield request
 
-    def redact(self, text: str) -> str:
-        """The text without this credential and without anything that looks like a secret key or bearer token."""
-        for secret in self._secrets():
-            text = text.replace(secret.reveal(), MASK)
-        return redact(text)
-
     @abstractmethod
     def _headers(self) -> dict[str, str]:
         """The headers that prove who sends a request."""
-
-    @abstractmethod
-    def _secrets(self) -> tuple[Secret, ...]:
-        """The secrets that no text may show."""
 
 
 class KeyPair(Credential):
@@ -73,6 +63,7 @@ class KeyPair(Credential):
             faults.append("api_key: this is a secret key (it begins with msk_): swap api_key and secret_key")
         if faults:
             raise ConfigurationError(faults, "key pair")
+        never_show(secret_key.reveal())
         self._api_key = api_key
         self._secret_key = secret_key
 
@@ -82,32 +73,28 @@ class KeyPair(Credential):
     def _headers(self) -> dict[str, str]:
         return {"x-api-key": self._api_key, "x-secret-key": self._secret_key.reveal()}
 
-    def _secrets(self) -> tuple[Secret, ...]:
-        return (self._secret_key,)
-
 
 class BearerToken(Credential):
     """``Authorization: Bearer`` on every request (specification, "Step 3: call the API").
+
+    Args:
+        token: the token, or what says it anew for each request.
 
     Raises:
         ConfigurationError: the token is empty, has spaces, line ends or characters beyond ASCII.
     """
 
-    def __init__(self, token: Secret) -> None:
+    def __init__(self, token: Secret | Callable[[], Secret]) -> None:
         super().__init__()
-        faults = _faults("token", token.reveal())
+        self._current = token if callable(token) else lambda: token
+        now = self._current().reveal()
+        faults = _faults("token", now)
         if faults:
             raise ConfigurationError(faults, "bearer token")
-        self._token = token
-
-    def __repr__(self) -> str:
-        return f"BearerToken({self._token!r})"
+        never_show(now)
 
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token.reveal()}"}
-
-    def _secrets(self) -> tuple[Secret, ...]:
-        return (self._token,)
+        return {"Authorization": f"Bearer {self._current().reveal()}"}
 
 
 def _faults(name: str, value: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, PrivateAttr
@@ -13,17 +14,52 @@ from agent.errors import InvalidMessage
 from agent.wire.base import JsonObject, LooseTime, Received, Sent, Text, WireTime
 from agent.wire.dialect import AnswerReading
 from agent.wire.json_text import encode_json, find_fault, parse_json
-from agent.wire.limits import ANSWER_BYTES
+from agent.wire.limits import ANSWER_BYTES, TTL_MAX_S
 from agent.wire.times import parse_received_time
 
 ResultStatus = Literal["in_progress", "succeeded", "failed", "rejected"]
-
 
 ID_NAMES: Final = ("id", "command_id", "commandId", "_id", "uuid")
 """Where a command's id is looked for, in this order."""
 _CREATED: Final = ("created_at", "createdAt")
 _NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
 _EXPIRES: Final = ("expires_at", "expiresAt")
+
+
+class CommandStatus(StrEnum):
+    """The life cycle: queued -> delivered -> in_progress -> succeeded, failed or rejected.
+
+    ``expired``: never delivered in time. ``timed_out``: no result in time; a late result is still taken.
+    """
+
+    QUEUED = "queued"
+    DELIVERED = "delivered"
+    IN_PROGRESS = "in_progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    TIMED_OUT = "timed_out"
+    CANCELED = "canceled"
+
+
+OPEN_STATES: Final = frozenset({CommandStatus.QUEUED, CommandStatus.DELIVERED, CommandStatus.IN_PROGRESS})
+FINAL_STATES: Final = frozenset(CommandStatus) - OPEN_STATES
+RESULT_STATES: Final = frozenset({CommandStatus.SUCCEEDED, CommandStatus.FAILED, CommandStatus.REJECTED})
+OPEN: Final = "open"
+"""As the ``status`` filter of a listing: every state of :data:`OPEN_STATES`."""
+
+
+class SendCommand(Sent):
+    """``POST /commands/send`` (specification, "Command").
+
+    Attributes:
+        ttl_seconds: how long the command waits for its device; the service's default is 3600.
+    """
+
+    device_id: Text
+    command_payload: JsonObject
+    ttl_seconds: Annotated[int, Field(ge=1, le=TTL_MAX_S)] | None = None
 
 
 class CommandResult(Sent):
@@ -77,7 +113,7 @@ class CommandRecord(Received):
 
     Attributes:
         id: the service's id; None when it gives none, see :meth:`stable_id`.
-        status: a :class:`~agent.wire.command_states.CommandStatus` on our service, any text elsewhere, None when the
+        status: a :class:`CommandStatus` on our service, any text elsewhere, None when the
             service sends none.
         listed_at: from a gateway: when it first saw the command on the service's list.
     """

@@ -2,7 +2,7 @@
 
 Redirects are never followed and the environment's proxies and netrc never read: either would carry the secret key to
 somebody else. Either the authorities of one file are trusted and nobody else, or those of the system's trust store,
-whatever the environment says (:mod:`agent.wire.trust`); none is loaded for ``http://``.
+whatever the environment says (:func:`agent.wire.network.trust_store`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import ssl
 import threading
 import time
 import weakref
@@ -22,14 +21,12 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire.answers import Answer, one_line, read_body
+from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
 from agent.wire.auth import Credential, origin_of
-from agent.wire.faults import FAULTS, explain, raise_for_status
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, PageWalk, Params
-from agent.wire.network import open_transport
-from agent.wire.secret import redact
-from agent.wire.trust import service_trust
+from agent.wire.network import service_trust
+from agent.wire.transport import open_transport
 
 _CONNECT_MAX_S: Final = 5.0
 _PORT_MAX: Final = 65_535
@@ -90,22 +87,20 @@ class Connection:
     ) -> None:
         self.base_url = check_base_url(base_url)
         self.origin = origin_of(self.base_url)
-        self._auth = None if auth is None else auth.bound_to(self.base_url)
-        self._timeout_s = timeout_s
+        self.is_certain = is_certain(self.base_url)
         self.max_answer_bytes = max_answer_bytes
-        self._transport = transport
         self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
-        self._monotonic = monotonic
         self.on_date: Callable[[float, float], object] | None = None
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
+        self._auth = None if auth is None else auth.bound_to(self.base_url)
+        self._timeout_s = timeout_s
+        self._monotonic = monotonic
+        self._transport = transport
+        self._trust = service_trust(ca_file) if self.base_url.scheme == "https" else None
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
         self._is_closed = False
-        is_secure = self.base_url.scheme == "https"
-        self.is_certain = is_certain(self.base_url)
-        # One for both clients. Over http:// it is never asked, and without authorities it would trust nobody.
-        self._trust = service_trust(ca_file) if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = self._open_client()
         self._held: httpx.Client | None = None
         _quiet_loggers()
@@ -148,53 +143,43 @@ class Connection:
             InvalidMessage: a header value cannot be sent.
         """
         client = self._usable_client(interruptible=interruptible)
-        request = self._build(
-            client,
+        timeout_s = self._timeout_s + wait_s
+        request = client.build_request(
             method,
-            path,
-            params=params,
-            body=body,
-            headers=headers,
-            wait_s=wait_s,
-            traced=interruptible,
+            self.url(path),
+            params=dict(params) if params else None,
+            content=body,
+            headers=self._headers_of(headers, body),
+            timeout=httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, _CONNECT_MAX_S), read=timeout_s),
+            extensions={"trace": self._note_socket} if interruptible else {},
         )
-        return self._exchange(client, request, wait_s, interruptible=interruptible, accepts=accepts)
-
-    @contextlib.contextmanager
-    def stream(
-        self, path: str, *, headers: Mapping[str, str] | None = None, silence_s: float
-    ) -> Iterator[Iterator[bytes]]:
-        """An answer without end, such as server-sent events, in the pieces that come; :meth:`interrupt` ends it.
-
-        Args:
-            path: relative to the base URL.
-            headers: beside the ones that every request has.
-            silence_s: how long the service may say nothing before the connection counts as lost.
-
-        Raises:
-            Interrupted: :meth:`interrupt` was called.
-            ServiceError: the service refused, or the connection was lost, also while iterating.
-        """
-        client = self._usable_client(interruptible=True)
-        request = self._build(
-            client, "GET", path, params=None, body=None, headers=headers, wait_s=silence_s, traced=True
-        )
+        sent_s = arrived_s = self._monotonic()
         fault: TransportError | None = None
         try:
-            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+            response = client.send(request, auth=self._auth, stream=True)
             try:
-                if not response.is_success:
-                    source = one_line(f"GET {self.origin}{request.url.path}")
-                    content = read_body(response, self.max_answer_bytes, lambda: None)
-                    raise_for_status(response, content, source=source, redact=self._redact)
-                yield response.iter_raw()
+                arrived_s = self._monotonic()
+                content = self._read(response, arrived_s + max(_BODY_MAX_S, self._timeout_s))
             finally:
                 response.close()
         except FAULTS as exc:
-            fault = explain(exc, self.origin, self._timeout_s + silence_s, self._redact)
-        self._end_if_interrupted()
-        if fault is not None:
+            fault = explain(exc, self.origin, timeout_s)
+        if fault is not None:  # raised out here so that no httpx error, which holds the request, hangs on it
+            if interruptible:
+                self._end_if_interrupted()
             raise fault
+        answer = Answer(
+            response.status_code, response.headers, content, one_line(f"{method} {self.origin}{request.url.path}")
+        )
+        if answer.status not in accepts:
+            is_meant = self.is_certain and not (method == "GET" and response.is_success)
+            raise_for_status(response, content, source=answer.source, page_is_meant=is_meant)
+        if answer.status < 400 and not answer.is_page:
+            self.on_headers(answer.headers)
+            if self.on_date is not None and answer.server_time is not None:
+                late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
+                self.on_date(answer.server_time + late_s, arrived_s - sent_s)
+        return answer
 
     def pages(self, path: str, params: Params | None = None) -> Iterator[tuple[Answer, Page]]:
         """Every page of a list with its answer, fetched when asked for.
@@ -262,97 +247,45 @@ class Connection:
                 return self._client
             if self._held is None:
                 self._held = self._open_client()
-            was_interrupted, self._is_interrupted = self._is_interrupted, False
-        if was_interrupted:
-            raise self._interrupted()
-        return self._held
+            held = self._held
+        self._end_if_interrupted()
+        return held
 
-    def _build(
-        self,
-        client: httpx.Client,
-        method: str,
-        path: str,
-        *,
-        params: Params | None,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        wait_s: float,
-        traced: bool,
-    ) -> httpx.Request:
-        sent = {**self.headers, **(headers or {})}
-        for name, value in sent.items():
+    def _headers_of(self, more: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
+        headers = {**self.headers, **(more or {})}
+        for name, value in headers.items():
             if not (value.isascii() and value.isprintable()):
                 raise InvalidMessage(f"the header {name} must be printable ASCII")
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        timeout = httpx.Timeout(
-            self._timeout_s, connect=min(self._timeout_s, _CONNECT_MAX_S), read=self._timeout_s + wait_s
-        )
-        extensions: dict[str, Any] = {"trace": self._note_socket} if traced else {}
-        return client.build_request(
-            method,
-            self.url(path),
-            params=dict(params) if params else None,
-            content=body,
-            headers=sent,
-            timeout=timeout,
-            extensions=extensions,
-        )
-
-    def _exchange(
-        self,
-        client: httpx.Client,
-        request: httpx.Request,
-        wait_s: float,
-        *,
-        interruptible: bool,
-        accepts: Container[int],
-    ) -> Answer:
-        began_s = arrived_s = self._monotonic()
-        fault: TransportError | None = None
-        try:
-            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
-            try:
-                arrived_s = self._monotonic()
-                content = self._read(response, arrived_s + max(_BODY_MAX_S, self._timeout_s))
-            finally:
-                response.close()
-        except FAULTS as exc:
-            fault = explain(exc, self.origin, self._timeout_s + wait_s, self._redact)
-        if fault is not None:  # raised out here so that no httpx error, which holds the request, hangs on it
-            if interruptible:
-                self._end_if_interrupted()
-            raise fault
-        source = one_line(f"{request.method} {self.origin}{request.url.path}")
-        answer = Answer(response.status_code, response.headers, content, source)
-        if response.status_code not in accepts:
-            is_meant = self.is_certain and not (request.method == "GET" and response.is_success)
-            raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
-        is_from_service = answer.status < 400 and not answer.is_page
-        if is_from_service:
-            self.on_headers(response.headers)
-        if self.on_date is not None and is_from_service and answer.server_time is not None:
-            late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
-            self.on_date(answer.server_time + late_s, arrived_s - began_s)
-        return answer
+        return headers if body is None else {**headers, "Content-Type": "application/json"}
 
     def _read(self, response: httpx.Response, end_s: float) -> bytes:
-        """The body, read to its end so that the connection is kept, or an error of the service without it."""
-        status = response.status_code
+        """The decoded body; of an error of the service nothing when it cannot be read.
 
-        def check_deadline() -> None:
-            if self._monotonic() > end_s:
-                raise UnexpectedAnswer(
-                    f"{self.origin} sends its answer too slowly and was cut off: the network is too slow for it",
-                    status,
-                )
-
+        Raises:
+            UnexpectedAnswer: it is too large or comes too slowly.
+        """
         try:
-            return read_body(response, self.max_answer_bytes, check_deadline)
+            return self._whole_body(response, end_s)
         except UnexpectedAnswer:
-            if status >= 300:
-                return b""
-            raise
+            if response.is_success:
+                raise
+            return b""
+
+    def _whole_body(self, response: httpx.Response, end_s: float) -> bytes:
+        status, most = response.status_code, self.max_answer_bytes
+        too_large = f"the answer is larger than {most} bytes and was not read on: ask for less"
+        declared = response.headers.get("content-length", "")
+        if declared.isascii() and declared.isdigit() and int(declared[:15]) > most:
+            raise UnexpectedAnswer(too_large, status)
+        content = bytearray()
+        for part in response.iter_bytes():  # to its end, so that the connection is kept
+            content += part
+            if len(content) > most:
+                raise UnexpectedAnswer(too_large, status)
+            if self._monotonic() > end_s:
+                slow = f"{self.origin} sends its answer too slowly and was cut off: the network is too slow for it"
+                raise UnexpectedAnswer(slow, status)
+        return bytes(content)
 
     def _note_socket(self, event: str, info: Mapping[str, Any]) -> None:
         if event not in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
@@ -370,13 +303,7 @@ class Connection:
         with self._lock:
             was_interrupted, self._is_interrupted = self._is_interrupted, False
         if was_interrupted:
-            raise self._interrupted()
-
-    def _interrupted(self) -> Interrupted:
-        return Interrupted(f"the request to {self.origin} was ended on purpose")
-
-    def _redact(self, text: str) -> str:
-        return redact(text) if self._auth is None else self._auth.redact(text)
+            raise Interrupted(f"the request to {self.origin} was ended on purpose")
 
 
 def check_base_url(base_url: str) -> httpx.URL:

@@ -1,7 +1,8 @@
-"""The names of the extensions in the discovery document (``GET /.well-known/device-service``)."""
+"""What a server announces in its discovery document, ``GET /.well-known/device-service``: names of extensions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 LONG_POLL: Final = "long-poll"
@@ -40,3 +41,33 @@ ALL: Final = frozenset(
 )
 NONE: Final[frozenset[str]] = frozenset()
 """A plain server."""
+
+_VERSION_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What the discovery document says.
+
+    Attributes:
+        extensions: their names; none for a plain server.
+        version: ``version`` of the document, else the ``Server`` header; empty without both.
+    """
+
+    extensions: frozenset[str] = NONE
+    version: str = ""
+
+
+def read_announcement(value: object, server: str = "") -> Announcement:
+    """The announcement in a JSON value, whatever it is.
+
+    Args:
+        value: the document.
+        server: the ``Server`` header.
+    """
+    document = value if isinstance(value, dict) else {}
+    names, version = document.get("extensions"), document.get("version")
+    return Announcement(
+        frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else NONE,
+        (version if isinstance(version, str) and version else server)[:_VERSION_MAX],
+    )

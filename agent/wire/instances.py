@@ -1,4 +1,4 @@
-"""Which run of an agent asks: the header that says so, and how the other side notices two of one identity.
+"""Which run of an agent asks: the header that says so, and what the other side answers to two of one identity.
 
 Each start of an agent has a number that is kept in its state, and a random id. An agent that is restarted comes with a
 higher number. Who comes with a number that was there already has a state that went back (a backup, an overlay that
@@ -7,11 +7,8 @@ forgets at each boot) or a copy of it. Who comes back after another one has repl
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Self
 
 INSTANCE_HEADER: Final = "Agent-Instance"
@@ -21,17 +18,7 @@ CONFLICT_HEADER: Final = "Agent-Conflict"
 OLDER_STATE: Final = "older-state"
 TWO_AGENTS: Final = "two-agents"
 
-_log = logging.getLogger(__name__)
-
-_SAID: Final = {
-    OLDER_STATE: "its agent's state went back: a backup, a copied card, or a state directory that is lost at each boot",
-    TWO_AGENTS: "two agents run under this one identity, so each command reaches two devices: was a card copied?",
-}
 _SHAPE: Final = re.compile(r"([0-9]{1,9})-([0-9a-f]{8,32})")
-# So long after the last change between two agents they still count as two.
-_TWO_FOR_S: Final = 600.0
-_EARLIER_MAX: Final = 8
-_DEVICES_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,53 +41,3 @@ class Instance:
         """The header's value; None where there is none, or another program's."""
         match = _SHAPE.fullmatch(text or "")
         return None if match is None else cls(int(match[1]), match[2])
-
-
-@dataclass(slots=True)
-class _Seen:
-    now: Instance
-    is_older: bool = False
-    said: str | None = None
-    earlier: list[str] = field(default_factory=list)
-    two_until_s: float | None = None
-
-
-class InstanceWatch:
-    """The side that is asked: remembers in memory which start of each device's agent asked last. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()
-
-    def saw(self, device_id: str, header: str | None, now_s: float) -> str | None:
-        """The conflict that this request shows, a value of :data:`CONFLICT_HEADER`; None for none.
-
-        Args:
-            device_id: who asks.
-            header: the value of :data:`INSTANCE_HEADER`.
-            now_s: the monotonic clock, seconds.
-        """
-        asks = Instance.parse(header)
-        if asks is None:
-            return None
-        with self._lock:
-            seen = self._seen.setdefault(device_id, _Seen(asks))
-            self._seen.move_to_end(device_id)
-            if len(self._seen) > _DEVICES_MAX:
-                self._seen.popitem(last=False)
-            if asks.run_id != seen.now.run_id:
-                if asks.run_id in seen.earlier:
-                    seen.earlier.remove(asks.run_id)
-                    seen.two_until_s = now_s + _TWO_FOR_S
-                    seen.is_older = False
-                else:
-                    seen.is_older = asks.starts <= seen.now.starts
-                seen.earlier = [*seen.earlier, seen.now.run_id][-_EARLIER_MAX:]
-                seen.now = asks
-            conflict = OLDER_STATE if seen.is_older else None
-            if seen.two_until_s is not None and now_s < seen.two_until_s:
-                conflict = TWO_AGENTS
-            is_news, seen.said = conflict != seen.said, conflict
-        if conflict is not None and is_news:
-            _log.warning("device=%s identity=%s %s", device_id, conflict, _SAID[conflict])
-        return conflict

@@ -20,8 +20,6 @@ from agent.wire.limits import BODY_BYTES, INT_MAX, INT_MIN, JSON_DEPTH
 # Every name of an object ends like this; inside a string the same bytes can only occur with a backslash before the
 # quote. So there are never fewer matches than names, and as many matches as names left means that none was dropped.
 _NAME_END: Final = re.compile(rb'"[ \t\n\r]*:')
-_MAY_BE_FAULTY: Final = re.compile(rb"\\u|[0-9]{19}")
-"""Only an escape can bring NUL or a lone surrogate, only many digits an integer that is too large."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -37,14 +35,11 @@ def parse_json(raw: bytes, *, max_bytes: int = BODY_BYTES, max_depth: int = JSON
         value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
     except ValueError as exc:
         raise InvalidMessage(_explain(exc, max_depth)) from None
-    if _MAY_BE_FAULTY.search(raw) is None and raw.count(b"{") + raw.count(b"[") <= max_depth:
-        names, fault = _look_over(value)
-    else:
-        names, fault = _walk(value, max_depth)
+    names, fault = _walk(value, max_depth)
     if fault is not None:
         raise InvalidMessage(fault)
     if len(_NAME_END.findall(raw)) != names:
-        _refuse_duplicates(raw)
+        json.loads(raw, object_pairs_hook=_refuse_duplicates)
     return value
 
 
@@ -56,7 +51,8 @@ def parse_object(raw: bytes, *, max_bytes: int = BODY_BYTES, max_depth: int = JS
     """
     value = parse_json(raw, max_bytes=max_bytes, max_depth=max_depth)
     if not isinstance(value, dict):
-        raise InvalidMessage(f"the body must be a JSON object, not {_kind(value)}")
+        names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "an array"}
+        raise InvalidMessage(f"the body must be a JSON object, not {names.get(type(value), 'null')}")
     return value
 
 
@@ -78,15 +74,6 @@ def encode_json(value: object) -> bytes:
 def find_fault(value: object, max_depth: int = JSON_DEPTH) -> str | None:
     """Why this value must not go over the wire: one sentence, or None when it may."""
     return _walk(value, max_depth)[1]
-
-
-def size_bytes(value: object) -> int:
-    """How long the value is as compact JSON text.
-
-    Raises:
-        InvalidMessage: it cannot be written as JSON.
-    """
-    return len(encode_json(value))
 
 
 def _walk(value: object, max_depth: int) -> tuple[int, str | None]:
@@ -115,27 +102,6 @@ def _walk(value: object, max_depth: int) -> tuple[int, str | None]:
     return names, None
 
 
-def _look_over(value: object) -> tuple[int, str | None]:
-    """As :func:`_walk`, for a value whose text, integers and depth are known to be right."""
-    names = 0
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        children: Any = (item,)
-        if isinstance(item, dict):
-            names += len(item)
-            children = item.values()
-        elif isinstance(item, list):
-            children = item
-        for child in children:
-            if type(child) is float:
-                if not math.isfinite(child):
-                    return names, _scalar_fault(child)
-            elif child is not item and isinstance(child, (dict, list)):
-                stack.append(child)
-    return names, None
-
-
 def _scalar_fault(item: object) -> str | None:
     if isinstance(item, str):
         return _text_fault(item)
@@ -149,23 +115,19 @@ def _scalar_fault(item: object) -> str | None:
 
 
 def _text_fault(text: str) -> str | None:
-    if text.isascii():
-        return "text must not contain NUL" if "\0" in text else None
     if "\0" in text:
         return "text must not contain NUL"
-    return "text must not contain a lone surrogate" if _SURROGATE.search(text) else None
+    if text.isascii() or not _SURROGATE.search(text):
+        return None
+    return "text must not contain a lone surrogate"
 
 
-def _refuse_duplicates(raw: bytes) -> None:
-    """Raise when one object has a name twice. The slow way, taken only when the count of names does not add up."""
-
-    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) != len(pairs):
-            raise InvalidMessage("a name occurs twice in the same JSON object")
-        return members
-
-    json.loads(raw, object_pairs_hook=check)
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The slow way to an object, taken only when the count of names does not add up."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise InvalidMessage("a name occurs twice in the same JSON object")
+    return members
 
 
 def _explain(exc: ValueError, max_depth: int) -> str:
@@ -175,10 +137,3 @@ def _explain(exc: ValueError, max_depth: int) -> str:
     if "surrogate" in text or "hex escape" in text:
         return f"text must not contain a lone surrogate ({text})"
     return f"not valid JSON: {text}"
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "an array"}
-    return names.get(type(value), "something else")

@@ -1,4 +1,4 @@
-"""The numbers of the protocol (docs/protocol.md), what the service accepts at most, its defaults; a reserved name."""
+"""The numbers of the protocol (docs/protocol.md): what the service accepts at most."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ COMMAND_PAYLOAD_BYTES: Final = 65_536
 """``command_payload`` as compact JSON text."""
 
 SIGNED_MEMBER: Final = "signed_command"
-"""The member of ``command_payload`` that holds a signed command; the name is taken (:mod:`agent.wire.signed`)."""
-
-QR_BYTES: Final = 4_096
-"""``qr_data`` as UTF-8."""
+"""The member of ``command_payload`` that holds a signed command; the name is taken."""
 
 JSON_DEPTH: Final = 32
 """Objects and arrays inside each other; the outermost counts as 1."""
@@ -23,34 +20,20 @@ INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 """Integers on the wire fit into 64 bits with sign."""
 
-NAME_CHARACTERS: Final = 255
-"""The name of a database's schema, table or column."""
-
 IDENTIFIER_CHARACTERS: Final = 512
 """A ``user_id`` or a ``device_identifier``: what every database can keep in an index."""
 
-PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1_000
 """Items on one page of a list."""
 
-TTL_DEFAULT_S: Final = 3_600
 TTL_MAX_S: Final = 172_800
-"""How long a command waits for its device, seconds."""
-
-OPEN_COMMANDS_MAX: Final = 100
-"""Open commands of one device."""
+"""How long a command may wait for its device, seconds."""
 
 BATCH_MAX: Final = 500
 """Readings in one ``POST /sensor-data`` (extension ``batch-sensor-data``)."""
 
-ONLINE_WITHIN_S: Final = 120
-"""A device seen within this many seconds is online."""
-
 LONG_POLL_MAX_S: Final = 30
 """How long the service holds a device poll (extension ``long-poll``), seconds."""
-
-QUOTA_PER_MINUTE: Final = 1_000
-"""Requests of one API key in one calendar minute."""
 
 IDEMPOTENCY_S: Final = 86_400
 """How long the answer to an ``Idempotency-Key`` is replayed, seconds."""

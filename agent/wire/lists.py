@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
 
-from agent.errors import UnexpectedAnswer
+from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire.answers import Answer
 from agent.wire.auth import origin_of
+from agent.wire.commands import CommandRecord
+from agent.wire.dialect import AnswerReading
 
 Params = Mapping[str, str | int]
 
-PAGES_MAX: Final = 100_000
-"""How many pages of one list are read, unless the caller says otherwise."""
 ITEMS_MAX: Final = 20_000
-"""So many commands of one list are looked at: half of them from its beginning, half from its end."""
+"""So many commands of one list are read: half of them from its beginning, half from its end."""
 
+_PAGES_MAX: Final = 100_000
 _EMPTY_PAGES_MAX: Final = 100
 _DEPTH_MAX: Final = 3
 _ENVELOPES: Final = ("data", "items", "results", "result", "records", "response", "content", "value", "_embedded")
 _NOT_ITEMS: Final = frozenset({"errors", "error", "warnings", "details", "messages", "links", "_links", "meta", "tags"})
-_RECORD_MARKS: Final = frozenset({"command_payload", "commandPayload", "sensor_data", "sensorData"})
 _PAGING: Final = ("meta", "pagination", "paging", "page", "page_info", "pageInfo", "links", "_links")
 """Members that hold objects which speak about paging."""
 _CURSORS: Final[Mapping[str, str]] = {
@@ -44,7 +44,7 @@ _CURSORS: Final[Mapping[str, str]] = {
 """Member -> the parameter that takes its value."""
 _LINKS: Final = ("next", "next_url", "nextUrl", "next_link", "nextLink", "next_page_url", "next_page")
 _MORE: Final = ("has_more", "hasMore", "has_next", "hasNext", "hasNextPage")
-_NUMBERS: Final[Mapping[str, str]] = {"page": "page", "current_page": "page", "currentPage": "page"}
+_NUMBERS: Final = ("page", "current_page", "currentPage")
 _TOTAL_PAGES: Final = ("total_pages", "totalPages", "last_page", "page_count", "pages")
 _SIZES: Final = ("per_page", "perPage", "page_size", "pageSize", "limit", "size")
 _OFFSETS: Final = ("offset", "skip", "start")
@@ -54,60 +54,32 @@ _REL: Final = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,]+))', re.IGNORECAS
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Where a page lies in a list that is counted, by pages or by items.
-
-    Attributes:
-        param: the parameter that asks for another one.
-        at: this page's number, or the place of its first item, as the answer says.
-        end: how many pages, or items, there are; None when the answer does not say.
-    """
-
-    param: str
-    at: int
-    end: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """One page of a list.
 
     Attributes:
-        next_cursor: how to ask for the next page; None when the answer names no cursor.
-        has_more: whether there is one; None when the answer does not say.
-        cursor_param: the parameter that takes the cursor.
-        next_url: where the body says the next page is; as it came.
-        number: this page by its number.
-        offset: this page by the place of its first item.
+        has_more: whether there is another one; None when the answer does not say.
         total: how many items the whole list has; None when the answer does not say.
-        omitted: how many items the answer had beside these, when it had too many.
+        cursor: parameter and value that ask for the next page, as the answer names them.
+        next_url: where the body says the next page is; as it came.
+        counted: parameter and value that ask for the next page of a list that is counted by pages or items.
+        places: parameter -> the number of this page or of its first item, as the answer says.
     """
 
     items: list[Any]
-    next_cursor: str | None = None
     has_more: bool | None = None
-    cursor_param: str = "cursor"
-    next_url: str | None = None
-    number: Counted | None = None
-    offset: Counted | None = None
     total: int | None = None
-    omitted: int = 0
-
-    def cut(self, most: int = ITEMS_MAX) -> Page:
-        """The page with at most so many items, from both of its ends."""
-        left_out = len(self.items) - most
-        if left_out <= 0:
-            return self
-        items = [*self.items[: most // 2], *self.items[-(most - most // 2) :]]
-        return replace(self, items=items, omitted=left_out)
+    cursor: tuple[str, str] | None = None
+    next_url: str | None = None
+    counted: tuple[str, int] | None = None
+    places: Mapping[str, int] = field(default_factory=dict)
 
 
 # --- one answer -------------------------------------------------------------------------------------------------------
 
 
 def read_page(value: object, source: str = "the service", word: str = "") -> Page:
-    """The list in a JSON value: an array; an object that has it under a usual name, or under any as its only array,
-    also further inside; or a single record where one belongs.
+    """The list in a JSON value: an array, or an object that has it under a usual name, or under any as its only array.
 
     Args:
         value: the JSON value.
@@ -129,61 +101,58 @@ def read_page(value: object, source: str = "the service", word: str = "") -> Pag
         raise UnexpectedAnswer(
             f"{source} answered an object with {count} arrays where one list belongs: check base_url"
         )
-    return _with_paging(items, list(_speaking_of_paging(around)))
+    paging = (inner for outer in around for name in _PAGING if isinstance(inner := outer.get(name), dict))
+    return _with_paging(items, [*around, *paging])
 
 
 def _find_items(value: dict[str, Any], word: str, around: list[dict[str, Any]]) -> list[Any] | None:
     """The items in an object; ``around`` gets the objects that lie around them."""
-    if any(not isinstance(value[name], list) for name in _RECORD_MARKS & value.keys()):
-        return [value]  # a record of its own; an array of that name would be the list
     if len(around) > _DEPTH_MAX:
         return None
     around.append(value)
     known = [value[name] for name in (word, *_ENVELOPES) if name in value]
-    others = [inner for name, inner in value.items() if name not in _NOT_ITEMS and name not in _PAGING]
     for inner in known:
         if isinstance(inner, list):
             return inner
     for inner in known:
-        found = _find_items(inner, word, around) if isinstance(inner, dict) else None
-        if found is not None:
-            return found
-    lists = [inner for inner in others if isinstance(inner, list)]
-    if lists:
-        return lists[0] if len(lists) == 1 else None
-    objects = [inner for inner in others if isinstance(inner, dict)]
-    found = _find_items(objects[0], word, around) if len(objects) == 1 else None
-    return [] if found is None and None in known else found  # {"data": null}
-
-
-def _speaking_of_paging(around: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for outer in around:
-        yield outer
-        yield from (outer[name] for name in _PAGING if isinstance(outer.get(name), dict))
+        if isinstance(inner, dict):
+            found = _find_items(inner, word, around)
+            if found is not None:
+                return found
+    lists = [inner for name, inner in value.items() if isinstance(inner, list) and name not in _NOT_ITEMS]
+    if len(lists) == 1:
+        return lists[0]
+    return [] if None in known and not lists else None  # {"data": null}
 
 
 def _with_paging(items: list[Any], scopes: list[dict[str, Any]]) -> Page:
     more = next((scope[name] for name in _MORE for scope in scopes if isinstance(scope.get(name), bool)), None)
-    total, size, pages = (_whole(scopes, names) for names in (_TOTALS, _SIZES, _TOTAL_PAGES))
+    total, size, pages = (_count(scopes, names) for names in (_TOTALS, _SIZES, _TOTAL_PAGES))
     if pages is None and total is not None and size:
         pages = -(-total // size)
-    number = _counted(scopes, _NUMBERS, pages)
-    offset = _counted(scopes, {name: name for name in _OFFSETS}, total)
-    param, cursor = "cursor", None
-    for name, param_name in _CURSORS.items():
-        found = next((text for scope in scopes if (text := _cursor(scope.get(name))) is not None), None)
-        if found is not None:
-            param, cursor = number.param if name == "next" and number else param_name, found
-            break
-    return Page(items, cursor, more, param, _find_link(scopes), number, offset, total)
-
-
-def _counted(scopes: list[dict[str, Any]], names: Mapping[str, str], end: int | None) -> Counted | None:
-    for name, param in names.items():
-        at = _whole(scopes, (name,))
-        if at is not None:
-            return Counted(param, at, end)
-    return None
+    places: dict[str, int] = {}
+    counted: tuple[str, int] | None = None
+    for name in _OFFSETS:
+        first = _count(scopes, (name,))
+        if first is not None:
+            places[name] = first
+            if more or (total is not None and first + len(items) < total):
+                counted = name, first + len(items)
+    number = _count(scopes, _NUMBERS)
+    if number is not None:
+        places["page"] = number
+        if more or (pages is not None and number < pages):
+            counted = "page", number + 1
+    cursor = next(
+        (
+            ("page" if name == "next" and number is not None else param, text)
+            for name, param in _CURSORS.items()
+            for scope in scopes
+            if (text := _cursor(scope.get(name))) is not None
+        ),
+        None,
+    )
+    return Page(items, more, total, cursor, _find_link(scopes), counted if items else None, places)
 
 
 def _cursor(value: object) -> str | None:
@@ -207,45 +176,16 @@ def _is_url(text: str) -> bool:
     return "?" in text or text.startswith(("/", "http://", "https://"))
 
 
-def _whole(scopes: list[dict[str, Any]], names: tuple[str, ...]) -> int | None:
-    """A count: 0 or more, also as digits."""
+def _count(scopes: list[dict[str, Any]], names: tuple[str, ...]) -> int | None:
+    """A number of 0 or more, also as digits."""
     for name in names:
         for scope in scopes:
             value = scope.get(name)
-            if isinstance(value, str):
-                value = _digits(value)
+            if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+                return int(value)
             if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
                 return value
     return None
-
-
-def _digits(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
-
-
-def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> httpx.URL | None:
-    """Where ``Link: rel="next"`` (RFC 8288) points, or else the body, resolved against ``url``; None without either.
-
-    Raises:
-        UnexpectedAnswer: it points to another origin, or nowhere.
-    """
-    target = in_body
-    for where, attributes in _LINK.findall(answer.headers.get("link", "")):
-        if any("next" in (quoted or bare).lower().split() for quoted, bare in _REL.findall(attributes)):
-            target = where
-            break
-    if target is None:
-        return None
-    try:
-        link = url.join(target)
-    except httpx.InvalidURL:
-        raise UnexpectedAnswer(f"{answer.source} names a next page that is no address") from None
-    if origin_of(link) != origin_of(url):
-        raise UnexpectedAnswer(
-            f"{answer.source} names a next page on another host, {link.host}, which is not followed, since it "
-            "would get the keys too: look at the proxy in between, or the service's public address"
-        )
-    return link
 
 
 # --- from page to page ------------------------------------------------------------------------------------------------
@@ -267,7 +207,7 @@ class PageWalk:
         done: there is no further page.
     """
 
-    def __init__(self, path: str, params: Params, url: httpx.URL, *, pages_max: int = PAGES_MAX) -> None:
+    def __init__(self, path: str, params: Params, url: httpx.URL, *, pages_max: int = _PAGES_MAX) -> None:
         self._path = path
         self._word = path.rpartition("/")[2]
         self._query = params
@@ -275,7 +215,7 @@ class PageWalk:
         self._pages_left = pages_max
         self._seen: set[str] = set()
         self._empty_pages = 0
-        self._expected: Counted | None = None
+        self._expected: tuple[str, int] | None = None
         self.target = path
         self.params: Params = dict(params)
         self.done = False
@@ -290,12 +230,11 @@ class PageWalk:
             self.done = True
             return Page([])
         page = read_page(answer.json(), answer.source, self._word)
-        expected = self._expected
-        for counted in (page.number, page.offset):
-            if counted and expected and counted.param == expected.param and counted.at != expected.at:
-                raise UnexpectedAnswer(
-                    f"{answer.source} answers page {counted.at} of this list where {expected.at} was asked for: stopped"
-                )
+        param, place = self._expected or ("", 0)
+        if page.places.get(param, place) != place:
+            raise UnexpectedAnswer(
+                f"{answer.source} answers page {page.places[param]} of this list where {place} was asked for: stopped"
+            )
         return page
 
     def proceed(self, answer: Answer, page: Page) -> None:
@@ -323,22 +262,194 @@ class PageWalk:
 
     def _aim(self, answer: Answer, page: Page) -> str | None:
         """Set ``target`` and ``params`` to the next page; returns a mark that only it has, or None at the end."""
-        self._expected = None
-        if page.next_cursor is not None:
-            return self._turn(page.cursor_param, page.next_cursor)
-        link = next_link(answer, self._url, page.next_url)
+        link = None if page.cursor else _next_link(answer, self._url, page.next_url)
         if link is not None:
-            self.target, self.params = str(link), {}
+            self.target, self.params, self._expected = str(link), {}, None
             return self.target
-        for counted, step in ((page.number, 1), (page.offset, len(page.items))):
-            if counted is None or not page.items:
-                continue
-            last_read = counted.at if counted is page.number else counted.at + step
-            if page.has_more or (counted.end is not None and last_read < counted.end):
-                self._expected = Counted(counted.param, counted.at + step)
-                return self._turn(counted.param, counted.at + step)
-        return None
+        self._expected = None if page.cursor else page.counted
+        asked = page.cursor or page.counted
+        if asked is None:
+            return None
+        self.target, self.params = self._path, {**self._query, asked[0]: asked[1]}
+        return f"{asked[0]}={asked[1]}"
 
-    def _turn(self, param: str, value: str | int) -> str:
-        self.target, self.params = self._path, {**self._query, param: value}
-        return f"{param}={value}"
+
+def _next_link(answer: Answer, url: httpx.URL, in_body: str | None) -> httpx.URL | None:
+    """Where ``Link: rel="next"`` (RFC 8288) points, or else the body, resolved against ``url``; None without either.
+
+    Raises:
+        UnexpectedAnswer: it points to another origin, or nowhere.
+    """
+    target = in_body
+    for where, attributes in _LINK.findall(answer.headers.get("link", "")):
+        if any("next" in (quoted or bare).lower().split() for quoted, bare in _REL.findall(attributes)):
+            target = where
+            break
+    if target is None:
+        return None
+    try:
+        link = url.join(target)
+    except httpx.InvalidURL:
+        raise UnexpectedAnswer(f"{answer.source} names a next page that is no address") from None
+    if origin_of(link) != origin_of(url):
+        raise UnexpectedAnswer(
+            f"{answer.source} names a next page on another host, {link.host}, which is not followed, since it "
+            "would get the keys too: look at the proxy in between, or the service's public address"
+        )
+    return link
+
+
+# --- the list of a device's commands ----------------------------------------------------------------------------------
+
+_OVERLAP_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CommandList:
+    """One answer to the listing of a device's commands.
+
+    Attributes:
+        records: every command that could be read, in the service's order.
+        malformed: one sentence for each that could not; never its content.
+        etag: the list's version, for the next conditional request; None when the service gives none.
+        unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
+        server_time: the service's clock, seconds since the epoch; None when the answer has no ``Date``.
+        omitted: so many commands at least were listed and not read, since there were too many: what is missing in
+            ``records`` may be listed all the same.
+        has_hidden: by its own count the list has more items, and the answer does not say how to get them.
+        notes: what is odd about the list as a whole, kind -> one sentence with an example, to be said once per kind.
+        incomplete: why pages after the first are missing; None when the list is whole. What was read counts all the
+            same, since a server may hand each command out once: the caller stores it first and then takes this for
+            the error of the call. What is not in ``records`` may still be on the list.
+    """
+
+    records: tuple[CommandRecord, ...] = ()
+    malformed: tuple[str, ...] = ()
+    etag: str | None = None
+    unchanged: bool = False
+    server_time: float | None = None
+    omitted: int = 0
+    has_hidden: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
+    incomplete: ServiceError | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """What is not in ``records`` or ``malformed`` is not on the list."""
+        return self.incomplete is None and not self.omitted and not self.has_hidden
+
+
+def read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int) -> CommandList:
+    """The commands of all pages, or of as many as are read.
+
+    Args:
+        pages: fetched when asked for.
+        reading: how this server's answers are read.
+        max_bytes: no further page is asked for after so many.
+
+    Raises:
+        ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
+    """
+    found = _Commands(reading)
+    page_count, count, size_bytes, omitted, total = 0, 0, 0, 0, None
+    etag, unchanged, server_time = None, False, None
+    incomplete: ServiceError | None = None
+    try:
+        for answer, page in pages:
+            page_count += 1
+            # With more than one page the first one's tag does not speak for the whole list.
+            etag = answer.etag if page_count == 1 else None
+            unchanged, server_time = answer.is_unchanged, answer.server_time
+            items = page.items
+            if len(items) > ITEMS_MAX:
+                items = [*items[: ITEMS_MAX // 2], *items[-ITEMS_MAX // 2 :]]
+            found.add(items)
+            count += len(items)
+            omitted += len(page.items) - len(items)
+            size_bytes += len(answer.content)
+            total = page.total if page.total is not None else total
+            if count >= ITEMS_MAX and page.has_more is not False:
+                omitted = omitted or 1  # at least one more, for all that is known
+                break
+            if size_bytes > max_bytes:
+                raise UnexpectedAnswer(
+                    f"{answer.source} lists more than {max_bytes} bytes of commands, and the rest is not read: "
+                    "let the service drop old ones"
+                )
+    except ServiceError as error:
+        if page_count == 0:
+            raise
+        incomplete, etag = error, None
+    has_hidden = total is not None and count < total and incomplete is None and not omitted
+    if has_hidden:
+        found.notes["more_than_listed"] = (
+            f"the list of commands has {total} items by its own count, lists {count}, and not how to get the others"
+        )
+    return CommandList(
+        tuple(found.records),
+        tuple(found.malformed),
+        etag=etag,
+        unchanged=unchanged,
+        server_time=server_time,
+        omitted=omitted,
+        has_hidden=has_hidden,
+        notes=found.notes,
+        incomplete=incomplete,
+    )
+
+
+class _Commands:
+    """The commands in the items of a list, page by page: one record that cannot be read never hides the others."""
+
+    def __init__(self, reading: AnswerReading) -> None:
+        self._reading = reading
+        self._occurrences: dict[str, int] = {}
+        self._before: list[object] = []
+        self.records: list[CommandRecord] = []
+        self.malformed: list[str] = []
+        self.notes: dict[str, str] = {}
+
+    def add(self, items: list[object]) -> None:
+        """Read the items of a page. What ended the page before it has only moved between the two requests."""
+        before, self._before = self._before, items
+        longest = min(len(before), len(items), _OVERLAP_MAX)
+        again = next((n for n in range(longest, 0, -1) if before[-n:] == items[:n]), 0)
+        for item in items[again:]:
+            self._read(item)
+
+    def _read(self, item: object) -> None:
+        try:
+            record = CommandRecord.receive(item, self._reading)
+        except InvalidMessage as exc:
+            place = len(self.records) + len(self.malformed)
+            self.malformed.append(f"{_name(item, place)} in the list of commands is skipped: {exc}")
+            return
+        if not record.id:
+            first = record.stable_id()
+            occurrence = self._occurrences.get(first, 0)
+            self._occurrences[first] = occurrence + 1
+            record = record.with_derived_id(occurrence)
+            self.notes.setdefault(
+                "derived_ids",
+                "commands come without an id, so one is derived from content and time, and results carry it: let the "
+                "service list ids, or name the member that holds them in service.dialect.command_id",
+            )
+        self.records.append(record)
+        for name in record.unreadable_times:
+            consequence = "it is not run, since it may have expired" if name == "expires_at" else "it counts as old"
+            self.notes.setdefault(
+                f"unreadable_{name}",
+                f"{name} of command {str(record.id)[:64]!a} cannot be read as a time "
+                f"({ascii(_sent(item, name))[:60]}): {consequence}; let the service write RFC 3339, such as "
+                "2026-01-01T00:00:00Z",
+            )
+
+
+def _sent(item: object, name: str) -> object:
+    members = item if isinstance(item, dict) else {}
+    return members.get(name, members.get(name.replace("_at", "At")))
+
+
+def _name(item: object, index: int) -> str:
+    given_id = item.get("id", item.get("command_id")) if isinstance(item, dict) else None
+    return f"command {given_id[:64]!a}" if isinstance(given_id, str) and given_id else f"item {index}"

@@ -1,114 +1,141 @@
-"""A transport for httpx that tries the addresses of a name in turns, so that a dead one costs a second at most."""
+"""A TCP connection to a name with several addresses, some of which may be dead; and whom TLS trusts.
+
+Source: RFC 8305, "Happy Eyeballs". Nothing here needs an HTTP library: a device that speaks MQTT alone has none.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
+import selectors
 import socket
 import ssl
+import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import Final, NoReturn
+from collections.abc import Iterable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
 
-import httpcore
-import httpx
+from agent.errors import ConfigurationError
 
-from agent.wire.connecting import in_turns
+APART_S: Final = 0.25
+"""An address has so long to answer before the next one is tried beside it (RFC 8305, section 5)."""
 
-_EACH_S: Final = 1.0
-"""An address that is not the last one has so long to answer."""
+Found = tuple[int, int, int, str, Any]
+"""An address as :func:`socket.getaddrinfo` gives it: family, type, protocol, canonical name, address."""
 
 
-def open_transport(trust: ssl.SSLContext | None, limits: httpx.Limits) -> httpx.BaseTransport:
-    """A transport for one client.
+def in_turns(found: Iterable[Found]) -> list[Found]:
+    """The addresses with the families in turns, each in the system's order (RFC 8305, section 4)."""
+    by_family: dict[int, list[Found]] = {}
+    for each in found:
+        by_family.setdefault(each[0], []).append(each)
+    return [each for turn in itertools.zip_longest(*by_family.values()) for each in turn if each is not None]
+
+
+def connect(host: str | bytes, port: int, timeout_s: float | None) -> socket.socket:
+    """Connect to the address that answers first. The socket's own timeout is then ``timeout_s``.
+
+    Raises:
+        OSError: the name has no address, or none of them answered; the error of the one that was tried first.
+        TimeoutError: none answered in time.
+    """
+    waiting = in_turns(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    fault: OSError | None = None
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        while waiting or selector.get_map():
+            wait_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if wait_s is not None and wait_s <= 0:
+                raise fault or TimeoutError("timed out")
+            if waiting:
+                try:
+                    _begin(selector, stack, waiting.pop(0))
+                except OSError as error:
+                    fault = fault or error
+                    continue
+                if waiting:
+                    wait_s = APART_S if wait_s is None else min(APART_S, wait_s)
+            for key, _ in selector.select(wait_s):
+                sock: socket.socket = key.fileobj  # type: ignore[assignment]  # nothing else is registered
+                selector.unregister(sock)
+                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code == 0:
+                    made = sock.dup()  # the stack closes all that were tried
+                    made.settimeout(timeout_s)
+                    return made
+                fault = fault or OSError(code, os.strerror(code))
+    raise fault or OSError(f"{host!r} has no address")
+
+
+def _begin(selector: selectors.BaseSelector, stack: contextlib.ExitStack, found: Found) -> None:
+    family, kind, protocol, _, address = found
+    sock = stack.enter_context(socket.socket(family, kind, protocol))
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        sock.connect(address)
+    selector.register(sock, selectors.EVENT_WRITE)
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+class CertificateFault(IntEnum):
+    """Why a server's certificate is refused, as OpenSSL numbers it (``verify_code``, x509_vfy.h)."""
+
+    NOT_YET_VALID = 9
+    EXPIRED = 10
+    OTHER_NAME = 62
+    OTHER_ADDRESS = 64
+
+
+OTHER_NAME: Final = frozenset({CertificateFault.OTHER_NAME, CertificateFault.OTHER_ADDRESS})
+"""The certificate is another server's."""
+
+
+def trust_store(ca_file: Path | None = None, *, authority: str | None = None) -> ssl.SSLContext:
+    """The authorities of the file and nobody else; without a file the system's, or where it has none, certifi's.
+
+    OpenSSL's defaults would take ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` into account, for every connection of the
+    process at once. So the system's places are named instead.
 
     Args:
-        trust: the authorities for ``https://``; None where only ``http://`` is asked.
-        limits: how many connections, and how long idle ones are kept.
+        ca_file: PEM.
+        authority: PEM as a text in place of a file.
+
+    Raises:
+        OSError: the file cannot be read, or holds no certificate (:class:`ssl.SSLError` is one).
     """
-    return _Transport(
-        httpcore.ConnectionPool(
-            ssl_context=trust,
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_Backend(),
-        )
-    )
+    if authority is not None:
+        return ssl.create_default_context(cadata=authority)
+    if ca_file is not None:
+        return ssl.create_default_context(cafile=str(ca_file))
+    if sys.platform == "win32":
+        return ssl.create_default_context()  # the system's authorities are in no file
+    places = ssl.get_default_verify_paths()
+    cafile = places.openssl_cafile if Path(places.openssl_cafile).is_file() else None
+    capath = places.openssl_capath if Path(places.openssl_capath).is_dir() else None
+    if cafile is None and capath is None:
+        import certifi  # only here: a system with a trust store never pays for it
+
+        cafile = certifi.where()
+    return ssl.create_default_context(cafile=cafile, capath=capath)
 
 
-class _Transport(httpx.BaseTransport):
-    """httpx's own takes no network backend; this one has public parts of httpcore alone."""
+def service_trust(ca_file: Path | None) -> ssl.SSLContext:
+    """:func:`trust_store` for the key ``service.ca_file``.
 
-    def __init__(self, pool: httpcore.ConnectionPool) -> None:
-        self._pool = pool
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        asked = httpcore.Request(
-            request.method,
-            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
-        try:
-            answer = self._pool.handle_request(asked)
-        except _FAULTS as error:
-            _raise(error)
-        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer), extensions=answer.extensions)
-
-    def close(self) -> None:
-        self._pool.close()
-
-
-class _Body(httpx.SyncByteStream):
-    def __init__(self, answer: httpcore.Response) -> None:
-        self._answer = answer
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._answer.iter_stream()
-        except _FAULTS as error:
-            _raise(error)
-
-    def close(self) -> None:
-        self._answer.close()
-
-
-class _Backend(httpcore.SyncBackend):
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        began_s = time.monotonic()
-        try:
-            found = in_turns(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except OSError as error:
-            raise httpcore.ConnectError(str(error)) from error
-        fault: Exception | None = None
-        for count, (_, _, _, _, address) in enumerate(found, 1):
-            limit_s = None if timeout is None else max(timeout - (time.monotonic() - began_s), 0.01)
-            if count < len(found):
-                limit_s = _EACH_S if limit_s is None else min(_EACH_S, limit_s)
-            try:
-                return super().connect_tcp(address[0], port, limit_s, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                fault = fault or error
-        raise fault or httpcore.ConnectError(f"{host} has no address")
-
-
-_FAULTS: Final = (
-    httpcore.TimeoutException,
-    httpcore.NetworkError,
-    httpcore.ProtocolError,
-    httpcore.UnsupportedProtocol,
-)
-
-
-def _raise(error: Exception) -> NoReturn:
-    """Raise httpx's exception of the same name, which is what callers of httpx know."""
-    kind: type[httpx.TransportError] = getattr(httpx, type(error).__name__, httpx.TransportError)
-    raise kind(str(error)) from error
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+    try:
+        return trust_store(ca_file)
+    except OSError as error:
+        if ca_file is None:
+            raise
+        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        fault = f"service.ca_file: {ca_file} cannot be used ({reason}); mend the path, its mode or the file"
+        raise ConfigurationError([fault], "service") from None

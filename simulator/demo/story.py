@@ -15,9 +15,7 @@ import yaml
 
 from agent.errors import AgentError
 from agent.wire.auth import KeyPair
-from agent.wire.command_states import FINAL_STATES
-from agent.wire.commands import CommandRecord
-from agent.wire.sending import SendCommand
+from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo.agent import WITNESS, RealAgent
 from simulator.exit_codes import ExitCode

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent.wire.limits import QUOTA_PER_MINUTE
 from simulator.fleet.faults import count_concerned
 from simulator.fleet.plan import PhaseSpan, Plan, count_workers
 from simulator.fleet.scenario.model import (
@@ -22,6 +21,7 @@ from simulator.fleet.scenario.model import (
     StormPhase,
     preparing_s,
 )
+from simulator.wire.limits import QUOTA_PER_MINUTE
 
 _PORTS: Final = 28_000
 _HELD_POLLS_OF_A_COMMAND: Final = 2

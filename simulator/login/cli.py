@@ -16,7 +16,6 @@ import click
 
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, ServiceError, UnexpectedAnswer
 from agent.files import replace_file
-from agent.wire import paths
 from agent.wire.connection import Connection
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
 from simulator.credentials import read_secret_file, takes_ca_file
@@ -25,6 +24,7 @@ from simulator.login.errors import SignInEnded, SignInFailed, TokensNotStored
 from simulator.login.flow import HOST, PATH, Listener, SignIn
 from simulator.login.tokens import MODE, TokenSet, read_tokens, renew, write_tokens
 from simulator.terminal import option
+from simulator.wire import paths
 
 DEFAULT_PORT: Final = 8976
 DEFAULT_SCOPE: Final = "manufacturer:devices manufacturer:commands manufacturer:data"

@@ -14,12 +14,12 @@ from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from agent.errors import ConfigurationError, Refused, Unauthorized
-from agent.wire import paths
 from agent.wire.answers import one_line
 from agent.wire.connection import Connection
 from agent.wire.secret import Secret
 from simulator.login.errors import SignInFailed
 from simulator.login.tokens import TokenSet, ask_for_tokens
+from simulator.wire import paths
 from simulator.wire.base64url import challenge_of
 
 HOST: Final = "127.0.0.1"

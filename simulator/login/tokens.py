@@ -14,15 +14,15 @@ from pydantic_core import to_json
 
 from agent.errors import Advice, InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.files import read_plain_file, replace_file
-from agent.wire import paths
 from agent.wire.auth import Credential
 from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Text
+from agent.wire.client import read_record
 from agent.wire.connection import Connection
-from agent.wire.device_client import read_record
 from agent.wire.json_text import parse_json
 from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, never_show
 from agent.wire.times import to_rfc3339
 from simulator.login.errors import SignInEnded, TokensNotStored
+from simulator.wire import paths
 
 MODE: Final = 0o600
 _MARGIN_S: Final = 60.0
@@ -205,6 +205,3 @@ class FileToken(Credential):
         if tokens.base_url != self.base_url:
             raise SignInEnded(f"{self._path} holds tokens for {tokens.base_url} by now, not for {self.base_url}")
         return {"Authorization": f"Bearer {tokens.access_token.reveal()}"}
-
-    def _secrets(self) -> tuple[Secret, ...]:
-        return ()  # tokens are kept out of all texts as it is

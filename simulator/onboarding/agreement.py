@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.wire.answers import one_line
-from agent.wire.devices import Device
+from agent.wire.models import Device
 from simulator.wire.models import ScanAnswer
 
 MEMBERS: Final = ("device_identifier", "product_id", "user_id", "device_id", "device_name")

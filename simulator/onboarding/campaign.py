@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.errors import AgentError, ErrorAnswer, Forbidden, ServiceError, TransportError, Unauthorized
-from agent.wire.devices import Device
+from agent.wire.models import Device
 from simulator.onboarding.agreement import Known, contradictions, is_same
 from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.listing import SharedList

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import NotFound
-from agent.wire import paths
-from agent.wire.devices import Device
+from agent.wire.models import Device
 from simulator.onboarding.patience import Patience
+from simulator.wire import paths
 from simulator.wire.client import ServiceClient
 
 _PAGE: Final = 10

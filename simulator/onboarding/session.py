@@ -20,8 +20,7 @@ from agent.errors import (
 )
 from agent.wire.answers import one_line
 from agent.wire.base import JsonObject
-from agent.wire.devices import Device
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import Device, RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, scan_contradictions
 from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.patience import Patience

@@ -7,7 +7,7 @@ import json
 import click
 
 from agent.errors import ConfigurationError
-from agent.wire.trust import trust_store
+from agent.wire.network import trust_store
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode
 from simulator.probe.questions import BROKEN, UNKNOWN, Probe

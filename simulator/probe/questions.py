@@ -17,8 +17,9 @@ from agent.wire.auth import Credential
 from agent.wire.commands import ID_NAMES
 from agent.wire.connection import check_base_url
 from agent.wire.lists import Page, read_page
+from agent.wire.network import trust_store
+from agent.wire.secret import redact
 from agent.wire.times import parse_received_time, to_rfc3339
-from agent.wire.trust import trust_store
 
 HOLDS: Final = "holds"
 BROKEN: Final = "BROKEN"
@@ -198,7 +199,7 @@ class Probe:
         self._judge(f"lists_{word.replace('-', '_')}", answer, page is not None)
         if page is None:
             return
-        has_next = page.next_cursor is not None or page.next_url is not None or "next" in answer.headers.get("link", "")
+        has_next = page.cursor is not None or page.next_url is not None or "next" in answer.headers.get("link", "")
         more = "and says how to get more" if has_next else "on one page"
         value = _json(answer)
         members = f"with the members {', '.join(value)}" if isinstance(value, dict) else "as an array"
@@ -213,7 +214,7 @@ class Probe:
         try:
             return self._client.request(method, path.lstrip("/"), json=body, **{"auth": self._auth, **options})
         except httpx.HTTPError as error:
-            text = self._auth.redact(one_line(f"{method} {path}: {error}"))
+            text = redact(one_line(f"{method} {path}: {error}"))
             raise TransportError(f"{text}: check the address, and whether the server runs") from None
 
     def _judge(self, name: str, answer: httpx.Response, holds: bool) -> None:
@@ -226,7 +227,7 @@ class Probe:
         self._note("choice", name, seen, setting)
 
     def _note(self, topic: str, name: str, seen: str, setting: str = "") -> None:
-        self.found.append(Found(topic, name, self._auth.redact(one_line(seen)), setting))
+        self.found.append(Found(topic, name, redact(one_line(seen)), setting))
 
 
 def _json(answer: httpx.Response) -> Any:

@@ -95,7 +95,7 @@ class VirtualDevices:
             model = DeviceModel(interval_s=interval_s, signals=found)
         device_id = account.device(identifier)
         identity = DeviceIdentity(device_id, account.product_id, device_id)
-        target = FleetTarget(account.base_url, account.headers, account.client.discover())
+        target = FleetTarget(account.base_url, account.headers, account.client.discover().extensions)
         fleet = self._ends.enter_context(FleetThread(target, [identity], model, seed=seed))
         fleet.switch_on()
         return VirtualDevice(identity, fleet)

@@ -19,10 +19,10 @@ from pydantic import (
 
 from agent.errors import ConfigurationError
 from agent.wire.base import list_faults
-from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.options import Option
 from simulator.service.clock import ServiceClock, SystemClock
+from simulator.wire.limits import QUOTA_PER_MINUTE
 
 KEEP_DEFAULT: Final = 1_000
 KEEP_MAX: Final = 100_000

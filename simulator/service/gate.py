@@ -17,12 +17,12 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.wire import paths
 from simulator.service import caller
 from simulator.service.db import one
 from simulator.service.errors import ApiError, invalid
 from simulator.service.variant import ServerVariant
 from simulator.service.variant_answers import error_answer
+from simulator.wire import paths
 
 if TYPE_CHECKING:
     from simulator.service.service import Service

@@ -14,12 +14,13 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from agent.wire.limits import PAGE_DEFAULT, PAGE_MAX
+from agent.wire.limits import PAGE_MAX
 from simulator.service.caller import headers_of
 from simulator.service.errors import invalid
 from simulator.service.http import Call, Json
 from simulator.service.variant import ServerVariant
 from simulator.wire.base64url import from_base64url, to_base64url
+from simulator.wire.limits import PAGE_DEFAULT
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Items of a page, as JSON; a single item may be larger."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agent.wire import paths
 from agent.wire.base import JsonObject
-from agent.wire.device_client import read_record, time_param
-from agent.wire.devices import Device
-from agent.wire.runtime_data import RuntimeRecord
+from agent.wire.client import DeviceClient, read_record
+from agent.wire.models import Device, RuntimeRecord, SensorDataRecord
 from agent.wire.secret import Secret
-from agent.wire.sending import SendingClient
-from agent.wire.sensor_data import SensorDataRecord
+from agent.wire.times import to_rfc3339
 from simulator.login.tokens import TokenAnswer
+from simulator.wire import paths
 from simulator.wire.models import (
     Aggregate,
     CommandDefinition,
@@ -38,9 +36,9 @@ from simulator.wire.models import (
 )
 
 
-class ServiceClient(SendingClient):
+class ServiceClient(DeviceClient):
     """The whole interface of the service; arguments and behaviour are those of
-    :class:`~agent.wire.device_client.DeviceClient`. Every call may raise :class:`~agent.errors.ServiceError`.
+    :class:`~agent.wire.client.DeviceClient`. Every call may raise :class:`~agent.errors.ServiceError`.
     """
 
     def products(self, *, limit: int | None = None) -> Iterator[Product]:
@@ -183,7 +181,7 @@ class ServiceClient(SendingClient):
         self, *, from_: float | None = None, to: float | None = None, interval_s: int | None = None
     ) -> DeviceAnalytics:
         """``GET /analytics/devices``; times in seconds since the epoch."""
-        query = {"from": time_param(from_), "to": time_param(to), "interval": interval_s}
+        query = {"from": _time_param(from_), "to": _time_param(to), "interval": interval_s}
         return self._get(DeviceAnalytics, paths.DEVICE_ANALYTICS, "analytics", query)
 
     def sign_in(self, email: str, password: Secret) -> TokenAnswer:
@@ -195,7 +193,12 @@ class ServiceClient(SendingClient):
 def _range(device_id: str | None, from_: float | None, to: float | None, keys: Sequence[str]) -> dict[str, str | None]:
     return {
         "device_id": device_id,
-        "from": time_param(from_),
-        "to": time_param(to),
+        "from": _time_param(from_),
+        "to": _time_param(to),
         "keys": ",".join(keys) or None,
     }
+
+
+def _time_param(epoch_s: float | None) -> str | None:
+    """A time as a query parameter."""
+    return None if epoch_s is None else to_rfc3339(epoch_s)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AliasChoices, ConfigDict, Field, StringConstraints, model_validator
 
 from agent.wire.base import Items, JsonObject, LooseTime, Number, Received, Sent, SentSecret, Text, WireTime
-from agent.wire.limits import NAME_CHARACTERS
+from simulator.wire.limits import NAME_CHARACTERS
 
 Order = Literal["asc", "desc"]
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
 import httpx
 
-from agent.wire import paths
+from simulator.wire import paths
 from tests.partner import CHALLENGE, VERIFIER, PlainBrowser, parameters_of
 from tests.service_running import Bench
 

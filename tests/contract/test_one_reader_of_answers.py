@@ -13,10 +13,10 @@ from agent.errors import ServiceError
 from agent.transports.discovery import Discovery
 from agent.transports.http_source import HttpSource
 from agent.wire.auth import KeyPair
-from agent.wire.device_client import DeviceClient
+from agent.wire.client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
+from agent.wire.models import PostSensorData
 from agent.wire.secret import Secret
-from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals
 from simulator.fleet.engine.ports import HttpAnswer

@@ -16,7 +16,7 @@ from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, Server
 from agent.transports.discovery import Discovery
 from agent.transports.http_source import HttpSource
 from agent.transports.http_uplink import HttpUplink
-from agent.wire.device_client import DeviceClient
+from agent.wire.client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.lists import ITEMS_MAX
 from agent.wire.server_profile import CANCELED_QUERY, IF_NONE_MATCH, SETTING, describe

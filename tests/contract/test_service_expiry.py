@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.wire.limits import OPEN_COMMANDS_MAX
 from agent.wire.times import parse_time
+from simulator.wire.limits import OPEN_COMMANDS_MAX
 from tests.service_running import Bench, running
 
 STEPS = 150

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from agent.wire import paths
 from simulator.service.oauth.tokens import ACCESS_S, LONGEST_S, REFRESH_S, prune
+from simulator.wire import paths
 from tests.contract.oauth import BARE, EMAIL, PASSWORD, Partner, partner, refused, rows
 from tests.service_running import Bench, running
 

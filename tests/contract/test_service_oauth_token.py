@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.wire import paths
 from simulator.service.oauth.tokens import CODE_S
+from simulator.wire import paths
 from tests.contract.oauth import CALLBACK, EMAIL, PASSWORD, Partner, basic, partner, refused
 from tests.contract.test_service_golden import golden
 from tests.partner import CHALLENGE, VERIFIER

@@ -13,13 +13,10 @@ from pydantic import BaseModel, ValidationError
 from agent.errors import Conflict, ErrorAnswer, Forbidden, NotFound, RateLimited, Refused, ServerFault, Unauthorized
 from agent.wire.auth import KeyPair
 from agent.wire.base import Sent
-from agent.wire.command_lists import CommandList
-from agent.wire.commands import CommandResult, CommandResultPayload
-from agent.wire.registration import RegisterDevice
-from agent.wire.runtime_data import NewRuntimeRecord
+from agent.wire.commands import CommandResult, CommandResultPayload, SendCommand
+from agent.wire.lists import CommandList
+from agent.wire.models import NewRuntimeRecord, PostSensorData, RegisterDevice
 from agent.wire.secret import Secret
-from agent.wire.sending import SendCommand
-from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import parse_time
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import (
@@ -136,7 +133,7 @@ CALLS: dict[str, Callable[[ServiceClient], Any]] = {
     "delete a rule": lambda c: c.delete_rule(RULE),
     "read analytics": lambda c: c.device_analytics(from_=T0, to=TX, interval_s=3600),
     "sign in": lambda c: c.sign_in("person@example.com", Secret("made-up-password")),
-    "discover extensions": lambda c: c.discover(),
+    "discover extensions": lambda c: c.discover().extensions,
 }
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from agent.core.poll_interval import PollIntervals
 from agent.wire.auth import KeyPair
-from agent.wire.registration import RegisterDevice
-from agent.wire.sending import SendCommand
+from agent.wire.commands import SendCommand
+from agent.wire.models import RegisterDevice
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
@@ -47,7 +47,7 @@ def registered(client: ServiceClient, count: int) -> list[DeviceIdentity]:
 
 def target_of(service, client) -> FleetTarget:
     headers = {"x-api-key": service.api_key, "x-secret-key": service.secret_key.reveal()}
-    return FleetTarget(service.base_url, headers, client.discover())
+    return FleetTarget(service.base_url, headers, client.discover().extensions)
 
 
 def stored_readings(client: ServiceClient, device_id: str) -> list[ReadingFact]:

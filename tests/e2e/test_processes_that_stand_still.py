@@ -22,9 +22,8 @@ import pytest
 import yaml
 
 from agent.wire import topics
-from agent.wire.commands import CommandResult
-from agent.wire.registration import RegisterDevice
-from agent.wire.sending import SendCommand
+from agent.wire.commands import CommandResult, SendCommand
+from agent.wire.models import RegisterDevice
 from gateway.tokens import FILE_NAME as TOKENS
 from gateway.tokens import Tokens, make_token
 from simulator.children import ChildProcess, program_path

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.wire.auth import KeyPair
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import RegisterDevice
 from agent.wire.secret import Secret
 from gateway.cli.program import device_gateway
 from gateway.rollout import in_waves

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.wire.limits import OPEN_COMMANDS_MAX
+from simulator.wire.limits import OPEN_COMMANDS_MAX
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli.program import device_agent
-from agent.wire.sending import SendCommand
+from agent.wire.commands import SendCommand
 from agent.wire.signed import SigningKey, read_signing_key
 from simulator.command import CounterFile, KeySigner
 from tests.e2e.agent_bench import API_KEY, AgentBench, AgentProcess, wait_until

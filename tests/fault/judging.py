@@ -6,8 +6,7 @@ import time
 from collections import Counter
 
 from agent.errors import ServiceError
-from agent.wire.command_states import FINAL_STATES
-from agent.wire.commands import CommandRecord
+from agent.wire.commands import FINAL_STATES, CommandRecord
 from tests.fault.rig import Books, Rig
 
 _SETTLE_S = 90.0

@@ -20,10 +20,9 @@ import yaml
 from agent.errors import ErrorAnswer, ServiceError
 from agent.store.sqlite import FILE_NAME
 from agent.wire.auth import KeyPair
-from agent.wire.registration import RegisterDevice
+from agent.wire.commands import SendCommand
+from agent.wire.models import PostSensorData, RegisterDevice
 from agent.wire.secret import Secret
-from agent.wire.sending import SendCommand
-from agent.wire.sensor_data import PostSensorData
 from simulator.children import ChildProcess, Children, program_path
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct

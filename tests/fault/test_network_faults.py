@@ -13,10 +13,8 @@ import yaml
 from agent.store.sqlite import FILE_NAME
 from agent.store.status import read_store_status
 from agent.wire.auth import KeyPair
-from agent.wire.command_states import FINAL_STATES
-from agent.wire.commands import CommandRecord
+from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
 from agent.wire.secret import Secret
-from agent.wire.sending import SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.control import ControlClient
 from tests.canary import SECRET_KEY

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from agent.core.timekeeping import TIME_UNKNOWN
-from agent.wire.command_states import FINAL_STATES
-from agent.wire.sending import SendCommand
+from agent.wire.commands import FINAL_STATES, SendCommand
 from simulator.wire.client import ServiceClient
 from tests.e2e.agent_bench import wait_until
 from tests.fault import shifted_agent

@@ -19,11 +19,10 @@ from typing import Any, Final
 from agent.config.dialect import DialectConfig
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire import paths
-from agent.wire.command_states import CommandStatus
-from agent.wire.commands import CommandRecord
+from agent.wire.commands import CommandRecord, CommandStatus
 from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.limits import PAGE_MAX
-from agent.wire.sensor_data import SensorDataRecord
+from agent.wire.models import SensorDataRecord
 from simulator.fleet.audit.digest import digest_document, digest_values
 from simulator.fleet.audit.judging import STORED_SCHEMA
 from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, plain_id

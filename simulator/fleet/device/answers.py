@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
+import zlib
 from typing import Final, TypeVar
 
 import httpx
 
 from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, StillRunning, UnexpectedAnswer
-from agent.wire.answers import Answer, inflate
+from agent.wire.answers import Answer, raise_for_status
 from agent.wire.base import JsonObject, Received
-from agent.wire.device_client import read_record
-from agent.wire.faults import raise_for_status
+from agent.wire.client import read_record
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.secret import redact
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 
@@ -35,13 +34,13 @@ def judge(answer: HttpAnswer) -> Answer:
     """
     headers, body = httpx.Headers(answer.headers), answer.body
     if body and "gzip" in headers.get("content-encoding", "").lower():
-        body = inflate(body, ANSWER_BYTES, answer.status)
+        body = _inflate(body, answer.status)
         del headers["content-encoding"]
     is_good = answer.status in _GOOD and (not body or _GOOD_JSON.match(body))
     if not is_good or "html" in headers.get("content-type", "").lower():
         response = httpx.Response(answer.status, headers=headers, content=body)
         # Who loads a server knows whose pages these are: there is no captive portal between, and the status decides.
-        raise_for_status(response, body, source=SOURCE, redact=redact, page_is_meant=True)
+        raise_for_status(response, body, source=SOURCE, page_is_meant=True)
     return Answer(answer.status, headers, body, SOURCE)
 
 
@@ -73,3 +72,21 @@ def is_refused(error: ServiceError) -> bool:
     """
     leaves_open = isinstance(error, Conflict | StillRunning)
     return isinstance(error, ErrorAnswer) and not leaves_open and class_of(error.status) in REFUSALS
+
+
+def _inflate(content: bytes, status: int) -> bytes:
+    """A whole gzip body, decompressed.
+
+    Raises:
+        UnexpectedAnswer: it is no gzip, broke off, or is too large.
+    """
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        plain = stream.decompress(content, ANSWER_BYTES + 1)
+    except zlib.error:
+        raise UnexpectedAnswer("the answer says it is gzip and is not: look at the proxy in between", status) from None
+    if len(plain) > ANSWER_BYTES:
+        raise UnexpectedAnswer(f"the answer is larger than {ANSWER_BYTES} bytes and was not read on", status)
+    if not stream.eof:
+        raise UnexpectedAnswer("the compressed answer broke off: look at the proxy in between", status)
+    return plain

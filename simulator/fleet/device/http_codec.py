@@ -24,9 +24,7 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.command_lists import read_commands
-from agent.wire.command_states import OPEN
-from agent.wire.commands import CommandRecord, CommandResult, CommandResultPayload
+from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
     BATCH_SENSOR_DATA,
@@ -38,9 +36,8 @@ from agent.wire.extensions import (
 )
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import Page, PageWalk
-from agent.wire.runtime_data import NewRuntimeRecord
-from agent.wire.sensor_data import BatchAnswer
+from agent.wire.lists import Page, PageWalk, read_commands
+from agent.wire.models import BatchAnswer, NewRuntimeRecord
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, judge
 from simulator.fleet.engine.ports import HttpAnswer
@@ -262,7 +259,7 @@ class HttpCodec:
         )
 
     def _reading(self, reading: DatedReading) -> str:
-        """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
+        """:class:`agent.wire.models.PostSensorData` as JSON text."""
         device_id = self.device_id
         name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()
         if reading.recorded_ms is None or RECORDED_AT not in self.offers:

@@ -15,10 +15,9 @@ import httpx
 from agent.errors import ServiceError
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import CommandRecord
+from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import encode_json
-from agent.wire.sending import SendCommand
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import SOURCE, judge, outcome_of, read_written

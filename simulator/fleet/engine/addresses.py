@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.wire.connecting import APART_S, in_turns
+from agent.wire.network import APART_S, in_turns
 
 # Linux's number (include/uapi/linux/in.h); the socket module has the name from Python 3.12 on.
 _IP_BIND_ADDRESS_NO_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)

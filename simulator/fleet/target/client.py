@@ -24,7 +24,7 @@ from agent.wire.extensions import LIST_PARAMETERS, NONE
 from agent.wire.json_text import encode_json
 from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk, Params
-from agent.wire.rate_limit import read_rate_limit
+from gateway.rate_limit import read_rate_limit
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent.wire.rate_limit import RateLimit
+from gateway.rate_limit import RateLimit
 from simulator.fleet.target.key_quota import KeyQuota
 from simulator.keys import Keys
 

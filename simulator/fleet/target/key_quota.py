@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.wire.rate_limit import RateLimit
+from gateway.rate_limit import RateLimit
 
 RETRY_AFTER_DEFAULT_S: Final = 5.0
 """The wait after a 429 that names none: twelve tries see the next minute of a quota that is counted per minute."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.errors import Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
-from agent.wire import paths
-from agent.wire.devices import Device
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import Device, RegisterDevice
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
 from simulator.fleet.target.client import TargetClient, for_each
+from simulator.wire import paths
 from simulator.wire.models import NewProduct, Product
 
 MARK: Final = "fleet-simulator"

@@ -31,7 +31,7 @@ from agent.wire.answers import Answer
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk
-from agent.wire.sensor_data import SensorDataRecord
+from agent.wire.models import SensorDataRecord
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of

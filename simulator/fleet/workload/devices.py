@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ConfigurationError
+from agent.wire.network import trust_store
 from agent.wire.secret import Secret
-from agent.wire.trust import trust_store
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.http_driver import HttpDriver
 from simulator.fleet.device.links import Links

@@ -19,12 +19,10 @@ import httpx
 from agent.core.backoff import Backoff
 from agent.errors import ServiceError
 from agent.wire import paths
-from agent.wire.answers import Answer, read_retry_after
-from agent.wire.commands import CommandRecord
+from agent.wire.answers import KEY_IN_USE, Answer, read_retry_after
+from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
-from agent.wire.faults import KEY_IN_USE
 from agent.wire.json_text import encode_json
-from agent.wire.sending import SendCommand
 from simulator.fleet.audit.digest import digest_document
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.answers import judge, read_written

@@ -15,12 +15,10 @@ import httpx
 
 from agent.core.backoff import Backoff
 from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
-from agent.wire import paths
 from agent.wire.answers import Answer, read_retry_after
-from agent.wire.devices import Device
 from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import Device, RegisterDevice
 from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.device.retry_policy import RequestRetries
 from simulator.fleet.engine.pool import HttpPool
@@ -34,6 +32,7 @@ from simulator.fleet.target.target import KeyPairFile, read_keys
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.fleet.workload.storm_journeys import Journey, judge_storm, plan_course
 from simulator.watched import start_task
+from simulator.wire import paths
 from simulator.wire.models import ScanAnswer, ScanQr
 from simulator.wire.qr import LabelText, encode_label
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from agent.errors import ErrorAnswer, RateLimited, ServerFault, Unauthorized
-from agent.wire import paths
 from simulator.labels.corpus import UNKNOWN_PRODUCT, Entry, Setting, made_up_signer, read_corpus
 from simulator.onboarding.cases import Label
 from simulator.onboarding.suite.settings import Products, Settings
+from simulator.wire import paths
 from simulator.wire.qr.keys import LabelSigner
 
 _IDS = [entry.id for entry in read_corpus(Setting(UNKNOWN_PRODUCT, UNKNOWN_PRODUCT, made_up_signer()))]

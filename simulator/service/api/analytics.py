@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final
 from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.wire import paths
 from agent.wire.base import TIME_RANGE_MS, JsonObject
-from agent.wire.limits import ONLINE_WITHIN_S
 from simulator.service import scopes
 from simulator.service.api.readings import INTERVAL_MAX_S, TimeMs
 from simulator.service.errors import invalid
 from simulator.service.http import CallDep, Json, Router
 from simulator.service.times import show_time
+from simulator.wire import paths
+from simulator.wire.limits import ONLINE_WITHIN_S
 from simulator.wire.models import DeviceAnalytics
 
 router = Router(tag="analytics", scope=scopes.ANALYTICS)

@@ -27,11 +27,17 @@ from starlette.responses import Response, StreamingResponse
 
 from agent.wire import extensions, paths
 from agent.wire.base import JsonObject, list_faults
-from agent.wire.command_states import OPEN, OPEN_STATES, RESULT_STATES, CommandStatus
-from agent.wire.commands import CommandRecord, CommandResult
+from agent.wire.commands import (
+    OPEN,
+    OPEN_STATES,
+    RESULT_STATES,
+    CommandRecord,
+    CommandResult,
+    CommandStatus,
+    SendCommand,
+)
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
-from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S, OPEN_COMMANDS_MAX, TTL_DEFAULT_S
-from agent.wire.sending import SendCommand
+from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
 from simulator.service import scopes
 from simulator.service.api.devices import find_device
 from simulator.service.api.products import find_product, vocabulary
@@ -42,6 +48,7 @@ from simulator.service.paging import Order, Page, PageQuery, page
 from simulator.service.payload_checks import check_payload
 from simulator.service.times import show_time, show_time_or_none
 from simulator.service.variant_answers import command_location, write_command, write_times
+from simulator.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
 
 if TYPE_CHECKING:
     from simulator.service.service import Service

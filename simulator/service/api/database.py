@@ -13,9 +13,8 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from agent.errors import InvalidMessage
-from agent.wire import paths
 from agent.wire.base import JsonObject
-from agent.wire.runtime_data import NewRuntimeRecord, RuntimeRecord
+from agent.wire.models import NewRuntimeRecord, RuntimeRecord
 from agent.wire.times import parse_time, to_rfc3339
 from simulator.service import scopes
 from simulator.service.api.devices import find_device
@@ -26,6 +25,7 @@ from simulator.service.errors import conflict, invalid, invalid_all, not_found
 from simulator.service.http import Call, CallDep, Json, Router, answers, created, extends, no_content
 from simulator.service.paging import Page, PageQuery, page
 from simulator.service.times import show_time
+from simulator.wire import paths
 from simulator.wire.models import (
     NewColumn,
     NewSchema,

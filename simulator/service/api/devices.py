@@ -10,11 +10,8 @@ from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
 from agent.errors import InvalidMessage, InvalidQr, InvalidSignature
-from agent.wire import paths
 from agent.wire.base import JsonObject
-from agent.wire.devices import Device, DeviceStatus
-from agent.wire.limits import ONLINE_WITHIN_S, QR_BYTES
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import Device, DeviceStatus, RegisterDevice
 from simulator.service import scopes
 from simulator.service.api.products import find_product, label_key, show_product
 from simulator.service.db import insert, one, update
@@ -22,6 +19,8 @@ from simulator.service.errors import ApiError, conflict, not_found, too_large
 from simulator.service.http import Call, CallDep, Json, Router, answers, created, extends, no_content
 from simulator.service.paging import Page, PageQuery, page
 from simulator.service.times import show_time, show_time_or_none
+from simulator.wire import paths
+from simulator.wire.limits import ONLINE_WITHIN_S, QR_BYTES
 from simulator.wire.models import DeviceChange, ScanAnswer, ScanQr
 from simulator.wire.qr import VERSION, LabelText, parse_label
 from simulator.wire.qr.keys import LabelKey

@@ -13,7 +13,6 @@ from fastapi import Query
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
-from agent.wire import paths
 from agent.wire.base import JsonObject
 from simulator.service import scopes
 from simulator.service.db import insert, one, update
@@ -22,6 +21,7 @@ from simulator.service.http import CallDep, Json, Router, answers, created, exte
 from simulator.service.paging import Page, PageQuery, page, whole
 from simulator.service.payload_checks import schema_problem
 from simulator.service.times import show_time
+from simulator.wire import paths
 from simulator.wire.models import (
     CommandDefinition,
     Dashboard,

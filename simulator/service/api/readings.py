@@ -16,7 +16,7 @@ from agent.errors import InvalidMessage
 from agent.wire import paths
 from agent.wire.base import TIME_RANGE_MS, JsonObject, describe_faults, list_faults
 from agent.wire.limits import BATCH_MAX
-from agent.wire.sensor_data import BatchAnswer, PostSensorData, SensorDataRecord
+from agent.wire.models import BatchAnswer, PostSensorData, SensorDataRecord
 from agent.wire.times import parse_time
 from simulator.service import scopes
 from simulator.service.api.devices import find_device

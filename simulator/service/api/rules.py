@@ -18,11 +18,10 @@ from fastapi import Query, Response
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
-from agent.wire import paths
 from agent.wire.base import JsonObject
-from agent.wire.json_text import size_bytes
+from agent.wire.commands import SendCommand
+from agent.wire.json_text import encode_json
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from agent.wire.sending import SendCommand
 from simulator.service import scopes
 from simulator.service.api.commands import queue
 from simulator.service.api.database import add_record, find_columns
@@ -35,6 +34,7 @@ from simulator.service.http import Call, CallDep, Json, Router, answers, created
 from simulator.service.paging import Page, PageQuery, page
 from simulator.service.payload_checks import check_payload
 from simulator.service.times import show_time, show_time_or_none
+from simulator.wire import paths
 from simulator.wire.models import CommandAction, NewAction, NewRule, NewTrigger, RecordAction, Rule, RuleChange
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _check_actions(
             _, found = keep_payload(find_columns(sql, product_id, action.table_name), action.data_payload)
             problems += [(f"actions.{index}.{field}", issue) for field, issue in found]
             continue
-        if size_bytes(action.command_payload) > COMMAND_PAYLOAD_BYTES:
+        if len(encode_json(action.command_payload)) > COMMAND_PAYLOAD_BYTES:
             raise too_large(f"actions.{index}.command_payload", COMMAND_PAYLOAD_BYTES)
         if action.device_id is not None:
             find_device(sql, account, action.device_id)

@@ -21,7 +21,7 @@ from agent.wire import json_text
 from agent.wire.base import Items, JsonObject, Sent, Text
 from agent.wire.commands import CommandResult
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from agent.wire.sensor_data import PostSensorData
+from agent.wire.models import PostSensorData
 from simulator.fleet.signals import DeviceRandom, SignalFaultsError, SignalSet, signals_of_json
 from simulator.service.api.commands import IS_OPEN, end_overdue, take_result
 from simulator.service.api.readings import store_reading
@@ -76,7 +76,7 @@ class ScriptedAnswer(Sent):
             raise ValueError("never has no result, error or after_s: leave them out")
         if self.status == "succeeded" and self.error is not None:
             raise ValueError("error belongs to failed and rejected")
-        if self.result is not None and json_text.size_bytes(self.result) > COMMAND_PAYLOAD_BYTES:
+        if self.result is not None and len(json_text.encode_json(self.result)) > COMMAND_PAYLOAD_BYTES:
             raise ValueError(f"result is larger than {COMMAND_PAYLOAD_BYTES} bytes")
         return self
 

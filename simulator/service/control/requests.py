@@ -14,7 +14,6 @@ from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.wire import paths
 from agent.wire.base import Sent, Text
 from simulator.service.caller import Caller, is_observer
 from simulator.service.control.masking import mask_body, mask_fields, mask_header, mask_keys, mask_path
@@ -25,6 +24,7 @@ from simulator.service.gate import CONSOLE_PREFIX, CONTROL_PREFIX
 from simulator.service.http import CallDep, Json, Router, answers, no_content
 from simulator.service.paging import PAGE_BYTES, Page, PageQuery
 from simulator.service.times import show_time
+from simulator.wire import paths
 
 if TYPE_CHECKING:
     from simulator.service.service import Service

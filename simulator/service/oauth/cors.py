@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.wire import paths
 from simulator.service.caller import headers_of
 from simulator.service.gate import CONSOLE_PREFIX, CONTROL_PREFIX
 from simulator.service.oauth.pages import ANSWER
 from simulator.service.oauth.store import browser_origins
+from simulator.wire import paths
 
 if TYPE_CHECKING:
     from simulator.service.service import Service

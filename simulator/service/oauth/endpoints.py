@@ -11,7 +11,6 @@ from oauthlib.oauth2 import OAuth2Error
 from pydantic import BaseModel
 
 from agent.errors import InvalidMessage
-from agent.wire import paths
 from agent.wire.json_text import parse_json
 from simulator.service.caller import KEY_CHALLENGE
 from simulator.service.errors import ApiError
@@ -21,6 +20,7 @@ from simulator.service.oauth.parameters import find_repeated, parse_pairs, value
 from simulator.service.oauth.provider import SENT, Validator
 from simulator.service.oauth.store import GRANT_TYPES, SIGN_IN_ID, authenticate
 from simulator.service.scopes import ALL, SCOPES
+from simulator.wire import paths
 from simulator.wire.models import SignIn
 
 FORM: Final = "application/x-www-form-urlencoded"

@@ -16,7 +16,6 @@ from fastapi import Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from agent.wire import paths
 from simulator.service.db import one
 from simulator.service.errors import ApiError
 from simulator.service.http import CallDep, ErrorBody, Json, Router
@@ -26,6 +25,7 @@ from simulator.service.oauth.provider import ASKED, Asked, decide, issue_code, w
 from simulator.service.oauth.sessions import SESSION_MS, Session
 from simulator.service.oauth.store import EMAIL_CHARACTERS, authenticate, clean_email
 from simulator.service.scopes import TEXTS
+from simulator.wire import paths
 
 ANSWER: Final = "/partner-oauth-answer"
 """Where the forms of the authorize page go; that one takes GET only, as the specification has it."""

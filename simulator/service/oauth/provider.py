@@ -37,13 +37,13 @@ from oauthlib.oauth2 import (
     UnsupportedResponseTypeError,
 )
 
-from agent.wire import paths
 from simulator.service.caller import hash_secret
 from simulator.service.db import insert, one
 from simulator.service.errors import ApiError
 from simulator.service.oauth import tokens
 from simulator.service.oauth.parameters import find_repeated, parse_pairs, values_of
 from simulator.service.oauth.store import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client, find_client, provision
+from simulator.wire import paths
 
 logging.getLogger("oauthlib").setLevel(logging.WARNING)  # its debug texts hold codes and tokens
 

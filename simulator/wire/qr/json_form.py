@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.errors import InvalidMessage, InvalidQr
 from agent.wire.json_text import find_fault, parse_json
-from agent.wire.limits import QR_BYTES
+from simulator.wire.limits import QR_BYTES
 from simulator.wire.qr.label import JSON, VERSION, LabelText
 
 

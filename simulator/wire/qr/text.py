@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from agent.errors import InvalidQr
-from agent.wire.limits import QR_BYTES
+from simulator.wire.limits import QR_BYTES
 from simulator.wire.qr import compact_form, json_form, link_form
 from simulator.wire.qr.label import COMPACT, JSON, LINK, LabelText, check_values
 

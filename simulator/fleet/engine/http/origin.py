@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.wire.trust import trust_store
+from agent.wire.network import trust_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.triage import CommandRules, FirstContact, Triage, TriageVerdict, triage
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
-from agent.wire.command_states import FINAL_STATES as WIRE_FINAL_STATES
-from agent.wire.command_states import OPEN_STATES as WIRE_OPEN_STATES
+from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES
+from agent.wire.commands import OPEN_STATES as WIRE_OPEN_STATES
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
 
 NOW = make_moment()

@@ -28,12 +28,10 @@ from agent.errors import (
 )
 from agent.wire.answers import read_retry_after
 from agent.wire.auth import KeyPair
-from agent.wire.commands import CommandResult
+from agent.wire.commands import CommandResult, SendCommand
 from agent.wire.connection import Connection
-from agent.wire.runtime_data import NewRuntimeRecord
+from agent.wire.models import NewRuntimeRecord, PostSensorData
 from agent.wire.secret import Secret
-from agent.wire.sending import SendCommand
-from agent.wire.sensor_data import PostSensorData
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct, ProductChange
 
@@ -483,13 +481,13 @@ def test_an_entity_tag_that_cannot_be_sent_back_is_forgotten(tag):
 )
 def test_a_plain_server_has_no_extensions(answer, names):
     with client_of(answer) as client:
-        assert client.discover() == names
+        assert client.discover().extensions == names
 
 
 @pytest.mark.parametrize("content", [HTML, b"not found", b'{"exten'])
 def test_a_service_that_answers_unknown_paths_with_a_good_page_or_text_is_a_plain_server(content):
     with client_of(httpx.Response(200, content=content), base_url="https://service.test") as client:
-        assert client.discover() == set()
+        assert client.discover().extensions == set()
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 511, 401, 429, 408, 302])

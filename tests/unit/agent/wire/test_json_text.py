@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage
-from agent.wire.json_text import encode_json, find_fault, parse_json, parse_object, size_bytes
+from agent.wire.json_text import encode_json, find_fault, parse_json, parse_object
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"))
 VALUES = st.recursive(
@@ -117,7 +117,3 @@ def test_a_value_that_contains_itself_is_refused_and_does_not_spin():
     value.append(value)
     with pytest.raises(InvalidMessage, match="deeper than 32"):
         encode_json(value)
-
-
-def test_the_size_is_that_of_compact_utf_8():
-    assert size_bytes({"a": ["ü", 1]}) == len('{"a":["ü",1]}'.encode())

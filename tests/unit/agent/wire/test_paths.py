@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage
-from agent.wire import paths
+from simulator.wire import paths
 from simulator.wire.client import ServiceClient
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.wire.rate_limit import RateLimit, read_rate_limit
+from gateway.rate_limit import RateLimit, read_rate_limit
 from simulator.service.quota import Quota
 
 

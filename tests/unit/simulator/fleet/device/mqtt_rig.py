@@ -10,8 +10,9 @@ from agent.core.poll_interval import PollIntervals
 from agent.errors import Offline
 from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA
-from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
+from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from agent.wire.secret import Secret
+from gateway.mqtt_messages import read_readings
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings

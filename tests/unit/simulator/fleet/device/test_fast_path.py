@@ -13,7 +13,7 @@ from agent.core.values import Moment
 from agent.errors import ServiceError
 from agent.wire import extensions, paths
 from agent.wire.json_text import encode_json
-from agent.wire.sensor_data import PostSensorData
+from agent.wire.models import PostSensorData
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.fast_path import KnownAnswers, stamps_of

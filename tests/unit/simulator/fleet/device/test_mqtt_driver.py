@@ -10,7 +10,8 @@ import pytest
 
 from agent.errors import LockedOut
 from agent.wire import topics
-from agent.wire.mqtt_messages import Notice, Refusal, encode, read_result
+from agent.wire.mqtt_messages import Notice, Refusal, encode
+from gateway.mqtt_messages import read_result
 from simulator.fleet.device.mqtt_driver import SPREAD_S
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.mqtt_rig import EPOCH_S, ID, Rig

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.errors import ServerFault, Unauthorized
-from agent.wire.rate_limit import RateLimit
 from agent.wire.secret import Secret
+from gateway.rate_limit import RateLimit
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.fleet.target.key_pool import KeyPool

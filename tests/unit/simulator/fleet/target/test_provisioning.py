@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import Conflict, Unauthorized
 from agent.wire.auth import KeyPair
-from agent.wire.registration import RegisterDevice
+from agent.wire.models import RegisterDevice
 from agent.wire.secret import Secret
 from simulator.fleet.products import load_product
 from simulator.fleet.target.client import Keyring, TargetClient, open_client

@@ -1,0 +1,359 @@
+"""The typed client of the service, for a device and its gateway; the operator's calls are the simulator's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+from pydantic import AliasChoices
+
+from agent.errors import InvalidMessage, UnexpectedAnswer
+from agent.wire import paths
+from agent.wire.answers import Answer, portal_text
+from agent.wire.auth import Credential
+from agent.wire.base import JsonObject, Received, Sent
+from agent.wire.commands import CommandRecord, CommandResult, SendCommand
+from agent.wire.connection import Connection
+from agent.wire.dialect import AnswerReading
+from agent.wire.extensions import Announcement, read_announcement
+from agent.wire.json_text import encode_json
+from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
+from agent.wire.lists import CommandList, Page, PageWalk, read_commands
+from agent.wire.models import (
+    BatchAnswer,
+    Device,
+    NewRuntimeRecord,
+    PostSensorData,
+    RegisterDevice,
+    RuntimeRecord,
+    SensorDataRecord,
+)
+
+Record = TypeVar("Record", bound=Received)
+Query = Mapping[str, str | int | None]
+
+_COMMAND_PAGES_MAX: Final = 1_000
+_ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
+_ENVELOPES: Final = ("data", "result", "item", "record")
+# Statuses that say something of the path that was asked, whoever sends them.
+_DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
+
+
+class DeviceClient:
+    """The device's side of the interface, synchronous, usable from any thread.
+
+    Every method makes its requests once: what to do about an error is the caller's, by the error's ``advice``. Methods
+    that list return iterators that fetch page after page when asked for, so their errors come while iterating.
+
+    Args:
+        base_url: the gateway address, ``{base_url}`` in the specification.
+        auth: :class:`~agent.wire.auth.KeyPair` or :class:`~agent.wire.auth.BearerToken`; None sends none.
+        timeout_s: for a whole request, seconds; see :class:`~agent.wire.connection.Connection`.
+        max_answer_bytes: the largest answer, after decoding.
+        ca_file: PEM file with the authorities that alone are trusted; None trusts the system's.
+        transport: replaces the network, for tests.
+        user_agent: the ``User-Agent`` header.
+        reading: how answers are read where servers differ; a server's :class:`~agent.wire.dialect.Dialect` has it.
+
+    Raises:
+        ConfigurationError: the base URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        auth: Credential | None,
+        *,
+        timeout_s: float = 10.0,
+        max_answer_bytes: int = ANSWER_BYTES,
+        ca_file: Path | None = None,
+        transport: httpx.BaseTransport | None = None,
+        user_agent: str = "device-agent",
+        reading: AnswerReading = AnswerReading(),  # noqa: B008 - frozen
+    ) -> None:
+        self.connection = Connection(
+            base_url,
+            auth,
+            timeout_s=timeout_s,
+            max_answer_bytes=max_answer_bytes,
+            ca_file=ca_file,
+            transport=transport,
+            user_agent=user_agent,
+        )
+        self.reading = reading
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End held polls and release the connections."""
+        self.connection.close()
+
+    def interrupt(self) -> None:
+        """End the :meth:`device_commands` in flight, or the next one; from any thread."""
+        self.connection.interrupt()
+
+    def discover(self) -> Announcement:
+        """``GET /.well-known/device-service``: what this server announces.
+
+        A plain server announces nothing: it answers any 4xx but 401, 408, 425 and 429, 501, or a 2xx without such a
+        list; also a web page, where nobody else can have sent it (:attr:`.Connection.is_certain`).
+
+        Raises:
+            ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
+        """
+        answer = self.connection.request("GET", paths.DISCOVERY, accepts=_DECIDED)
+        value = None
+        if 200 <= answer.status < 300:
+            value = None if answer.is_page else answer.json_or_none()
+            is_readable = value is not None or not answer.content.strip()
+            if not is_readable and not self.connection.is_certain:
+                raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
+        return read_announcement(value, answer.headers.get("server", ""))
+
+    def devices(
+        self,
+        *,
+        product_id: str | None = None,
+        user_id: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Device]:
+        """``GET /devices``; a plain server may ignore the filters."""
+        query = {"product_id": product_id, "user_id": user_id, "status": status}
+        return self._list(Device, paths.DEVICES, query, limit)
+
+    def register_device(self, registration: RegisterDevice, *, idempotency_key: str | None = None) -> Device:
+        """``POST /onboarding/device``: link the device to the user's account."""
+        answer = self._write("POST", paths.ONBOARDING_DEVICES, registration, idempotency_key=idempotency_key)
+        return read_record(Device, answer, "device", registration.to_wire())
+
+    def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
+        """``POST /commands/send``."""
+        answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
+        return read_record(CommandRecord, answer, "command", command.to_wire())
+
+    def device_commands(
+        self,
+        device_id: str,
+        *,
+        status: str | None = None,
+        wait_s: float = 0.0,
+        etag: str | None = None,
+    ) -> CommandList:
+        """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
+
+        One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
+        content when the service gives none (:meth:`CommandRecord.with_derived_id`). Of a list beyond
+        :data:`~agent.wire.lists.ITEMS_MAX` commands both ends are read, and no page after that many.
+
+        A page after the first that does not come takes nothing away from those before: see
+        :attr:`CommandList.incomplete`, which also says when there are more pages than are read.
+
+        Args:
+            device_id: the device.
+            status: ``open``, a single state, or None for all.
+            wait_s: extension ``long-poll``: hold the answer until the list differs from ``etag``, up to 30 s.
+            etag: of the list that is known; the answer is ``unchanged`` while it stays the same.
+
+        Raises:
+            Interrupted: :meth:`interrupt` was called.
+            ServiceError: the first page did not come.
+        """
+        pages = self._command_pages(device_id, status, etag, min(max(wait_s, 0.0), float(LONG_POLL_MAX_S)))
+        return read_commands(pages, self.reading, self.connection.max_answer_bytes)
+
+    def _command_pages(
+        self, device_id: str, status: str | None, etag: str | None, wait_s: float
+    ) -> Iterator[tuple[Answer, Page]]:
+        """The pages of a device's commands, fetched when asked for; only the first one is held, or left unchanged."""
+        path = paths.device_commands(device_id)
+        query = {"status": status} if status else {}
+        headers = {"If-None-Match": etag} if etag else {}
+        walk = PageWalk(path, query, self.connection.url(path), pages_max=_COMMAND_PAGES_MAX)
+        while not walk.done:
+            params = {**walk.params, "wait": f"{wait_s:g}"} if wait_s else walk.params
+            answer = self.connection.request(
+                "GET", walk.target, params=params, headers=headers, wait_s=wait_s, interruptible=True
+            )
+            headers, wait_s = {}, 0.0
+            page = walk.take(answer)
+            yield answer, page
+            walk.proceed(answer, page)
+
+    def report_result(
+        self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None
+    ) -> CommandRecord | None:
+        """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
+
+        The record; None when the answer has none that can be read: a 2xx means that the result was taken, whatever its
+        body. What is sent again for the same command changes nothing.
+        """
+        path = paths.command_result(device_id, command_id)
+        answer = self._write("POST", path, result, idempotency_key=idempotency_key)
+        try:
+            return read_record(CommandRecord, answer, "command")
+        except UnexpectedAnswer:  # no JSON, or JSON of another shape: reporting again would not change it
+            return None
+
+    def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:
+        """``POST /sensor-data``: when it returns, the reading is stored."""
+        answer = self._write("POST", paths.SENSOR_DATA, reading, idempotency_key=idempotency_key)
+        return read_record(SensorDataRecord, answer, "sensor_data", reading.to_wire())
+
+    def post_sensor_data_batch(
+        self, readings: Sequence[PostSensorData], *, idempotency_key: str | None = None
+    ) -> BatchAnswer:
+        """``POST /sensor-data`` with an array, extension ``batch-sensor-data``: 1 to 500 readings.
+
+        What ``errors`` does not name is stored. A 2xx whose body cannot be read means that all are; only where it
+        mentions errors is nothing taken for accepted, so that the caller sends them one by one.
+
+        Raises:
+            InvalidMessage: none, or more than 500; nothing was sent.
+        """
+        if not 1 <= len(readings) <= BATCH_MAX:
+            raise InvalidMessage(f"a batch has 1 to {BATCH_MAX} readings, not {len(readings)}")
+        body = [reading.to_wire() for reading in readings]
+        answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
+        try:
+            return read_record(BatchAnswer, answer, "batch")
+        except UnexpectedAnswer:
+            value = answer.json_or_none()
+            has_errors = isinstance(value, dict) and any(value.get(name) for name in _ERRORS)
+            return BatchAnswer(accepted=0 if has_errors else len(readings))
+
+    def create_runtime_record(self, record: NewRuntimeRecord, *, idempotency_key: str | None = None) -> RuntimeRecord:
+        """``POST /database/runtime-data``."""
+        answer = self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
+        return read_record(RuntimeRecord, answer, "record", record.to_wire())
+
+    def runtime_data(
+        self,
+        *,
+        product_id: str | None = None,
+        device_id: str | None = None,
+        table_name: str | None = None,
+        data: Mapping[str, str | int] | None = None,
+        order: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RuntimeRecord]:
+        """``GET /database/runtime-data``.
+
+        Args:
+            product_id: only this product's.
+            device_id: only this device's.
+            table_name: only this table's.
+            data: only records whose column has this value, ``data.<column>=``.
+            order: ``asc`` or ``desc`` by creation.
+            limit: how many at most.
+        """
+        query = {"product_id": product_id, "device_id": device_id, "table_name": table_name, "order": order}
+        columns = {f"data.{column}": value for column, value in (data or {}).items()}
+        return self._list(RuntimeRecord, paths.RUNTIME_DATA, {**query, **columns}, limit)
+
+    # --- what all calls share -----------------------------------------------------------------------------------------
+
+    def _write(
+        self,
+        method: str,
+        path: str,
+        body: Sent | list[JsonObject] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Answer:
+        """One writing request."""
+        content = None
+        if body is not None:
+            content = encode_json(body.to_wire() if isinstance(body, Sent) else body)
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        return self.connection.request(method, path, body=content, headers=headers)
+
+    def _list(
+        self, model: type[Record], path: str, query: Query | None = None, limit: int | None = None
+    ) -> Iterator[Record]:
+        """The records of a list, page by page, ``limit`` of them at most.
+
+        Raises:
+            UnexpectedAnswer: a record does not have the shape; those before it have been handed out.
+        """
+        params = given(query or {})
+        if limit is not None:
+            if limit < 1:
+                raise InvalidMessage("limit must be at least 1")
+            params["limit"] = min(limit, PAGE_MAX)
+        pages = self.connection.pages(path, params)
+        return islice((_receive(model, item, answer) for answer, page in pages for item in page.items), limit)
+
+    def _get(self, model: type[Record], path: str, word: str, query: Query | None = None) -> Record:
+        """One record that is read."""
+        return read_record(model, self.connection.request("GET", path, params=given(query or {})), word)
+
+
+def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject | None = None) -> Record:
+    """The record in an answer: bare, in an envelope (``data``, or by its ``word``), or alone in an array.
+
+    The specification leaves the answers of most writing endpoints open (rule E2). So with ``sent``, what we know
+    already, a 2xx is a success whatever its body: what the answer lacks is taken from ``sent``. Taking its shape for a
+    failure would send the same thing again for ever.
+
+    Raises:
+        UnexpectedAnswer: nothing was ``sent``, and the body is not JSON or there is no such record in it.
+    """
+    value = answer.json() if sent is None else answer.json_or_none()
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if sent is None:
+        return _receive(model, _unwrap(model, value, word) if isinstance(value, dict) else value, answer)
+    if isinstance(value, dict):
+        with suppress(InvalidMessage):
+            stated = _unwrap(model, value, word)
+            return model.receive({**_not_repeated(model, sent, stated), **stated})
+    return _receive(model, sent, answer)
+
+
+def given(query: Query) -> dict[str, str | int]:
+    """The query parameters that are given."""
+    return {name: value for name, value in query.items() if value is not None}
+
+
+def _unwrap(model: type[Record], value: dict[str, Any], word: str) -> dict[str, Any]:
+    if value.keys() & model.model_fields.keys() - {word}:
+        return value
+    for name in (word, *_ENVELOPES):
+        inner = value.get(name)
+        if isinstance(inner, list) and len(inner) == 1:
+            inner = inner[0]
+        if isinstance(inner, dict):
+            return inner
+    return value
+
+
+def _not_repeated(model: type[Record], sent: JsonObject, stated: JsonObject) -> JsonObject:
+    """The members of a request that the answer does not repeat, under their own name or an alias."""
+    fields = model.model_fields
+    aliases = {name: fields[name].validation_alias for name in sent if name in fields}
+    return {
+        name: value
+        for name, value in sent.items()
+        if not (isinstance(choices := aliases.get(name), AliasChoices) and stated.keys() & set(choices.choices))
+    }
+
+
+def _receive(model: type[Record], value: object, answer: Answer) -> Record:
+    try:
+        return model.receive(value)
+    except InvalidMessage as exc:
+        raise UnexpectedAnswer(
+            f"{answer.source} answered something that is no {model.__name__}: {exc}", answer.status
+        ) from None
