@@ -66,7 +66,7 @@ from gateway.rate_limit import read_rate_limit
 from simulator.command import CounterFile
 from simulator.labels.pictures import PictureError, load_picture
 from simulator.login.errors import SignInFailed
-from simulator.login.flow import code_of, query_of
+from simulator.login.flow import code_of
 from simulator.login.tokens import TokenSet
 from simulator.wire.qr import LabelText, base45, encode_label, parse_label
 from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
@@ -422,7 +422,7 @@ def _mqtt_command(raw: bytes) -> None:
     raises=(SignInFailed,),
 )
 def _redirect(raw: bytes) -> None:
-    code_of(query_of(raw.decode("utf-8", "replace")), "AAAA")
+    code_of(raw.decode("utf-8", "replace"), "AAAA")
 
 
 # --- configuration, files, the environment ----------------------------------------------------------------------------
