@@ -145,6 +145,13 @@ class FakeJournal(_Failing):
             self._check()
             self._put("start", start_entry(self._one(command_id, CommandEvent.START), at))
 
+    def cancel(self, command_id: str, why: str) -> None:
+        with self._lock:
+            self._check()
+            entry = self.entries.get(command_id)
+            if entry is not None and entry.state is CommandState.STARTED:
+                self._put("cancel", replace(entry, canceled_by=entry.canceled_by or why))
+
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         with self._lock:
             self._check()

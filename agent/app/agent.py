@@ -25,7 +25,7 @@ from agent.runtime.command_poller import CommandPoller, RemoteCancels
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.engine import CommandEngine, EngineParts
 from agent.runtime.failure_log import REPEAT_AFTER_S
-from agent.runtime.handler_call import command_rules
+from agent.runtime.handler_run import command_rules
 from agent.runtime.intake import Intake
 from agent.runtime.readings import ReadingStream
 from agent.runtime.results import ResultStream

@@ -15,9 +15,8 @@ running, reporting, waiting.
 Therefore the I/O layer must
 
 - ask :func:`refuse_at_start` when a lane comes to a command, which may have waited long;
-- call :func:`recover` for every entry in ``started`` before the lanes run, with the cancels that the journal
-  remembers, and count a look of a verify hook as an attempt in the journal *before* it begins: a hook that takes the
-  agent down with it must come to an end.
+- call :func:`recover` for every entry in ``started`` before the lanes run, and count a call of a verify hook as an
+  attempt in the journal *before* it begins: a hook that takes the agent down with it must come to an end.
 """
 
 from __future__ import annotations
@@ -274,22 +273,19 @@ class Recovery:
     verify: bool = False
 
 
-def recover(
-    entry: JournalEntry, rule: HandlerRule | None, process_started: Moment, *, canceled_by: str | None = None
-) -> Recovery:
+def recover(entry: JournalEntry, rule: HandlerRule | None, process_started: Moment) -> Recovery:
     """Judge an entry in ``started`` that has no outcome.
 
     Args:
         entry: the journal's entry.
         rule: its handler's; None when this agent no longer has the handler.
         process_started: when this process began; anything started before that was started by another one.
-        canceled_by: who took it back before the crash; None when nobody did.
     """
     if rule is None:
         return Recovery(indeterminate(f"its handler {entry.handler!r} is gone, and a crash interrupted it"))
     restarted = _is_before(entry.started, process_started)
-    if rule.contract is Contract.IDEMPOTENT and canceled_by is not None:
-        return Recovery(canceled(canceled_by, began=True))
+    if rule.contract is Contract.IDEMPOTENT and entry.canceled_by is not None:
+        return Recovery(canceled(entry.canceled_by, began=True))
     if rule.contract is Contract.IDEMPOTENT or (rule.contract is Contract.RESTARTS_DEVICE and restarted):
         # The run after a restart only says what came of it, so a cancel no longer changes anything.
         least = 1 if rule.contract is Contract.IDEMPOTENT else _RESTART_ATTEMPTS_MIN

@@ -108,6 +108,7 @@ class JournalEntry:
         received, started, finished: when, on the agent's clocks.
         handler: the handler's name from the payload; empty when the payload names none.
         undeliverable: why the service does not have the result; None where it may have.
+        canceled_by: who took it back once it had begun; None where nobody did.
     """
 
     command: Command
@@ -119,6 +120,7 @@ class JournalEntry:
     finished: Moment | None = None
     outcome: Outcome | None = None
     undeliverable: str | None = None
+    canceled_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

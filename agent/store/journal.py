@@ -103,6 +103,13 @@ class Journal(Table):
         self._put(start_entry(self._one(command_id, CommandEvent.START), at))
 
     @write
+    def cancel(self, command_id: str, why: str) -> None:
+        """Remember who took a ``started`` command back; a command in another state is left as it is."""
+        entry = self.known([command_id]).get(command_id)
+        if entry is not None and entry.state is CommandState.STARTED:
+            self._put(replace(entry, canceled_by=entry.canceled_by or why))
+
+    @write
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """-> ``finished``: the outcome and the result to be reported; the entry as it is now."""
         return self._put(finish_entry(self._one(command_id, CommandEvent.FINISH), _masked(outcome), at))

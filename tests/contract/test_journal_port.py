@@ -103,6 +103,17 @@ def test_a_second_start_counts_a_second_attempt(journal):
     assert (found.attempts, found.started) == (2, make_moment(1005.0, boot_id="boot-2"))
 
 
+def test_who_took_a_started_command_back_survives_a_restart_and_the_first_one_counts(journal, reopen):
+    journal.admit([make_entry("a"), make_entry("b")])
+    journal.start("a", make_moment(1001.0))
+    for command_id in ("a", "b", "unknown"):
+        journal.cancel(command_id, "by command 9")
+        journal.cancel(command_id, "by the service")
+    known = reopen().known(["a", "b"])
+    assert (known["a"].state, known["a"].canceled_by) == (CommandState.STARTED, "by command 9")
+    assert (known["b"].state, known["b"].canceled_by) == (CommandState.RECEIVED, None)
+
+
 def test_what_is_over_keeps_neither_payload_nor_result(journal):
     journal.admit([make_entry("a", command=make_command("a", {"command": "ping", "blob": "x" * 1000}))])
     journal.start("a", make_moment())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.core.commands import HandlerRule, Recovery, recover
@@ -62,7 +64,7 @@ CAN_TELL = {"verifies": True}
     ],
 )
 def test_a_crash_means_what_the_contract_says(contract, members, entry, canceled_by, expected):
-    recovery = recover(entry, rule(contract, **members), STARTED, canceled_by=canceled_by)
+    recovery = recover(replace(entry, canceled_by=canceled_by), rule(contract, **members), STARTED)
     if isinstance(expected, Recovery):
         assert recovery == expected
     else:

@@ -9,7 +9,6 @@ from agent.handlers.built_in.read_sensors import ReadSensors
 from agent.handlers.built_in.restart_agent import RestartAgent
 from agent.handlers.built_in.run import Run
 from agent.handlers.built_in.set_interval import SetInterval
-from agent.runtime.engine import CONTROL_LANE
 from agent.wire.times import parse_time
 
 
@@ -164,7 +163,3 @@ def test_cancel_does_not_cancel_itself(make_context, controls):
     with pytest.raises(HandlerRejected, match="cannot_cancel_itself"):
         Cancel().handle(Cancel.Payload(command_id="command-1"), make_context())
     assert controls.canceled == []
-
-
-def test_the_lane_of_cancel_is_the_one_that_is_never_shared():
-    assert Cancel.lane == CONTROL_LANE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from pydantic import ConfigDict
@@ -13,10 +14,11 @@ from agent.core.commands import start_entry
 from agent.core.triage import CommandRules
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
-from agent.runtime import engine as engine_module
-from agent.runtime.engine import LANE_CAPACITY, CommandEngine, EngineParts, Lane
-from agent.runtime.handler_call import rule_of
+from agent.runtime import lane as lane_module
+from agent.runtime.engine import CommandEngine, EngineParts
+from agent.runtime.handler_run import HandlerRun, rule_of
 from agent.runtime.health import Health
+from agent.runtime.lane import Lane
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
 from tests.threadless import ThreadlessService
@@ -58,7 +60,6 @@ class Bench:
         self,
         work: Work = lambda context: {"ok": True},
         *,
-        max_lanes: int = 8,
         contract: Contract = Contract.ONCE,
         verify: Callable[[CommandContext], Verified | None] | None = None,
         timeout_s: float = SOON_S,
@@ -93,7 +94,7 @@ class Bench:
             stop_grace_s=stop_grace_s,
             progress_after_s=SOON_S,
         )
-        self.engine = CommandEngine(self.parts, self._start, max_lanes)
+        self.engine = CommandEngine(self.parts, self._start)
 
     def find(self, payload: JsonObject) -> Handler:
         if self.refusal is not None:
@@ -155,12 +156,13 @@ def test_a_command_is_journaled_before_and_after_its_handler():
     assert bench.results == ["c1"]
 
 
-def test_each_handler_has_a_lane_and_beyond_the_cap_they_share_one():
-    bench = Bench(max_lanes=2)
-    bench.admit(*(make_entry(f"c-{name}", handler=name) for name in ("a", "b", "c")))
-    assert sorted(bench.services) == ["lane:a", "lane:b"]
-    bench.process_all()
-    assert sorted(bench.runs) == ["c-a", "c-b", "c-c"]
+def test_each_handler_has_a_lane_which_runs_its_commands_in_order():
+    bench = Bench()
+    bench.admit(*(make_entry(f"{name}{number}", handler=name) for number in range(100) for name in ("a", "b")))
+    assert bench.engine.waiting() == {"a": 100, "b": 100}
+    bench.services["lane:b"].process_all()
+    assert bench.runs == [f"b{number}" for number in range(100)]
+    assert bench.engine.waiting() == {"a": 100}
 
 
 def test_a_command_that_is_dispatched_twice_runs_once():
@@ -172,25 +174,6 @@ def test_a_command_that_is_dispatched_twice_runs_once():
     bench.engine.dispatch(entry)
     bench.process_all()
     assert bench.runs == ["c1"]
-
-
-def test_what_does_not_fit_waits_in_the_journal_and_runs_later_in_order():
-    bench = Bench()
-    entries = [make_entry(f"c{number:03}") for number in range(LANE_CAPACITY + 40)]
-    bench.admit(*entries)
-    bench.process_all()
-    assert bench.runs == [entry.command.id for entry in entries]
-    assert not bench.engine.is_busy()
-
-
-def test_a_full_lane_does_not_keep_the_others_from_what_waits_for_them():
-    bench = Bench()
-    many = LANE_CAPACITY + 1
-    bench.admit(*(make_entry(f"a{number}", handler="a") for number in range(many)))
-    bench.admit(*(make_entry(f"b{number}", handler="b") for number in range(many)))
-    bench.services["lane:b"].process_all()
-    assert [each for each in bench.runs if each.startswith("b")] == [f"b{number}" for number in range(many)]
-    assert bench.engine.waiting() == {"a": many}
 
 
 def test_a_payload_that_no_longer_fits_is_rejected_without_a_run():
@@ -246,10 +229,13 @@ def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog)
 
     def work(context: CommandContext) -> None:
         state: JsonObject = {"percent": 50}
-        context.report_progress(state)
+        context.report_progress({"percent": 25})
+        context.report_progress(state)  # the newest counts
         state["percent"] = 51
         context.report_progress({"x": object()})
         context.report_progress({"rows": [["x" * 10_000_000] * 10]})
+        while not bench.reports:
+            time.sleep(0.001)
 
     bench.work = work
     bench.admit(make_entry("c1"))
@@ -260,10 +246,10 @@ def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog)
 
 
 def test_a_run_that_lasts_is_reported_as_under_way_once(monkeypatch):
-    monkeypatch.setattr(engine_module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(lane_module, "_LOOK_S", 0.01)
     told = threading.Event()
     bench = Bench(lambda context: told.wait(SOON_S) and None)
-    bench.parts = bench.engine.parts = engine_module.replace(bench.parts, progress_after_s=0.01)
+    bench.parts = bench.engine.parts = replace(bench.parts, progress_after_s=0.01)
     object.__setattr__(bench.engine.parts, "post_result", lambda each: bench.posted.append(each) or told.set())
     bench.admit(make_entry("c1"))
     bench.process_all()
@@ -416,14 +402,14 @@ def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself(monkeypat
 
 def test_a_lane_that_was_held_up_for_longer_than_the_limit_finds_a_run_that_has_ended(monkeypatch):
     bench = Bench(timeout_s=0.3)
-    start = engine_module.Run.start
+    start = HandlerRun.start
 
-    def start_and_stand_still(run: engine_module.Run) -> None:
+    def start_and_stand_still(run: HandlerRun) -> None:
         start(run)
         run.join(SOON_S)
         time.sleep(0.4)  # SIGSTOP, a busy machine
 
-    monkeypatch.setattr(engine_module.Run, "start", start_and_stand_still)
+    monkeypatch.setattr(HandlerRun, "start", start_and_stand_still)
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert bench.outcome("c1") == DONE
@@ -511,7 +497,7 @@ class TestVerify:
             bench.journal.start("c1", bench.clock.now())
         if canceled_by is not None:
             assert bench.engine.cancel("c1", canceled_by) == "running"
-            bench.engine = CommandEngine(bench.parts, bench._start, 8)
+            bench.engine = CommandEngine(bench.parts, bench._start)
         bench.clock.advance(5)
         bench.resume()
         bench.process_all()
@@ -555,7 +541,6 @@ class TestVerify:
         undone = self.bench(lambda _context: Verified.not_done(), canceled_by="by command 9")
         assert undone.runs == []
         assert undone.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "canceled: by command 9, before it began")
-        assert "canceled" not in undone.journal.settings
 
     def test_a_payload_that_no_longer_fits_leaves_it_indeterminate(self):
         bench = Bench(verify=lambda _context: pytest.fail("asked"))
@@ -589,9 +574,7 @@ def test_a_command_that_is_canceled_while_it_runs_is_told_to_end_and_keeps_what_
     assert bench.outcome("c1") == Outcome(
         OutcomeStatus.FAILED, {"heeded": True}, "canceled: by command 9, while it ran"
     )
-    # Remembered while it had no outcome, and no longer.
-    assert "canceled" not in bench.journal.settings
-    assert bench.journal.writes.count("put_setting") == 2
+    assert bench.journal.writes == ["admit", "start", "cancel", "finish"]
 
 
 def test_a_canceled_command_whose_handler_has_not_begun_is_not_begun():
@@ -617,25 +600,6 @@ def test_a_command_that_is_over_stays_as_it_is(state):
     assert bench.engine.cancel("c1", "by command 9") == "over"
     assert bench.state("c1") is state
     assert bench.engine.cancel("nobody knows it", "by command 9") == "unknown"
-
-
-def test_a_command_that_waits_in_the_journal_alone_is_canceled_too():
-    bench = Bench()
-    bench.admit(*(make_entry(f"c{number}") for number in range(LANE_CAPACITY + 1)))
-    last = f"c{LANE_CAPACITY}"
-    assert bench.engine.cancel(last, "by command 9") == "waiting"
-    bench.process_all()
-    bench.process_all()
-    assert last not in bench.runs
-    assert len(bench.runs) == LANE_CAPACITY
-
-
-def test_the_lane_of_cancel_is_shared_by_no_other_and_shares_none():
-    bench = Bench(max_lanes=1)
-    bench.admit(*(make_entry(f"c-{name}", handler=name) for name in ("a", "cancel", "b")))
-    assert sorted(bench.services) == ["lane:a", "lane:cancel"]
-    bench.services["lane:cancel"].process_all()
-    assert bench.runs == ["c-cancel"]
 
 
 # --- a process that is out of threads ---------------------------------------------------------------------------------
@@ -681,16 +645,16 @@ def test_a_command_that_gets_no_thread_while_the_disk_fails_waits_in_the_journal
     assert bench.state("c1") is CommandState.RECEIVED
     bench.journal.fault = None
     bench.is_full = False
-    bench.engine.refill()
+    bench.resume()
     bench.process_all()
     assert bench.outcome("c1") == DONE
 
 
 def test_a_handler_that_gets_no_thread_fails(monkeypatch):
-    def refuse(_run: engine_module.Run) -> None:
+    def refuse(_run: HandlerRun) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(engine_module.Run, "start", refuse)
+    monkeypatch.setattr(HandlerRun, "start", refuse)
     bench = Bench()
     bench.admit(make_entry("c1"))
     bench.process_all()
