@@ -1,4 +1,4 @@
-"""The glue: logs, lock, status file, handlers as jobs, token file."""
+"""The glue: lock, status file, handlers as jobs, token file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 
 from agent.app.client import TokenFileCredential
 from agent.app.lock import StateLock, holder_of
-from agent.app.logs import JsonFormatter, TextFormatter
 from agent.app.status import read_agent_status
 from agent.app.status_file import StatusFile, read_status, write_status
 from agent.config import AgentConfig
@@ -28,38 +27,6 @@ from agent.runtime.health import Part
 from agent.store.status import StoreStatus
 from agent.transports.renewed_token import RenewedToken
 from agent.wire.secret import Secret
-
-
-def record(message: str, *arguments: object, level: int = logging.INFO, error: BaseException | None = None):
-    info = (type(error), error, None) if error else None
-    made = logging.LogRecord("agent.test", level, __file__, 1, message, arguments, info)
-    made.created, made.msecs, made.threadName = 0.0, 5.0, "readings"
-    return made
-
-
-class TestLogs:
-    def test_a_line_has_its_time_level_and_thread(self):
-        text = TextFormatter(under_journald=False).format(record("state=%s", "ok"))
-        assert text == "time=1970-01-01T00:00:00.005Z level=info thread=readings state=ok"
-
-    def test_under_journald_a_line_has_its_priority_and_no_time(self):
-        formatter = TextFormatter(under_journald=True)
-        assert formatter.format(record("state=failing", level=logging.WARNING)) == "<4>state=failing"
-        traced = formatter.format(record("crashed", level=logging.ERROR, error=ValueError("x")))
-        assert all(line.startswith("<3>") for line in traced.split("\n"))
-
-    def test_nothing_from_outside_forges_a_second_line(self):
-        assert "\n" not in TextFormatter(under_journald=False).format(record("reason=%s", "a\nlevel=error b\r\nc"))
-
-    @pytest.mark.parametrize("formatter", [TextFormatter(under_journald=False), JsonFormatter()])
-    def test_a_secret_that_slips_in_is_masked(self, formatter):
-        assert "canary" not in formatter.format(record("key=%s", "msk_canary"))
-        assert "canary" not in formatter.format(record("failed", error=ValueError("x msk_canary y")))
-
-    def test_json_lines_are_json(self):
-        members = json.loads(JsonFormatter().format(record("state=%s", "ok")))
-        assert members["message"] == "state=ok"
-        assert members["level"] == "info"
 
 
 class TestLock:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from agent.app.logs import JsonFormatter, TextFormatter, set_up_logging
 from agent.config.credentials import read_credentials
 from agent.config.model import AuthConfig
-from agent.wire.secret import MASK, Secret, never_show, redact
-from simulator.login.tokens import TokenSet
+from agent.wire.secret import MASK, never_show, redact
 
 JOURNALD_LINE_MAX_BYTES = 48 * 1024
 CANARY = "canary-4f7b20c9d1"
@@ -79,20 +78,23 @@ class TestFields:
 
 
 class TestShape:
+    def test_a_line_of_text_has_its_time_and_under_journald_a_priority_on_each_line(self):
+        error = ValueError("x\ntime=1970 level=error forged\n<0>forged")
+        made = record("state=%s", "o\nk", level=logging.WARNING, error=error)
+        first, *rest = TextFormatter().format(made).split("\n")
+        assert first == "time=1970-01-01T00:00:00.005Z level=warning thread=lane:ping state=o k"
+        assert rest
+        assert all(line.startswith("  | ") for line in rest)
+        first, *rest = TextFormatter(under_journald=True).format(made).split("\n")
+        assert first == "<4>state=o k"
+        assert all(line.startswith("<4>  | ") for line in rest)
+
     def test_an_exception_is_one_bounded_member(self):
         line = members("failed", error=raised(ValueError("x" * 100_000 + " the end")))
         assert line["error"].startswith("ValueError: xxx")
         assert line["exception"].startswith("Traceback")
         assert line["exception"].endswith("the end")
         assert len(line["exception"]) <= 6000
-
-    @pytest.mark.parametrize("formatter", [FORMATTERS[0], FORMATTERS[1]])
-    def test_a_traceback_in_text_passes_for_no_line_of_its_own(self, formatter):
-        text = formatter.format(record("failed", error=ValueError("x\ntime=1970 level=error forged\n<0>forged")))
-        first, *rest = text.split("\n")
-        assert first.endswith("failed")
-        assert rest
-        assert all(line.removeprefix("<6>").startswith("  | ") for line in rest)
 
     @given(
         text=st.text(max_size=400),
@@ -180,15 +182,6 @@ class TestSecrets:
         path.chmod(0o600)
         read_credentials(AuthConfig(mode="bearer", token_file=path), {})
         assert redact("x an-opaque-token-77f1 y") == f"x {MASK} y"
-
-    def test_renewed_tokens_are_known_as_soon_as_there_are_any(self):
-        TokenSet(
-            base_url="https://a.example",
-            client_id="c",
-            access_token=Secret("access-1b7e55"),
-            refresh_token=Secret("refresh-9c02aa"),
-        )
-        assert redact("access-1b7e55, refresh-9c02aa") == f"{MASK}, {MASK}"
 
     def test_a_short_value_takes_no_words_out_of_sentences(self):
         never_show("key")

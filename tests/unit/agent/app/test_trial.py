@@ -115,46 +115,35 @@ class End:
 
 
 class TestRefused:
-    def test_what_is_wrong_is_told_in_full_and_touches_nothing(self, device):
-        error = device.refused({"commands": {"poll": {"idle_s": "x"}}, "loging": {"level": "debug"}})
-        assert error.code == "invalid_configuration"
-        assert "commands.poll.idle_s" in error.message
-        assert "did you mean 'logging'?" in error.message
-        assert not (device.folder / FOLDER).exists()
-
     @pytest.mark.parametrize(
-        ("config", "code"),
+        ("config", "words"),
         [
-            ("a: [", "invalid_configuration"),
-            ("- 1", "invalid_configuration"),
-            ("auth: {mode: bearer}", "invalid_configuration"),
-            ("state_dir: /tmp/x", "invalid_configuration"),
-            ("service: {base_url: 'https://elsewhere.example.com'}", "not_allowed"),
-            ("executables: {x: {argv: [/bin/sh]}}", "not_allowed"),
-            ("commands: {handlers: {run: {settings: {programs: {x: {argv: [/bin/sh]}}}}}}", "not_allowed"),
-            ("commands: {handlers: {write_file: {settings: {folders: [/etc]}}}}", "not_allowed"),
-            ("sensors: [{name: board, type: file, settings: {path: /etc/shadow}}]", "not_allowed"),
-            ("sensors: [{name: board, type: system}, {name: b2, type: program}]", "not_allowed"),
-            ("logging: {level: debug}\nservice: {timeout_s: 3}", "not_allowed"),
+            (
+                {"commands": {"poll": {"idle_s": "x"}}, "loging": {}},
+                ("commands.poll.idle_s", "did you mean 'logging'?"),
+            ),
+            ("a: [", ("invalid_configuration",)),
+            ("auth: {mode: bearer}", ("invalid_configuration", "only the local file")),
+            ("service: {base_url: 'https://elsewhere.example.com'}", ("not_allowed", "service.base_url")),
+            ("executables: {x: {argv: [/bin/sh]}}", ("not_allowed",)),
+            ("commands: {handlers: {run: {settings: {programs: {x: {argv: [/bin/sh]}}}}}}", ("not_allowed",)),
+            ("sensors: [{name: board, type: file, settings: {path: /etc/shadow}}]", ("not_allowed",)),
+            ("sensors: [{name: board, type: system}, {name: b2, type: program}]", ("not_allowed",)),
+            ("logging: {level: debug}\nservice: {timeout_s: 3}", ("not_allowed", "service.timeout_s")),
         ],
     )
-    def test_what_no_command_may_do(self, device, config, code):
-        assert device.refused(config).code == code
-        assert device.trial is None
+    def test_what_no_command_may_do_is_told_and_touches_nothing(self, device, config, words):
+        error = device.refused(config)
+        assert all(word in str(error) for word in words)
+        assert not (device.folder / FOLDER).exists()
 
     def test_a_plug_in_that_would_not_be_usable(self, device):
         sensors = {"sensors": [{"name": "board", "type": "system", "settings": {"disk": 5}}]}
-        error = device.refused(sensors, allow=("sensors",))
-        assert error.code == "invalid_configuration"
-        assert "sensor board would be invalid_settings" in error.message
+        assert "sensor board would be invalid_settings" in device.refused(sensors, allow=("sensors",)).message
 
     def test_a_second_one_while_one_is_on_trial(self, device):
         device.propose({"logging": {"level": "debug"}})
         assert device.refused({}).code == "busy"
-
-    def test_a_disk_that_refuses(self, device):
-        (device.folder / FOLDER).write_text("a file is in the way")
-        assert device.refused({}).code == "not_written"
 
     def test_a_layer_that_no_longer_fits_is_mended_by_another_one(self, device):
         device.layer.parent.mkdir()
@@ -216,21 +205,17 @@ class TestEnd:
         assert device.trial is None
 
 
-class TestWorse:
-    @pytest.mark.parametrize(
-        ("before", "now", "words"),
-        [
-            ({"commands": "ok"}, {"commands": Part("ok", 0)}, []),
-            ({"commands": "unreachable"}, {"commands": Part("unreachable", 0)}, []),
-            ({"commands": "unreachable"}, {"commands": Part("unauthorized", 0)}, ["commands is unauthorized"]),
-            ({"commands": "ok"}, {}, ["the other side has not answered yet"]),
-            ({}, {}, []),
-            ({"sensor:x": "ok"}, {}, []),
-            ({"sensor:x": "ok"}, {"sensor:x": Part("failing", 0, "no bus")}, ["sensor:x is failing (no bus)"]),
-            ({}, {"sensor:new": Part("failing", 0)}, ["sensor:new is failing"]),
-            ({"mode": "safe"}, {"sensor:x": Part("failing", 0)}, []),
-            ({}, {"mode": Part("safe", 0), "configuration": Part("refused", 0), "clock": Part("unsure", 0)}, []),
-        ],
-    )
-    def test_what_counts_as_worse(self, before, now, words):
-        assert find_regressions(before, now) == words
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ({"commands": "unreachable"}, {"commands": Part("unreachable", 0)}, []),
+        ({"commands": "unreachable"}, {"commands": Part("unauthorized", 0)}, ["commands is unauthorized"]),
+        ({"commands": "ok"}, {}, ["the other side has not answered yet"]),
+        ({"sensor:x": "ok"}, {"sensor:x": Part("failing", 0, "no bus")}, ["sensor:x is failing (no bus)"]),
+        ({}, {"sensor:new": Part("failing", 0)}, ["sensor:new is failing"]),
+        ({"mode": "safe"}, {"sensor:x": Part("failing", 0)}, []),
+        ({}, {"mode": Part("safe", 0), "configuration": Part("refused", 0), "clock": Part("unsure", 0)}, []),
+    ],
+)
+def test_what_counts_as_worse(before, now, words):
+    assert find_regressions(before, now) == words

@@ -8,10 +8,10 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.wire.connection import Connection
-from agent.wire.secret import Secret
+from agent.wire.secret import MASK, Secret, redact
 from simulator.login.errors import SignInEnded, SignInFailed
 from simulator.login.flow import SignIn, code_of
-from simulator.login.tokens import read_tokens
+from simulator.login.tokens import TokenSet, read_tokens
 
 ISSUER = "https://service.test"
 REDIRECT = "http://127.0.0.1:8976/callback"
@@ -89,3 +89,9 @@ def test_what_is_no_token_file_is_told_without_its_content(tmp_path, text):
     with pytest.raises(SignInEnded, match="is no token file") as caught:
         read_tokens(tmp_path / "t")
     assert "so secret" not in str(caught.value)
+
+
+def test_tokens_are_masked_as_soon_as_there_are_any():
+    values = {"access_token": Secret("access-1b7e55"), "refresh_token": Secret("refresh-9c02aa")}
+    TokenSet(base_url="https://a.example", client_id="c", **values)
+    assert redact("access-1b7e55, refresh-9c02aa") == f"{MASK}, {MASK}"
