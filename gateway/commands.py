@@ -58,6 +58,7 @@ class _Device:
     Attributes:
         open: id -> record, oldest first.
         ended: commands whose result was taken.
+        has_news: the stream named a command of it that its list has not been asked for yet.
         there_until_s: monotonic; infinite while the device is connected to the broker.
         due_s: when to ask about it again, monotonic.
     """
@@ -66,6 +67,7 @@ class _Device:
     ended: OrderedDict[str, None] = field(default_factory=OrderedDict)
     etag: str | None = None
     read_s: float = -math.inf
+    has_news: bool = False
     is_unknown: bool = False
     there_until_s: float = -math.inf
     watchers: set[asyncio.Event] = field(default_factory=set)
@@ -124,7 +126,7 @@ class Commands:
             ServiceError: it could not be asked, and nothing is known.
         """
         device = self._device(device_id)
-        if time.monotonic() - device.read_s >= self._fresh_s(device):
+        if device.has_news or time.monotonic() - device.read_s >= self._fresh_s(device):
             try:
                 await self._read(device_id, device, Kind.COMMANDS)
             except NotFound:
@@ -245,7 +247,7 @@ class Commands:
             device.due_s = math.inf
             if device.there_until_s <= time.monotonic() or not self.tokens.serves(device_id):
                 continue
-            kind = Kind.COMMANDS if device.read_s == -math.inf else Kind.POLLS
+            kind = Kind.COMMANDS if device.has_news or device.read_s == -math.inf else Kind.POLLS
             wait_s = self.service.quota.wait_s(kind)
             if wait_s > 0:
                 self._schedule(device_id, device, due_s)
@@ -263,7 +265,7 @@ class Commands:
             is_news = await self._read(device_id, device, kind)
             device.interval_s = self.poll_s if is_news else min(2 * device.interval_s, _SLOWEST * self.poll_s)
         except (RateLimited, Unavailable) as error:
-            wait_s = error.retry_after_s or 0.0
+            wait_s = error.retry_after_s or self.poll_s
         except NotFound as error:
             text = (
                 f"commands=unknown_device the service does not know {device_id[:80]} ({error}): register it, or take "
@@ -272,8 +274,7 @@ class Commands:
             self._failure_log.report("unknown_device", text)
         except ServiceError as error:
             self._failure_log.report("failed", f"commands=failed {error}")
-        until_s = time.monotonic() + max(wait_s, self.reconcile_s if self.is_streaming else device.interval_s)
-        self._schedule(device_id, device, until_s)
+        self._schedule(device_id, device, time.monotonic() + (wait_s or self._fresh_s(device)))
 
     async def _read(self, device_id: str, device: _Device, kind: Kind) -> bool:
         """Read the device's list; whether it brought a new command."""
@@ -283,12 +284,16 @@ class Commands:
                 return False  # another one has read it meanwhile
             has_states = self.service.offers(COMMAND_STATUS)
             began_s = self.service.now()
+            had_news, device.has_news = device.has_news, False
             try:
                 found = await self.service.commands(
                     device_id, status=OPEN if has_states else None, etag=device.etag, kind=kind
                 )
             except NotFound:
                 device.is_unknown = True
+                raise
+            except ServiceError:
+                device.has_news = device.has_news or had_news
                 raise
             device.is_unknown = False
             is_first, device.read_s = device.read_s == -math.inf, time.monotonic()
@@ -396,6 +401,11 @@ class Commands:
                     self._pushed(event)
 
     def _pushed(self, event: ServerSentEvent) -> None:
+        """Have the list of a device that is there read now, before all others; for another the command is kept.
+
+        By the list the service knows the command as delivered. A device that ran it without that could report its
+        result too late: the service would have called the command expired.
+        """
         try:
             record = CommandRecord.receive(from_json(event.data, cache_strings=False), self.service.dialect.reading)
         except (ValueError, InvalidMessage) as error:
@@ -405,17 +415,16 @@ class Commands:
         if device_id is None or not self.tokens.serves(device_id):
             return
         device = self._device(device_id)
+        device.has_news, device.etag = True, None
+        if device.there_until_s > time.monotonic():
+            self._schedule(device_id, device, 0.0)
+            return
         for members in self._records(device_id, [record]):
             command_id = members["id"]
-            if members["status"] in FINAL_STATUSES or command_id in device.ended or len(device.open) >= OPEN_MAX:
-                continue
-            if command_id not in device.open:
+            is_over = members["status"] in FINAL_STATUSES or command_id in device.ended
+            if not is_over and command_id not in device.open and len(device.open) < OPEN_MAX:
                 device.open[command_id] = {**members, "listed_at": to_rfc3339(self.service.now())}
                 self._changed(device_id, device)
-        device.etag = None
-        if device.there_until_s > time.monotonic():
-            # The list marks the command as delivered at the service, and shows whether it is still open.
-            self._schedule(device_id, device, time.monotonic() + 1.0)
 
     def _all_are_due(self) -> None:
         now_s = time.monotonic()

@@ -1,9 +1,9 @@
 """Readings and results on their way to the service: whoever waits here learns what became of his own.
 
-Readings with keys go in a request of their own under a key that follows from theirs, so that a repeat counts once at
-the service, also when the gateway was killed in between. Readings without one are collected from all devices into one
-array, for half a second or until there are 500. What waits here is in memory, and belongs to its device or to the
-broker until it is settled.
+Readings of all devices are collected into one array, for half a second or until there are 500; each carries a key that
+follows from its device's, so that a repeat counts once, also when the gateway was killed in between. A service that
+takes keys of requests and none of readings gets readings with keys in requests of their own. What waits here is in
+memory, and belongs to its device or to the broker until it is settled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 GATHER_S: Final = 0.5
 WAITING_MAX: Final = 20_000
-"""So many readings without a key wait at most; beyond it devices are asked to come again."""
+"""So many readings wait for the next array at most; beyond it devices are asked to come again."""
 _KNOWN_MAX: Final = 100_000
 _NO_PLACE_S: Final = 30.0
 _NO_DEVICE: Final = "device_not_found"
@@ -99,28 +99,34 @@ class Uplink:
     async def send(self, readings: Sequence[Reading]) -> None:
         """Hand over readings of one device that came together; each is settled as soon as its fate is known.
 
-        The same readings with the same keys together make the same request, so that a repeat counts once.
-
         Raises:
             ServiceError: the fate of those that are not settled is unknown: the device or the broker comes again.
         """
         has_arrays = self._service.offers(extensions.BATCH_SENSOR_DATA)
-        left = [each for each in readings if not each.is_settled]
-        keyed = [each for each in left if each.key is not None and not self._is_stored(each)]
-        unkeyed = [each for each in left if each.key is None]
+        left = [each for each in readings if not each.is_settled and not self._is_stored(each)]
+        if self._has_reading_keys() or not self._service.offers(extensions.IDEMPOTENCY_KEY):
+            keyed: list[Reading] = []
+        else:
+            keyed = [each for each in left if each.key is not None]
         for group in [keyed] if has_arrays and keyed else [[each] for each in keyed]:
             # One that is under way already has readings of its own; it says what became of these, too.
             for mine, its in zip(group, await self._join(_digest_of(group), self._post(group)), strict=True):
                 mine.settle(its.rejection)
+        others = [each for each in left if not each.is_settled]
         if has_arrays:
-            await asyncio.gather(*map(self._gather, unkeyed))
+            await asyncio.gather(*map(self._gather, others))
         else:
-            for each in unkeyed:
+            for each in others:
                 await self._post([each])
+
+    def _has_reading_keys(self) -> bool:
+        """Whether each reading of an array may carry a key; else the request has the key of what came together."""
+        offers = self._service.offers
+        return offers(extensions.BATCH_SENSOR_DATA) and offers(extensions.READING_KEYS)
 
     def _is_stored(self, reading: Reading) -> bool:
         """Whether this process has handed over a reading with this key, which settles it."""
-        if _digest_of([reading]) not in self._stored:
+        if reading.key is None or _digest_of([reading]) not in self._stored:
             return False
         self.counts["repeats"] += 1
         reading.settle()
@@ -128,7 +134,7 @@ class Uplink:
 
     async def _post(self, readings: list[Reading]) -> list[Reading]:
         """Hand over readings in one request, or in halves of it where the service refuses the whole; the same ones."""
-        key = None if readings[0].key is None else _digest_of(readings).hex()
+        key = None if readings[0].key is None or self._has_reading_keys() else _digest_of(readings).hex()
         bodies = [self._body(each) for each in readings]
         try:
             refused = await self._request(bodies, key)
@@ -148,11 +154,12 @@ class Uplink:
 
     async def _request(self, bodies: list[JsonObject], key: str | None) -> dict[int, Refused]:
         """One request; the place in the array -> why, for each that was refused."""
-        body = bodies[0] if len(bodies) == 1 else bodies
+        is_array = len(bodies) > 1 or "idempotency_key" in bodies[0]
+        body = bodies if is_array else bodies[0]
         headers = self._service.key_header(key)
         answer = await self._service.request("POST", paths.SENSOR_DATA, Kind.READINGS, body=body, headers=headers)
         try:
-            said = BatchAnswer.model_validate(answer.json_or_none() if len(bodies) > 1 else None)
+            said = BatchAnswer.model_validate(answer.json_or_none() if is_array else None)
         except ValueError:
             return {}  # a 2xx whose body says nothing: all are stored
         if said.accepted + len(said.errors) != len(bodies):
@@ -169,12 +176,15 @@ class Uplink:
             body["recorded_at"] = at
         elif at is not None and name is not None and name not in values:
             values[name] = round(parse_time(at), 3)
+        if reading.key is not None and self._has_reading_keys():
+            body["idempotency_key"] = _digest_of([reading]).hex()
         return body
 
-    # --- readings without a key ---------------------------------------------------------------------------------------
+    # --- readings of all devices together -----------------------------------------------------------------------------
 
     async def _gather(self, reading: Reading) -> None:
         """Hand over a reading together with those of other devices."""
+        self._service.raise_if_away()
         if self._queued >= WAITING_MAX:
             raise Unavailable("too many readings wait at the gateway", 5.0)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -59,6 +59,7 @@ _REFRESH_S: Final = 3600.0
 _LOOK_AGAIN_S: Final = 60.0
 _PLAIN_TRIES: Final = 3
 _RETRY_MAX_S: Final = 30.0
+_SLOW_RETRY_S: Final = 5.0
 # Statuses that say something of the path that was asked, whoever sends them.
 _DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
 _AWAY: Final = frozenset({502, 503, 504})
@@ -126,6 +127,7 @@ class Service:
         self._turns = {kind: asyncio.Semaphore(_AT_ONCE) for kind in Kind}
         self._retry = RetryPolicy(random.SystemRandom().random, cap_s=_RETRY_MAX_S)
         self._not_before_s = 0.0
+        self._answered_s = float("-inf")
         self._trouble = ""
         self._on_state = on_state
         self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
@@ -213,13 +215,14 @@ class Service:
         )
         async with self._turns[kind]:
             is_trial = self._check_up()
+            began_s = time.monotonic()
             with self.quota.request(kind):
                 try:
                     answer = await self._exchange(request, accepts)
                 except ServiceError as error:
                     is_away = isinstance(error, TransportError | UnexpectedAnswer | Unauthorized | Forbidden)
                     if is_away or (isinstance(error, ServerFault) and error.status in _AWAY):
-                        raise self._failed(error, is_trial=is_trial) from None
+                        raise self._failed(error, began_s, is_trial=is_trial) from None
                     self._succeeded()
                     raise
         self._succeeded()
@@ -274,16 +277,28 @@ class Service:
         """The last request got no answer that counts."""
         return bool(self._trouble)
 
-    def _check_up(self) -> bool:
-        """Whether this request is the one that tries a service that was away."""
+    def raise_if_away(self) -> None:
+        """Nothing is to wait for a service that is away.
+
+        Raises:
+            Unavailable: it is, until its next trial.
+        """
         left_s = self._not_before_s - time.monotonic()
         if self._trouble and left_s > 0:
             raise Unavailable(self._trouble, left_s)
+
+    def _check_up(self) -> bool:
+        """Whether this request is the one that tries a service that was away."""
+        self.raise_if_away()
         self._not_before_s = time.monotonic() + self._config.timeout_s  # no other one tries it meanwhile
         return bool(self._trouble)
 
-    def _failed(self, error: ServiceError, *, is_trial: bool) -> Unavailable:
+    def _failed(self, error: ServiceError, began_s: float, *, is_trial: bool) -> Unavailable:
         state, text, every_s = describe(error)
+        if self._answered_s > began_s:
+            # It answers others, so it is slow and not away: were all held back, a busy service would never catch up.
+            self._failure_log.report(state, f"service=slow {text}", every_s=every_s)
+            return Unavailable(text, _SLOW_RETRY_S)
         if is_trial or not self._trouble:  # of those that were under way together the first one counts
             self._not_before_s = time.monotonic() + self._retry.failed(error)
         wait_s = max(1.0, self._not_before_s - time.monotonic())
@@ -293,6 +308,7 @@ class Service:
         return Unavailable(text, wait_s)
 
     def _succeeded(self) -> None:
+        self._answered_s = time.monotonic()
         if self._trouble:
             self._trouble = ""
             _log.info("service=ok it answers again")

@@ -13,6 +13,8 @@ BATCH_SENSOR_DATA: Final = "batch-sensor-data"
 """An array as the body of ``POST /sensor-data``."""
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 """The ``Idempotency-Key`` header on POST."""
+READING_KEYS: Final = "reading-keys"
+"""``idempotency_key`` in each reading of an array."""
 KEY_REUSED: Final = "idempotency_key_reused"
 """``error`` of the 422 that says: this key has been used, for another body."""
 COMMAND_EVENTS: Final = "command-events"
@@ -32,6 +34,7 @@ ALL: Final = frozenset(
         COMMAND_RESULTS,
         BATCH_SENSOR_DATA,
         IDEMPOTENCY_KEY,
+        READING_KEYS,
         COMMAND_EVENTS,
         COMMAND_STATUS,
         COMMAND_TTL,

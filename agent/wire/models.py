@@ -71,6 +71,16 @@ class PostSensorData(Sent):
     recorded_at: WireTime | None = None
 
 
+class KeyedReading(PostSensorData):
+    """A reading in an array (extension ``batch-sensor-data``).
+
+    Attributes:
+        idempotency_key: the same at each repeat (extension ``reading-keys``): it is stored once in 24 hours.
+    """
+
+    idempotency_key: Annotated[str, Field(pattern=r"^[!-~]{1,255}$")] | None = None
+
+
 class SensorDataRecord(Received):
     """One stored reading. Values are numbers on our service; others may hold anything."""
 

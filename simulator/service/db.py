@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of schema.sql, in ``PRAGMA user_version``. A file of another version is refused: there is nothing to convert yet."""
 FILE: Final = "service.db"
 CACHE_KIB: Final = 16 * 1024

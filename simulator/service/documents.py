@@ -29,6 +29,7 @@ OFFERED: Final = (
     extensions.IDEMPOTENCY_KEY,
     extensions.LIST_PARAMETERS,
     extensions.LONG_POLL,
+    extensions.READING_KEYS,
     extensions.RECORDED_AT,
     "oauth-metadata",
     "single-records",

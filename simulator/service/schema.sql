@@ -102,6 +102,15 @@ CREATE TABLE stored_answers (
 ) WITHOUT ROWID;
 CREATE INDEX stored_answers_by_age ON stored_answers (created_at);
 
+CREATE TABLE reading_keys (
+    account INTEGER NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    fingerprint BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (account, idempotency_key)
+) WITHOUT ROWID;
+CREATE INDEX reading_keys_by_age ON reading_keys (created_at);
+
 CREATE TABLE schemas (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,

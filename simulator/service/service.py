@@ -48,6 +48,7 @@ ACCOUNT_TABLES: Final = (
     "commands",
     "readings",
     "stored_answers",
+    "reading_keys",
     "schemas",
     "tables",
     "runtime_records",
@@ -241,11 +242,12 @@ class Service:
         if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS:
             self._pruned_ms = now_ms
             with self.db.write() as sql:
-                sql.execute(
-                    "DELETE FROM stored_answers WHERE (account, idempotency_key) IN "
-                    "(SELECT account, idempotency_key FROM stored_answers WHERE created_at <= ? LIMIT ?)",
-                    (now_ms - IDEMPOTENCY_S * 1000, PRUNE_ROWS),
-                )
+                for table in ("stored_answers", "reading_keys"):
+                    sql.execute(
+                        f"DELETE FROM {table} WHERE (account, idempotency_key) IN "
+                        f"(SELECT account, idempotency_key FROM {table} WHERE created_at <= ? LIMIT ?)",
+                        (now_ms - IDEMPOTENCY_S * 1000, PRUNE_ROWS),
+                    )
                 prune(sql, now_ms)
 
     def stop_waiting(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from agent.wire.extensions import ALL, BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, LONG_POLL
+from agent.wire.extensions import ALL, BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, LONG_POLL, READING_KEYS
 from gateway.codes import Codes, Terms
 from gateway.config import HttpConfig
 from gateway.http import AT_ONCE, ENROLL_BYTES, ENROLL_TRIES, RateLimit
@@ -155,21 +155,24 @@ async def test_what_is_offered_is_what_the_service_behind_it_keeps(gateway, serv
 # --- readings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("has_reading_keys", [True, False])
 @played
-async def test_a_reading_is_answered_once_the_service_has_it_and_its_key_travels_on(gateway, service):
+async def test_a_reading_is_answered_once_the_service_has_it_and_its_key_travels_on(gateway, service, has_reading_keys):
     service.delay_s = 0.05
-    async with gateway() as (bench, http):
+    if not has_reading_keys:
+        service.extensions = tuple(each for each in service.extensions if each != READING_KEYS)
+    async with gateway() as (bench, http), bench.client(bench.token["d2"]) as other:
         body = {**READING, "recorded_at": "2026-01-01T00:00:00Z"}
         for _ in range(2):
             answer = await http.post("/sensor-data", json=body, headers={"idempotency-key": "k1"})
             assert answer.status_code == 201
             assert service.readings == [body]
-        key = service.headers["/sensor-data"]["idempotency-key"]
-        async with bench.client(bench.token["d2"]) as other:
-            mine = {**READING, "device_id": "d2"}
-            assert (await other.post("/sensor-data", json=mine, headers={"idempotency-key": "k1"})).status_code == 201
-        assert service.headers["/sensor-data"]["idempotency-key"] != key, "two devices may think of the same key"
+        # Two devices may think of the same key.
+        mine = {**READING, "device_id": "d2"}
+        assert (await other.post("/sensor-data", json=mine, headers={"idempotency-key": "k1"})).status_code == 201
     assert len(service.readings) == 2
+    assert len(service.reading_keys) == (2 if has_reading_keys else 0)
+    assert ("idempotency-key" in service.headers["/sensor-data"]) is not has_reading_keys
 
 
 @played
@@ -182,15 +185,14 @@ async def test_a_repeat_after_the_gateway_was_killed_counts_once_too(tmp_path, s
     assert len(service.readings) == 3
 
 
+@pytest.mark.parametrize("keys", [[{}, {}], [{"idempotency-key": "k1"}, {"idempotency-key": "k2"}]])
 @played
-async def test_readings_of_many_devices_without_a_key_share_a_request_and_each_is_answered_for_its_own(
-    gateway, service
-):
+async def test_readings_of_many_devices_share_a_request_and_each_is_answered_for_its_own(gateway, service, keys):
     async with gateway() as (bench, http), bench.client(bench.token["d2"]) as other:
         begun = time.monotonic()
         good, bad, others = await asyncio.gather(
-            http.post("/sensor-data", json=READING),
-            http.post("/sensor-data", json={**READING, "sensor_data": {"bad": 1}}),
+            http.post("/sensor-data", json=READING, headers=keys[0]),
+            http.post("/sensor-data", json={**READING, "sensor_data": {"bad": 1}}, headers=keys[1]),
             other.post("/sensor-data", json=[{"device_id": "d2", "sensor_data": {"t": n}} for n in range(3)]),
         )
         assert time.monotonic() - begun < 5
@@ -271,6 +273,29 @@ async def test_a_bad_body_is_one_clear_error_and_nothing_is_sent_on(gateway, ser
 
 
 # --- the service is away, or its quota spent --------------------------------------------------------------------------
+
+
+@played
+async def test_a_service_that_is_slow_for_one_request_is_not_away_for_the_others(gateway, service):
+    """All requests would wait for the next trial, and a busy service would be asked less and less."""
+    answers_again = asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            await answers_again.wait()
+            raise httpx.ReadTimeout("slow", request=request)
+        return await service(request)
+
+    async with gateway() as (bench, http):
+        bench.service._client._transport = httpx.MockTransport(slow)
+        held = asyncio.ensure_future(http.post("/sensor-data", json=READING, headers={"idempotency-key": "1"}))
+        await asyncio.sleep(0.7)  # it is under way
+        assert (await http.get("/devices/d1/commands", params=OPEN)).status_code == 200
+        answers_again.set()
+        assert error_of(await held)[0] == 503
+        assert not bench.service.is_away
+        bench.service._client._transport = httpx.MockTransport(service)
+        assert (await http.post("/sensor-data", json=READING, headers={"idempotency-key": "1"})).status_code == 201
 
 
 @played
@@ -519,6 +544,24 @@ async def test_a_pushed_command_counts_by_its_state_and_a_thousand_are_quick(gat
             bench.commands._pushed(event(number))
         assert time.process_time() - begun < 3.0
         assert len(bench.commands.known("d1").records) == 1_000
+
+
+@played
+async def test_a_pushed_command_is_delivered_at_the_service_before_its_device_has_it(gateway, service):
+    """Else the service would call it expired, and take no result of what was done."""
+    from httpx_sse import ServerSentEvent
+
+    async with gateway(commands={"poll_s": 60.0}) as (bench, http):
+        assert (await http.get("/devices/d1/commands", params=OPEN)).json()["data"] == []
+        bench.commands.came("d1")
+        asked = service.count("GET", "/devices/d1/commands")
+        service.send("d1", "c1")
+        record = {"id": "c1", "device_id": "d1", "command_payload": {}, "status": "queued"}
+        bench.commands._pushed(ServerSentEvent(event="command", data=json.dumps(record), id="1"))
+        assert bench.commands.known("d1").records == ()
+        while not bench.commands.known("d1").records:  # noqa: ASYNC110 - the loop turns meanwhile
+            await asyncio.sleep(0.01)
+        assert service.count("GET", "/devices/d1/commands") == asked + 1
 
 
 @played

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.contract.golden_bodies import EXCHANGES, D, golden
-from tests.service_running import T0_MS, running
+from tests.service_running import T0_MS, client, running
 
 
 @pytest.fixture
@@ -118,6 +118,39 @@ def test_an_answer_is_replayed_for_24_hours(bench):
     assert bench.post_reading(device_id, key="k").json() == first.json()
     bench.clock.advance(1)
     assert bench.post_reading(device_id, key="k").json()["id"] != first.json()["id"]
+
+
+def test_each_reading_of_an_array_may_have_a_key_and_is_stored_once_in_24_hours(bench):
+    device_id = bench.device()
+
+    def post(*readings):
+        items = [{"device_id": device_id, "sensor_data": {"t": t}, "idempotency_key": key} for t, key in readings]
+        return bench.http.post("/sensor-data", json=items).json()
+
+    def stored():
+        return sorted(one["sensor_data"]["t"] for one in bench.http.get("/sensor-data").json()["data"])
+
+    assert post((1, "a"), (2, "b")) == {"accepted": 2, "errors": []}
+    assert post((2, "b"), (3, "c"), (3, "c")) == {"accepted": 3, "errors": []}
+    assert stored() == [1, 2, 3]
+    (error,) = post((9, "a"), (4, "d"))["errors"]
+    assert (error["index"], error["error"]) == (0, "idempotency_key_reused")
+    assert stored() == [1, 2, 3, 4]
+    other = bench.add_account("other")
+    with client(bench.service, other.api_key, other.secret_key) as http:  # a key is its account's
+        product = http.post("/products", json={"name": "p"}).json()["product_id"]
+        body = {"user_id": "u", "product_id": product, "device_identifier": "SN"}
+        theirs = http.post("/onboarding/device", json=body).json()["device_id"]
+        item = {"device_id": theirs, "sensor_data": {"t": 1}, "idempotency_key": "a"}
+        assert http.post("/sensor-data", json=[item]).json()["accepted"] == 1
+        assert len(http.get("/sensor-data").json()["data"]) == 1
+    refused = post((5, "")), post((5, "x" * 256)), post((5, "a b"))
+    assert [answer["errors"][0]["error"] for answer in refused] == ["validation_error"] * 3
+    alone = {"device_id": device_id, "sensor_data": {"t": 5}, "idempotency_key": "e"}
+    assert bench.http.post("/sensor-data", json=alone).status_code == 400, "one alone has the header"
+    bench.clock.advance(24 * 3600)
+    assert post((1, "a"))["accepted"] == 1
+    assert stored() == [1, 1, 2, 3, 4]
 
 
 def test_a_refused_request_leaves_its_key_free(bench):

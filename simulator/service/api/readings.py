@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sqlite3
 import sys
@@ -15,11 +16,13 @@ from starlette.responses import Response
 from agent.errors import InvalidMessage
 from agent.wire import paths
 from agent.wire.base import TIME_RANGE_MS, JsonObject, describe_faults, list_faults
-from agent.wire.limits import BATCH_MAX
-from agent.wire.models import BatchAnswer, PostSensorData, SensorDataRecord
+from agent.wire.extensions import KEY_REUSED
+from agent.wire.limits import BATCH_MAX, IDEMPOTENCY_S
+from agent.wire.models import BatchAnswer, KeyedReading, PostSensorData, SensorDataRecord
 from agent.wire.times import parse_time
 from simulator.service import scopes
 from simulator.service.api.devices import find_device
+from simulator.service.db import one
 from simulator.service.errors import ApiError, invalid, invalid_all
 from simulator.service.http import Call, CallDep, Json, Router, answers, hot
 from simulator.service.paging import Page, PageQuery, page
@@ -38,7 +41,7 @@ _INSERT: Final = """
 """
 
 
-OneOrMany = SkipValidation[PostSensorData | list[PostSensorData]]
+OneOrMany = SkipValidation[PostSensorData | list[KeyedReading]]
 """Checked by the handler: in an array each reading by itself."""
 
 
@@ -105,14 +108,35 @@ def _store_batch(call: Call, values: list[Any]) -> Response:
     with call.db.write() as sql:
         for index, value in enumerate(values):
             try:
-                reading = PostSensorData.model_validate(value)
+                reading = KeyedReading.model_validate(value)
                 device = find_device(sql, call.account, reading.device_id)
-                store_reading(call.service, sql, device, reading, call.now_ms)
+                if reading.idempotency_key is None or _is_new(call, sql, reading):
+                    store_reading(call.service, sql, device, reading, call.now_ms)
             except ValidationError as exc:
                 errors.append({"index": index, "error": "validation_error", "message": describe_faults(exc)})
             except ApiError as exc:
                 errors.append({"index": index, "error": exc.error, "message": exc.message})
     return Json({"accepted": len(values) - len(errors), "errors": errors})
+
+
+def _is_new(call: Call, sql: sqlite3.Connection, reading: KeyedReading) -> bool:
+    """Whether no reading with this key was stored in the last 24 hours; notes the key (extension ``reading-keys``).
+
+    Raises:
+        ApiError: one was, and it was another.
+    """
+    fingerprint = hashlib.sha256(to_json(reading.to_wire())).digest()
+    key, good_from_ms = reading.idempotency_key, call.now_ms - IDEMPOTENCY_S * 1000
+    select = "SELECT fingerprint FROM reading_keys WHERE account = ? AND idempotency_key = ? AND created_at > ?"
+    row = one(sql, select, (call.account, key, good_from_ms))
+    if row is None:
+        values = (call.account, key, fingerprint, call.now_ms)
+        sql.execute("INSERT OR REPLACE INTO reading_keys VALUES (?, ?, ?, ?)", values)
+        return True
+    if row["fingerprint"] != fingerprint:
+        text = "This idempotency_key was used for another reading; use a new key for a new reading."
+        raise ApiError(422, KEY_REUSED, text)
+    return False
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
