@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from agent.core.admission import CommandRules, FirstContact
 from agent.core.commands import HandlerRule
-from agent.core.triage import CommandRules, FirstContact
 from agent.core.values import (
     Command,
     CommandState,

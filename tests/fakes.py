@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from agent.core.commands import (
     HISTORY_LOST,
     OVER_STATES,
-    CommandEvent,
     IllegalMove,
     finish_entry,
     report_entry,
@@ -143,7 +142,7 @@ class FakeJournal(_Failing):
     def start(self, command_id: str, at: Moment) -> None:
         with self._lock:
             self._check()
-            self._put("start", start_entry(self._one(command_id, CommandEvent.START), at))
+            self._put("start", start_entry(self._one(command_id, CommandState.STARTED), at))
 
     def cancel(self, command_id: str, why: str) -> None:
         with self._lock:
@@ -155,20 +154,20 @@ class FakeJournal(_Failing):
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         with self._lock:
             self._check()
-            self._put("finish", finish_entry(self._one(command_id, CommandEvent.FINISH), outcome, at))
+            self._put("finish", finish_entry(self._one(command_id, CommandState.FINISHED), outcome, at))
             return self.entries[command_id]
 
     def reported(self, command_ids: Sequence[str]) -> None:
         with self._lock:
             self._check()
-            entries = [report_entry(self._one(each, CommandEvent.REPORT)) for each in dict.fromkeys(command_ids)]
+            entries = [report_entry(self._one(each, CommandState.REPORTED)) for each in dict.fromkeys(command_ids)]
             for entry in entries:
                 self._put("reported", entry)
 
     def undeliverable(self, command_id: str, reason: str) -> None:
         with self._lock:
             self._check()
-            self._put("undeliverable", undeliverable_entry(self._one(command_id, CommandEvent.GIVE_UP), reason))
+            self._put("undeliverable", undeliverable_entry(self._one(command_id, CommandState.UNDELIVERABLE), reason))
 
     def counts(self) -> dict[str, int]:
         with self._lock:
@@ -211,9 +210,9 @@ class FakeJournal(_Failing):
             else:
                 self.settings[name] = value
 
-    def _one(self, command_id: str, event: CommandEvent) -> JournalEntry:
+    def _one(self, command_id: str, after: CommandState) -> JournalEntry:
         if command_id not in self.entries:
-            raise IllegalMove(None, event)
+            raise IllegalMove(None, after)
         return self.entries[command_id]
 
     def _put(self, method: str, entry: JournalEntry) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
+from agent.core.admission import FIRST_CONTACT, lacks_time
 from agent.core.backoff import CAP_S
-from agent.core.triage import FIRST_CONTACT, lacks_time
 from agent.core.values import Moment
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.runtime.broker_watch import BrokerWatch

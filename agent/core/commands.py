@@ -1,15 +1,11 @@
 """The life of a command on the device: which moves are legal, and how it ends where the agent itself concludes it.
 
-Rules for the table :data:`MOVES`, and how it works:
-
-1. A state is what the journal holds and nothing else: there are no states in memory.
-2. All legal moves are in the table. Applying an event is a look-up, and a missing entry *is* the error
-   :class:`IllegalMove`: no code asks "is this allowed?" beside it.
+A state is what the journal holds and nothing else. All legal moves are in the table :data:`MOVES`.
 
 Handled here: what the journal keeps of a command that is over; expired, or too late for its lane; how long a run may
 take; by the handler's contract, what a crash in the middle of a run means.
 
-Never handled here: what to do with a listed command (:mod:`agent.core.triage`), committing,
+Never handled here: what to do with a listed command (:mod:`agent.core.admission`), committing,
 running, reporting, waiting.
 
 Therefore the I/O layer must
@@ -23,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from agent.core.timekeeping import age_s
@@ -40,49 +35,24 @@ HISTORY_LOST: Final = "history_lost"
 _RESTART_ATTEMPTS_MIN: Final = 2
 
 
-class CommandEvent(StrEnum):
-    """What happens to a command."""
-
-    ADMIT = "admit"
-    SKIP = "skip"
-    START = "start"
-    FINISH = "finish"
-    REPORT = "report"
-    GIVE_UP = "give_up"
-
-
 class IllegalMove(AgentError):
-    """An event that has no entry in :data:`MOVES` for the command's state: a fault of the program, not of the data."""
+    """A move that :data:`MOVES` does not have: a fault of the program, not of the data."""
 
-    def __init__(self, state: CommandState | None, event: CommandEvent) -> None:
+    def __init__(self, state: CommandState | None, after: CommandState) -> None:
         self.state = state
-        self.event = event
-        super().__init__(f"a command that is {state or 'not in the journal'} cannot {event}: report this as a bug")
+        self.after = after
+        super().__init__(f"a command that is {state or 'not in the journal'} cannot be {after}: report this as a bug")
 
 
-MOVES: Final[Mapping[CommandState | None, Mapping[CommandEvent, CommandState]]] = {
-    None: {
-        CommandEvent.ADMIT: CommandState.RECEIVED,
-        CommandEvent.SKIP: CommandState.SKIPPED,
-        CommandEvent.FINISH: CommandState.FINISHED,  # refused at triage: it has an outcome and no run
-    },
-    CommandState.RECEIVED: {
-        CommandEvent.START: CommandState.STARTED,
-        CommandEvent.FINISH: CommandState.FINISHED,  # refused at the start
-    },
-    CommandState.STARTED: {
-        CommandEvent.START: CommandState.STARTED,  # again, after a crash
-        CommandEvent.FINISH: CommandState.FINISHED,
-    },
-    CommandState.FINISHED: {
-        CommandEvent.REPORT: CommandState.REPORTED,
-        CommandEvent.GIVE_UP: CommandState.UNDELIVERABLE,  # the service will never take its result
-    },
-    CommandState.REPORTED: {},
-    CommandState.SKIPPED: {},
-    CommandState.UNDELIVERABLE: {},
+MOVES: Final[Mapping[CommandState, frozenset[CommandState]]] = {
+    CommandState.RECEIVED: frozenset({CommandState.STARTED, CommandState.FINISHED}),  # finished: refused at the start
+    CommandState.STARTED: frozenset({CommandState.STARTED, CommandState.FINISHED}),  # started: again, after a crash
+    CommandState.FINISHED: frozenset({CommandState.REPORTED, CommandState.UNDELIVERABLE}),
+    CommandState.REPORTED: frozenset(),
+    CommandState.SKIPPED: frozenset(),
+    CommandState.UNDELIVERABLE: frozenset(),
 }
-"""State -> event -> next state. ``None`` is a command that the journal does not know."""
+"""State -> the states that may follow. A new command is ``received``, ``skipped``, or refused: ``finished``."""
 
 OPEN_STATES: Final = (CommandState.RECEIVED, CommandState.STARTED, CommandState.FINISHED)
 
@@ -90,16 +60,15 @@ OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED, CommandState.
 """Nothing is left to do, so an entry may be forgotten when the service no longer lists its command."""
 
 
-def advance(state: CommandState | None, event: CommandEvent) -> CommandState:
-    """The state after ``event``.
+def move(entry: JournalEntry, after: CommandState) -> JournalEntry:
+    """The entry in its next state.
 
     Raises:
         IllegalMove: the table has no such move.
     """
-    try:
-        return MOVES[state][event]
-    except KeyError:
-        raise IllegalMove(state, event) from None
+    if after not in MOVES[entry.state]:
+        raise IllegalMove(entry.state, after)
+    return replace(entry, state=after)
 
 
 # --- what the journal keeps -------------------------------------------------------------------------------------------
@@ -107,14 +76,13 @@ def advance(state: CommandState | None, event: CommandEvent) -> CommandState:
 
 def start_entry(entry: JournalEntry, at: Moment) -> JournalEntry:
     """The entry once its handler is about to run: ``started``, one attempt more."""
-    state = advance(entry.state, CommandEvent.START)
-    return replace(entry, state=state, attempts=entry.attempts + 1, started=at)
+    return replace(move(entry, CommandState.STARTED), attempts=entry.attempts + 1, started=at)
 
 
 def finish_entry(entry: JournalEntry, outcome: Outcome, at: Moment) -> JournalEntry:
     """The entry once its outcome stands. The payload has done its duty and goes."""
-    state = advance(entry.state, CommandEvent.FINISH)
-    return replace(entry, state=state, command=without_payload(entry.command), outcome=outcome, finished=at)
+    finished = move(entry, CommandState.FINISHED)
+    return replace(finished, command=without_payload(entry.command), outcome=outcome, finished=at)
 
 
 def report_entry(entry: JournalEntry) -> JournalEntry:
@@ -122,12 +90,12 @@ def report_entry(entry: JournalEntry) -> JournalEntry:
 
     A plain server lists commands for ever, so the journal keeps them as long, and 64 KiB each would fill a flash card.
     """
-    return without_result(replace(entry, state=advance(entry.state, CommandEvent.REPORT)))
+    return without_result(move(entry, CommandState.REPORTED))
 
 
 def undeliverable_entry(entry: JournalEntry, reason: str) -> JournalEntry:
     """The entry once it is certain that the service will never take its result, which stays with it."""
-    return replace(entry, state=advance(entry.state, CommandEvent.GIVE_UP), undeliverable=reason)
+    return replace(move(entry, CommandState.UNDELIVERABLE), undeliverable=reason)
 
 
 def without_result(entry: JournalEntry) -> JournalEntry:
@@ -208,7 +176,7 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class HandlerRule:
-    """What triage knows of one usable handler.
+    """What is known of one usable handler.
 
     Attributes:
         contract: what it promises.

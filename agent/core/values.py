@@ -69,7 +69,7 @@ class Command:
         status: the service's word for its state; None on a plain server.
         size_bytes: length of the payload as JSON text.
         fault: why it must not run although it could be read, as ``code: sentence``; None when nothing is wrong. Only
-            triage needs it: a journal does not keep it.
+            admission needs it: a journal does not keep it.
         listed_at: when a gateway first saw it on the service's list, seconds since the epoch on the service's clock;
             None when nobody says. It is not kept in the journal.
     """

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from agent.core.admission import CommandRules
 from agent.core.commands import (
     IllegalMove,
     canceled,
@@ -23,7 +24,6 @@ from agent.core.commands import (
     without_payload,
 )
 from agent.core.timekeeping import service_time_at_least
-from agent.core.triage import CommandRules
 from agent.core.values import CommandState, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.handlers.base import AgentControls, Handler

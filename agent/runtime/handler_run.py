@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.core.admission import CommandRules, FirstContact
 from agent.core.commands import HandlerRule
 from agent.core.signed import SignaturePolicy
-from agent.core.triage import CommandRules, FirstContact
 from agent.core.values import JournalEntry, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
@@ -134,10 +134,10 @@ class HandlerLog(logging.LoggerAdapter[logging.Logger]):
 def command_rules(
     registry: HandlerRegistry, *, handler_key: str, first_contact: str, signatures: SignaturePolicy | None = None
 ) -> CommandRules:
-    """The rules of triage: which handlers there are, with their contracts and lanes."""
+    """The rules of admission: which handlers there are, with their contracts and lanes."""
 
     def judge(payload: JsonObject) -> str | None:
-        # Triage holds the store's thread, where no plug-in's code may run: its payload is checked in the run.
+        # The decision holds the store's thread, where no plug-in's code may run: its payload is checked in the run.
         try:
             registry.find(payload, handler_key)
         except HandlerRejected as refusal:
@@ -154,7 +154,7 @@ def command_rules(
 
 
 def rule_of(handler: Handler) -> HandlerRule:
-    """What triage and recovery need of a handler."""
+    """What admission and recovery need of a handler."""
     return HandlerRule(
         handler.contract,
         handler.lane or handler.name,

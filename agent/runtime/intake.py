@@ -1,4 +1,4 @@
-"""Takes listed commands in: triage, journal, then their lanes.
+"""Takes listed commands in: decision, journal, then their lanes.
 
 Also how long the ids of commands that are over are remembered: as long as the service lists them, and a day more.
 """
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
 from agent.core.commands import OVER_STATES
 from agent.core.listed import OPEN_STATUSES
-from agent.core.triage import CommandRules, Triage, TriageVerdict, triage
 from agent.core.values import Admission, Command, CommandPoll, CommandState, JournalEntry, JournalLookup
 from agent.runtime.engine import CommandEngine
 from agent.runtime.failure_log import LineRate
@@ -32,7 +32,7 @@ command without a time and a state is not run: it may be an old one that was not
 _REMEMBER_PUSHED_S: Final = TTL_MAX_S + 86_400.0
 _FORGET_EVERY_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
-_NEWS: Final = frozenset({TriageVerdict.ADMIT, TriageVerdict.REFUSE, TriageVerdict.VERIFY, TriageVerdict.CANCEL})
+_NEWS: Final = frozenset({Verdict.ADMIT, Verdict.REFUSE, Verdict.VERIFY, Verdict.CANCEL})
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Intake:
 
     Args:
         journal: commits what was decided.
-        rules: of triage.
+        rules: by which it is decided.
         engine: takes what is to run.
         clock: both clocks.
         service_now: the service's clock, epoch seconds; None when it is not known.
@@ -94,15 +94,15 @@ class Intake:
             if entry is None:
                 continue
             match decision.verdict:
-                case TriageVerdict.ADMIT:
+                case Verdict.ADMIT:
                     self._engine.dispatch(entry)
-                case TriageVerdict.VERIFY:
+                case Verdict.VERIFY:
                     self._engine.dispatch(entry, verify=True)
-                case TriageVerdict.CANCEL:
+                case Verdict.CANCEL:
                     self._engine.cancel(decision.command_id, "by the service")
-                case TriageVerdict.REFUSE:
+                case Verdict.REFUSE:
                     self._post_result(entry)
-                case TriageVerdict.DUPLICATE if entry.state is CommandState.RECEIVED:
+                case Verdict.DUPLICATE if entry.state is CommandState.RECEIVED:
                     # It may wait in no lane: its commit was reported as failed, and is there after all.
                     self._engine.dispatch(entry)
                 case _:
@@ -114,16 +114,16 @@ class Intake:
             self._forget_unlisted(poll, result)
         return sum(decision.verdict in _NEWS for decision in result.decisions)
 
-    def _decide(self, poll: CommandPoll) -> Triage:
-        """Triage the list against the journal while that has the store to itself, and admit what comes of it."""
+    def _decide(self, poll: CommandPoll) -> Decisions:
+        """Decide about the list by the journal while that has the store to itself, and admit what comes of it."""
         now, service_now_s, is_cut = self._clock.now(), self._service_now(), poll.omitted > 0
         waiting = self._engine.waiting()
-        results: list[Triage] = []
+        results: list[Decisions] = []
 
         def choose(found: JournalLookup) -> Admission | None:
             # What was in the middle of a list that was cut may be in this one now.
             was_cut = LIST_CUT in found.settings
-            result = triage(
+            result = decide_commands(
                 [each for each in poll.commands if _has_age(each, found)] if was_cut else poll.commands,
                 found.known,
                 self._rules,
@@ -154,7 +154,7 @@ class Intake:
         if gone:
             _log.info("journal=tidied forgotten=%d commands that are too old to come again", gone)
 
-    def _forget_unlisted(self, poll: CommandPoll, result: Triage) -> None:
+    def _forget_unlisted(self, poll: CommandPoll, result: Decisions) -> None:
         """Forget an id once every list of a whole day lacked it.
 
         A list may be cut short by mistake, and a service may be away for hours behind a page that looks like an empty
@@ -176,17 +176,17 @@ class Intake:
             _log.info("journal=tidied forgotten=%d commands that the service no longer lists", gone)
         self._day = _Day(now_s, wall_s, over)
 
-    def _log_decisions(self, result: Triage) -> None:
-        for decision in result.of(TriageVerdict.REFUSE):
+    def _log_decisions(self, result: Decisions) -> None:
+        for decision in result.of(Verdict.REFUSE):
             entry = decision.entry
             reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
             signer = _signer(result, decision.command_id)
             self._rejections.write("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
-        for decision in result.of(TriageVerdict.ADMIT):
+        for decision in result.of(Verdict.ADMIT):
             handler = decision.entry.handler if decision.entry is not None else ""
             signer = _signer(result, decision.command_id)
             self._receptions.write("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
-        skipped = len(result.of(TriageVerdict.SKIP))
+        skipped = len(result.of(Verdict.SKIP))
         if skipped:
             why = "they were sent before this device's first contact; see commands.first_contact"
             _log.info("commands=skipped count=%d: %s", skipped, why)
@@ -198,6 +198,6 @@ def _has_age(command: Command, found: JournalLookup) -> bool:
     return command.created_at is not None or is_open or command.id in found.known
 
 
-def _signer(result: Triage, command_id: str) -> str:
+def _signer(result: Decisions, command_id: str) -> str:
     signer = result.signers.get(command_id)
     return f" signed by {signer}" if signer else ""

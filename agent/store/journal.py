@@ -15,7 +15,6 @@ from agent.core.commands import (
     HISTORY_LOST,
     OPEN_STATES,
     OVER_STATES,
-    CommandEvent,
     IllegalMove,
     finish_entry,
     report_entry,
@@ -100,7 +99,7 @@ class Journal(Table):
     @write
     def start(self, command_id: str, at: Moment) -> None:
         """``received`` -> ``started``, and count the attempt."""
-        self._put(start_entry(self._one(command_id, CommandEvent.START), at))
+        self._put(start_entry(self._one(command_id, CommandState.STARTED), at))
 
     @write
     def cancel(self, command_id: str, why: str) -> None:
@@ -112,13 +111,13 @@ class Journal(Table):
     @write
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """-> ``finished``: the outcome and the result to be reported; the entry as it is now."""
-        return self._put(finish_entry(self._one(command_id, CommandEvent.FINISH), _masked(outcome), at))
+        return self._put(finish_entry(self._one(command_id, CommandState.FINISHED), _masked(outcome), at))
 
     @write
     def reported(self, command_ids: Sequence[str]) -> None:
         """``finished`` -> ``reported``: the service has the result."""
         for each in dict.fromkeys(command_ids):
-            self._put(report_entry(self._one(each, CommandEvent.REPORT)))
+            self._put(report_entry(self._one(each, CommandState.REPORTED)))
 
     @write
     def undeliverable(self, command_id: str, reason: str) -> None:
@@ -128,7 +127,7 @@ class Journal(Table):
             command_id: whose.
             reason: one sentence.
         """
-        self._put(undeliverable_entry(self._one(command_id, CommandEvent.GIVE_UP), reason))
+        self._put(undeliverable_entry(self._one(command_id, CommandState.UNDELIVERABLE), reason))
         newest_first = self._db.execute(
             "SELECT id, length(body) FROM command WHERE state = 'undeliverable' ORDER BY seq DESC"
         ).fetchall()
@@ -136,7 +135,7 @@ class Journal(Table):
         for number, (each, size_bytes) in enumerate(newest_first):
             left_bytes -= size_bytes
             if number >= UNDELIVERABLE_MAX or left_bytes < 0:
-                entry = self._one(each, CommandEvent.GIVE_UP)
+                entry = self._one(each, CommandState.UNDELIVERABLE)
                 if entry.outcome is None or entry.outcome.result is None:
                     break  # and all that are older, too
                 self._put(without_result(entry))
@@ -206,10 +205,10 @@ class Journal(Table):
         else:
             self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
 
-    def _one(self, command_id: str, event: CommandEvent) -> JournalEntry:
+    def _one(self, command_id: str, after: CommandState) -> JournalEntry:
         row = self._db.execute("SELECT body FROM command WHERE id = ?", (command_id,)).fetchone()
         if row is None:
-            raise IllegalMove(None, event)
+            raise IllegalMove(None, after)
         return read_entry(row[0])
 
     def _put(self, entry: JournalEntry) -> JournalEntry:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.core.commands import HISTORY_LOST, MOVES, CommandEvent, IllegalMove
+from agent.core.commands import HISTORY_LOST, MOVES, IllegalMove
 from agent.core.values import Admission, Command, CommandState, JournalLookup, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.store.journal import Journal
@@ -208,11 +208,11 @@ def test_over_any_moves_and_restarts_the_journal_holds_what_the_table_says(journ
     prefix = next(_EXAMPLES)  # all examples share one journal
     model: dict[str, CommandState] = {}
     journal = reopen()
-    moves: dict[CommandEvent, Callable[[str], object]] = {
-        CommandEvent.START: lambda name: journal.start(name, make_moment()),
-        CommandEvent.FINISH: lambda name: journal.finish(name, make_outcome(result={"n": 1}), make_moment()),
-        CommandEvent.REPORT: lambda name: journal.reported([name]),
-        CommandEvent.GIVE_UP: lambda name: journal.undeliverable(name, "405"),
+    moves: dict[CommandState, Callable[[str], object]] = {
+        CommandState.STARTED: lambda name: journal.start(name, make_moment()),
+        CommandState.FINISHED: lambda name: journal.finish(name, make_outcome(result={"n": 1}), make_moment()),
+        CommandState.REPORTED: lambda name: journal.reported([name]),
+        CommandState.UNDELIVERABLE: lambda name: journal.undeliverable(name, "405"),
     }
     steps = st.tuples(st.sampled_from("abc"), st.sampled_from([*moves, "admit", "restart"]))
     for letter, step in data.draw(st.lists(steps, max_size=25), label="steps"):
@@ -223,13 +223,14 @@ def test_over_any_moves_and_restarts_the_journal_holds_what_the_table_says(journ
             journal.admit([make_entry(name)])
             model.setdefault(name, CommandState.RECEIVED)
         else:
-            event = CommandEvent(step)
+            after = CommandState(step)
             try:
-                moves[event](name)
+                moves[after](name)
             except IllegalMove:
-                assert name not in model or event not in MOVES[model[name]]
+                assert name not in model or after not in MOVES[model[name]]
             else:
-                model[name] = MOVES[model[name]][event]
+                assert after in MOVES[model[name]]
+                model[name] = after
         found = journal.known([f"{prefix}-{letter}" for letter in "abc"])
         assert {each: entry.state for each, entry in found.items()} == model
         for entry in found.values():

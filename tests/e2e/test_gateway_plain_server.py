@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.core.triage import FIRST_CONTACT, lacks_time
+from agent.core.admission import FIRST_CONTACT, lacks_time
 from agent.store.sqlite import FILE_NAME
 from agent.wire.times import to_rfc3339
 from gateway.tokens import FILE_NAME as TOKENS

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from agent.core.admission import Verdict, decide_commands
 from agent.core.commands import OPEN_STATES, HandlerRule, recover, refuse_at_start
 from agent.core.poll_interval import PollPace
 from agent.core.schedule import Schedule, phase_s
 from agent.core.timekeeping import ServiceTime
-from agent.core.triage import TriageVerdict, triage
 from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
 from agent.errors import ServiceError
 from simulator.fleet.audit.digest import digest_document, digest_values
@@ -215,7 +215,7 @@ class VirtualDevice:
         """
         journal = self.disk.journal
         ids = [command.id for command in poll.commands]
-        decided = triage(
+        decided = decide_commands(
             poll.commands,
             journal.known(ids),
             RULES,
@@ -228,7 +228,7 @@ class VirtualDevice:
             journal.forget(ids)
         for entry in decided.entries:
             self._note(entry, now)
-        for decision in decided.of(TriageVerdict.ADMIT):
+        for decision in decided.of(Verdict.ADMIT):
             if decision.entry is not None:
                 self.lanes = self.lanes or Lanes(self)
                 self.lanes.queue(decision.entry)

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agent.core.admission import CommandRules
 from agent.core.commands import HandlerRule
-from agent.core.triage import CommandRules
 from agent.core.values import Contract, JsonObject, Moment, Outcome, OutcomeStatus
 from agent.wire.base import describe_faults
 from agent.wire.times import to_rfc3339
@@ -213,7 +213,7 @@ def _judge(payload: JsonObject) -> str | None:
 RULES: Final = CommandRules(
     {name: HandlerRule(handler.contract, name) for name, handler in VOCABULARY.items()}, _judge, HANDLER_KEY
 )
-"""What the core's triage goes by for devices with these handlers."""
+"""What the core's admission goes by for devices with these handlers."""
 
 
 def parse_payload(handler: VirtualHandler, payload: JsonObject) -> BaseModel:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
 from agent.core.commands import HandlerRule
 from agent.core.signed import SignaturePolicy
-from agent.core.triage import CommandRules, Triage, TriageVerdict, triage
 from agent.core.values import Admission, Command, Contract, JournalLookup
 from agent.store.writer import Store
 from agent.wire.json_text import encode_json
@@ -65,7 +65,7 @@ def make_rules(*keys: SigningKey, required: bool = True, **signatures: Any) -> C
 
 @dataclass
 class Device:
-    """Triage and journal of one device, which may restart.
+    """Admission and journal of one device, which may restart.
 
     Attributes:
         now_s: what it knows of the service's clock; None when nobody can say.
@@ -98,13 +98,13 @@ class Device:
     def close(self) -> None:
         self.store.stop(60)
 
-    def take(self, commands: Iterable[Command]) -> Triage:
+    def take(self, commands: Iterable[Command]) -> Decisions:
         """Decide and commit, as the agent does it."""
         listed = list(commands)
-        results: list[Triage] = []
+        results: list[Decisions] = []
 
         def choose(found: JournalLookup) -> Admission | None:
-            result = triage(
+            result = decide_commands(
                 listed,
                 found.known,
                 self.rules,
@@ -117,8 +117,8 @@ class Device:
             return Admission(result.entries, result.settings) if result.entries else None
 
         self.store.journal.decide([each.id for each in listed], choose, self.rules.settings)
-        self.ran += [decision.command_id for decision in results[0].of(TriageVerdict.ADMIT)]
-        for decision in results[0].of(TriageVerdict.REFUSE):
+        self.ran += [decision.command_id for decision in results[0].of(Verdict.ADMIT)]
+        for decision in results[0].of(Verdict.REFUSE):
             assert decision.entry is not None
             assert decision.entry.outcome is not None
             self.told[decision.command_id] = decision.entry.outcome.error or ""
@@ -128,6 +128,6 @@ class Device:
         """``ran``, or the code with which it was refused, or ``duplicate``."""
         command = command_of(payload, command_id, **members)
         (decision,) = self.take([command]).decisions
-        if decision.verdict is not TriageVerdict.REFUSE:
-            return "ran" if decision.verdict is TriageVerdict.ADMIT else str(decision.verdict)
+        if decision.verdict is not Verdict.REFUSE:
+            return "ran" if decision.verdict is Verdict.ADMIT else str(decision.verdict)
         return self.told[command.id].split(":")[0]

@@ -3,88 +3,37 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from agent.core.admission import CommandRules, Decisions, FirstContact, Verdict, decide_commands
 from agent.core.commands import (
-    MOVES,
-    OVER_STATES,
-    CommandEvent,
     HandlerRule,
     IllegalMove,
-    advance,
-    finish_entry,
     refuse_at_start,
-    report_entry,
-    start_entry,
-    undeliverable_entry,
 )
 from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
-from agent.core.triage import CommandRules, FirstContact, Triage, TriageVerdict, triage
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
 from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES
 from agent.wire.commands import OPEN_STATES as WIRE_OPEN_STATES
-from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
+from tests.factories import make_command, make_entry, make_moment, make_rules
 
 NOW = make_moment()
 
 
-def decide(*commands, rules=None, known=None, now_s=None, **flags) -> Triage:
-    return triage(commands, known or {}, rules or make_rules(), received=NOW, service_now_s=now_s, **flags)
+def decide(*commands, rules=None, known=None, now_s=None, **flags) -> Decisions:
+    return decide_commands(commands, known or {}, rules or make_rules(), received=NOW, service_now_s=now_s, **flags)
 
 
-def verdicts(result: Triage) -> dict[str, str]:
+def verdicts(result: Decisions) -> dict[str, str]:
     return {decision.command_id: str(decision.verdict) for decision in result.decisions}
 
 
-def error_of(result: Triage) -> str:
-    (decision,) = result.of(TriageVerdict.REFUSE)
+def error_of(result: Decisions) -> str:
+    (decision,) = result.of(Verdict.REFUSE)
     assert decision.entry is not None
     assert decision.entry.outcome is not None
     assert decision.entry.state == CommandState.FINISHED
     return decision.entry.outcome.error or ""
-
-
-# --- the table ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("state", [None, *CommandState])
-@pytest.mark.parametrize("event", list(CommandEvent))
-def test_a_move_is_legal_exactly_when_the_table_has_it(state, event):
-    if event in MOVES[state]:
-        assert advance(state, event) == MOVES[state][event]
-        return
-    with pytest.raises(IllegalMove, match="report this as a bug"):
-        advance(state, event)
-
-
-def test_every_state_is_in_the_table_and_can_be_reached():
-    assert set(MOVES) == {None, *CommandState}
-    assert {after for moves in MOVES.values() for after in moves.values()} == set(CommandState)
-
-
-def test_what_is_over_has_no_moves():
-    assert all(MOVES[state] == {} for state in OVER_STATES)
-
-
-@given(st.lists(st.sampled_from(list(CommandEvent)), max_size=12))
-def test_no_sequence_of_events_leads_from_finished_back_to_running(events):
-    entry = make_entry()
-    finished = False
-    steps = {
-        CommandEvent.START: lambda e: start_entry(e, NOW),
-        CommandEvent.FINISH: lambda e: finish_entry(e, make_outcome(), NOW),
-        CommandEvent.REPORT: report_entry,
-        CommandEvent.GIVE_UP: lambda e: undeliverable_entry(e, "405"),
-    }
-    for event in events:
-        try:
-            entry = steps[event](entry) if event in steps else entry
-        except IllegalMove:
-            continue
-        assert not (finished and entry.state in {CommandState.RECEIVED, CommandState.STARTED})
-        finished = finished or entry.state == CommandState.FINISHED
 
 
 def test_the_statuses_are_those_of_the_wire():
@@ -92,14 +41,14 @@ def test_the_statuses_are_those_of_the_wire():
     assert {str(state) for state in WIRE_FINAL_STATES} <= FINAL_STATUSES
 
 
-# --- triage: new and known ----------------------------------------------------------------------------------------
+# --- new and known ----------------------------------------------------------------------------------------
 
 
 def test_a_new_command_is_admitted():
     rules = CommandRules({"open_door": HandlerRule(Contract.ONCE, "doors")})
     command = make_command("a", {"command": "open_door"})
     (decision,) = decide(command, rules=rules).decisions
-    assert decision.verdict is TriageVerdict.ADMIT
+    assert decision.verdict is Verdict.ADMIT
     assert decision.entry == JournalEntry(command, CommandState.RECEIVED, "open_door", NOW)
 
 
@@ -112,7 +61,7 @@ def test_a_command_that_the_journal_knows_is_a_duplicate_in_whatever_state(state
 
 def test_the_same_id_twice_in_one_list_is_admitted_once():
     result = decide(make_command("a"), make_command("a", {"command": "other"}))
-    assert [decision.verdict for decision in result.decisions] == [TriageVerdict.ADMIT, TriageVerdict.DUPLICATE]
+    assert [decision.verdict for decision in result.decisions] == [Verdict.ADMIT, Verdict.DUPLICATE]
     assert len(result.entries) == 1
 
 
@@ -130,7 +79,7 @@ def test_a_status_word_that_nobody_knows_counts_as_none():
     assert verdicts(decide(make_command("a", status="pending"))) == {"a": "admit"}
 
 
-# --- triage: first contact ----------------------------------------------------------------------------------------
+# --- first contact ----------------------------------------------------------------------------------------
 
 
 def test_history_is_skipped_at_first_contact_with_a_plain_server_and_remembered_without_payload():
@@ -162,7 +111,7 @@ def test_after_the_first_contact_a_new_command_of_a_plain_server_is_work():
     assert verdicts(result) == {"a": "admit"}
 
 
-# --- triage: a life that the journal does not remember --------------------------------------------------------------
+# --- a life that the journal does not remember --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +144,7 @@ def test_after_the_journal_was_lost_even_the_policy_all_runs_no_once_handler():
     assert error_of(decide(make_command("a"), rules=rules, history_lost=True)).startswith("indeterminate: ")
 
 
-# --- triage: refusals ---------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_command_is_rejected_with_its_name():
@@ -235,7 +184,7 @@ def test_a_payload_beyond_the_limit_is_refused_before_anybody_looks_into_it_and_
 def test_a_command_that_was_read_with_a_fault_is_rejected_with_it_and_never_runs():
     result = decide(make_command(fault="unreadable_expires_at: no time"), now_s=None)
     assert error_of(result) == "unreadable_expires_at: no time"
-    assert result.of(TriageVerdict.REFUSE)
+    assert result.of(Verdict.REFUSE)
 
 
 def test_an_expired_command_is_rejected_on_the_services_clock():
@@ -261,7 +210,7 @@ def test_ten_thousand_old_commands_are_triaged_well_under_a_second():
     first = decide(*commands, first_contact=True)
     again = decide(*commands, known={entry.command.id: entry for entry in first.entries})
     assert time.process_time() - begun < 1.0
-    assert len(first.of(TriageVerdict.SKIP)) == len(again.of(TriageVerdict.DUPLICATE)) == 10_000
+    assert len(first.of(Verdict.SKIP)) == len(again.of(Verdict.DUPLICATE)) == 10_000
 
 
 def test_an_illegal_move_is_one_of_our_errors():
@@ -284,8 +233,8 @@ def test_beyond_the_caps_a_command_is_refused_with_a_code_and_an_idle_lane_alway
     rules = make_rules("ping", "other", max_waiting=10, max_waiting_per_lane=3)
     commands = [make_command(f"c{number}", status="queued") for number in range(5)]
     result = decide(*commands, rules=rules, waiting=waiting)
-    assert len(result.of(TriageVerdict.ADMIT)) == admitted
-    for decision in result.of(TriageVerdict.REFUSE):
+    assert len(result.of(Verdict.ADMIT)) == admitted
+    for decision in result.of(Verdict.REFUSE):
         assert decision.entry is not None
         assert decision.entry.outcome is not None
         assert decision.entry.outcome.error == f"too_many_waiting: {why}; send it again later"
@@ -324,12 +273,12 @@ def test_a_command_that_was_started_before_has_kept_its_start_timeout():
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
-        (CommandState.RECEIVED, TriageVerdict.CANCEL),
-        (CommandState.STARTED, TriageVerdict.CANCEL),
-        (CommandState.FINISHED, TriageVerdict.DUPLICATE),
-        (CommandState.REPORTED, TriageVerdict.DUPLICATE),
-        (CommandState.SKIPPED, TriageVerdict.DUPLICATE),
-        (CommandState.UNDELIVERABLE, TriageVerdict.DUPLICATE),
+        (CommandState.RECEIVED, Verdict.CANCEL),
+        (CommandState.STARTED, Verdict.CANCEL),
+        (CommandState.FINISHED, Verdict.DUPLICATE),
+        (CommandState.REPORTED, Verdict.DUPLICATE),
+        (CommandState.SKIPPED, Verdict.DUPLICATE),
+        (CommandState.UNDELIVERABLE, Verdict.DUPLICATE),
     ],
 )
 def test_a_command_under_way_that_is_listed_as_canceled_is_to_be_canceled(status, state, verdict):
@@ -338,13 +287,13 @@ def test_a_command_under_way_that_is_listed_as_canceled_is_to_be_canceled(status
 
 
 def test_a_command_that_is_listed_as_canceled_and_was_never_seen_is_none():
-    assert verdicts(decide(make_command("c1", status="canceled"))) == {"c1": TriageVerdict.CLOSED}
+    assert verdicts(decide(make_command("c1", status="canceled"))) == {"c1": Verdict.CLOSED}
 
 
 @pytest.mark.parametrize("flags", [{"history_lost": True}, {}])
 def test_what_another_life_may_have_run_is_asked_about_where_its_handler_can_tell(flags):
     rules = CommandRules({"ping": HandlerRule(Contract.ONCE, "ping", verifies=True)})
-    (decision,) = decide(make_command("c1", status="in_progress"), rules=rules, **flags).of(TriageVerdict.VERIFY)
+    (decision,) = decide(make_command("c1", status="in_progress"), rules=rules, **flags).of(Verdict.VERIFY)
     assert decision.entry is not None
     # As if this life had begun it: after another crash it is asked about again.
     assert (decision.entry.state, decision.entry.attempts) == (CommandState.STARTED, 1)

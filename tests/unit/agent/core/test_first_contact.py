@@ -10,7 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from agent.core.triage import FIRST_CONTACT, judge_contact
+from agent.core.admission import FIRST_CONTACT, Contact
 from agent.core.values import Command, CommandPoll, JournalEntry
 from agent.errors import TransportError
 from agent.runtime.intake import Intake
@@ -157,18 +157,15 @@ def test_the_moment_is_found_by_another_process_of_the_same_boot():
 
 
 def test_after_a_reboot_without_the_time_it_counts_from_when_the_time_is_known():
-    pending = judge_contact(None, make_moment(boot_id="boot-1"), None, is_first=True)
-    assert pending.at_s is None
-    found = judge_contact(pending.text, make_moment(20.0, boot_id="boot-2"), CONTACT_S + 500, is_first=False)
-    assert found.at_s == CONTACT_S + 500
+    pending = Contact(None, 10.0, "boot-1")
+    assert pending.dated(make_moment(20.0, boot_id="boot-2"), None) == pending
+    assert pending.dated(make_moment(20.0, boot_id="boot-2"), CONTACT_S + 500).at_s == CONTACT_S + 500
 
 
-def test_a_moment_ahead_of_the_clock_is_set_back_with_it():
-    ahead = judge_contact(None, make_moment(), CONTACT_S + 365 * DAY_S, is_first=True)
-    now = judge_contact(ahead.text, make_moment(), CONTACT_S, is_first=False)
+def test_a_time_ahead_of_the_clock_is_set_back_with_it():
+    now = Contact(CONTACT_S + 365 * DAY_S).dated(make_moment(), CONTACT_S)
     assert now.at_s == CONTACT_S
-    again = judge_contact(now.text, make_moment(), CONTACT_S + 60, is_first=False)
-    assert again == now
+    assert now.dated(make_moment(), CONTACT_S + 60) == now
 
 
 def test_a_journal_of_an_earlier_version_keeps_working():

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
+from agent.core.admission import decide_commands
 from agent.core.signed import setting_of
-from agent.core.triage import triage
 from agent.errors import StorageError
 from agent.wire.signed import SigningKey
 from tests.factories import make_moment
@@ -102,7 +102,7 @@ def test_history_that_is_skipped_at_first_contact_does_not_run_later(device, tmp
     new = Device(other, device.rules)
     try:
         payload = sign(KEY, 3)
-        result = triage(
+        result = decide_commands(
             [command_of(payload, "old")],
             {},
             device.rules,

@@ -55,7 +55,7 @@ def load(*points, sections=None, executables=None, safe_mode=False) -> HandlerRe
 
 
 def read(registry: HandlerRegistry, payload: dict[str, Any], key: str = "command") -> Any:
-    """As triage and then the run do it."""
+    """As admission and then the run do it."""
     found = registry.find(payload, key)
     return read_payload(found, {name: value for name, value in payload.items() if name != key})
 

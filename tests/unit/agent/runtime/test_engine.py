@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from pydantic import ConfigDict
 
+from agent.core.admission import CommandRules
 from agent.core.commands import start_entry
-from agent.core.triage import CommandRules
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
 from agent.runtime import lane as lane_module

@@ -1,22 +1,17 @@
-"""What to do with a listed command: new or known, history or work, and why it is refused.
+"""What to do with a listed command: new or known, history or work, and why it is refused. Pure: no I/O.
 
-Handled here: new or known, history or work, expired, too large, nameless, unknown, invalid, one too many, taken back;
-which lane.
-
-Never handled here: which moves a command may make (:mod:`agent.core.commands`), committing, running, reporting.
-
-Therefore the I/O layer must give the journal ``Triage.entries`` before it acknowledges the list to the transport, and
-do so at first contact even when there are no entries: only then is the journal no longer empty, and the first command
-that is ever sent to this device is work, not history.
+The caller must give the journal ``Decisions.entries`` before it acknowledges the list to the transport, and do so at
+first contact even when there are no entries: only then is the journal no longer empty, and the first command that is
+ever sent to this device is work, not history.
 
 First contact is the first answer that this journal ever sees, on whichever way: a list, or a connection over which
-commands are pushed. Its moment is on the service's clock and is kept in the journal (setting :data:`FIRST_CONTACT`),
+commands are pushed. Its time is on the service's clock and is kept in the journal (setting :data:`FIRST_CONTACT`),
 committed with the first admission: what was sent before it is history for ever, also when it comes later, on another
 way or after a restart. A journal that was wiped has its first contact again. The service's clock may not be known at
-that moment, as over MQTT before the gateway's notice. Then the device's own monotonic clock is kept, and the moment is
-computed as soon as the time is known. After a reboot in between nobody can say how long ago it was: then the first
-contact counts from the moment at which the time became known, since a command that is not run is better than last
-week's command run today.
+that moment, as over MQTT before the gateway's notice. Then the device's own monotonic clock is kept, and the time is
+computed as soon as it is known. After a reboot in between nobody can say how long ago it was: then the first contact
+counts from the moment at which the time became known, since a command that is not run is better than last week's
+command run today.
 
 A service that states ``queued``, ``delivered`` or ``in_progress`` says itself that a command is open, with an expiry
 that the sender chose: it is work also when it was sent while the device was off for its very first time. Which servers
@@ -24,9 +19,9 @@ are believed about that is in :mod:`agent.core.listed`. The list of a plain serv
 no different from a log, so ``skip-history`` (the default) runs none of it: a command that was sent before a device's
 first contact with a plain server is not run. Else a new device would open the door for last week's command.
 
-``in_progress`` of a command that the journal does not know means that a life it does not remember began it (a wiped
-state directory, a second agent with the same id): only an idempotent handler runs then, one with a verify hook is
-asked (:attr:`TriageVerdict.VERIFY`), any other command ends as ``indeterminate``. The same holds for every open command
+``in_progress`` of a command that the journal does not know means that another process began it, whose journal is gone
+(a wiped state directory, a second agent with the same id): only an idempotent handler runs then, one with a verify hook
+is asked (:attr:`Verdict.VERIFY`), any other command ends as ``indeterminate``. The same holds for every open command
 after an unreadable journal was replaced.
 """
 
@@ -36,24 +31,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from agent.core.commands import (
-    CommandEvent,
-    HandlerRule,
-    advance,
-    expiry,
-    indeterminate,
-    rejected,
-    start_entry,
-    without_payload,
-)
+from agent.core.commands import HandlerRule, expiry, indeterminate, rejected, start_entry, without_payload
 from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
+from agent.core.signed import SignaturePolicy, VerifiedCommands
 from agent.core.values import Command, CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus
 from agent.wire.limits import SIGNED_MEMBER
-
-if TYPE_CHECKING:
-    from agent.core.signed import SignaturePolicy, VerifiedCommands
 
 WAITING_MAX: Final = 1000
 """So many commands wait for their lanes at most."""
@@ -69,11 +53,9 @@ RESOLUTION_S: Final = 2.0
 often ``created_at`` have whole seconds."""
 
 _MINUTE_S: Final = 60.0
-
+# The first contact may be so far ahead of the service's clock before that clock counts as set back.
 _AHEAD_S: Final = 5.0
-
 _BEGUN: Final = "in_progress"
-
 _CANCELED: Final = frozenset({"canceled", "cancelled"})
 
 
@@ -89,56 +71,56 @@ class FirstContact(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """What the journal holds about the first contact.
+    """When the first contact was.
 
     Attributes:
         at_s: seconds since the epoch on the service's clock; None while nobody can say.
-        text: the setting's value; None where there was no first contact, or a version before this one kept none.
+        mono: the device's monotonic clock then, while ``at_s`` is not known.
+        boot: which boot that belongs to.
     """
 
     at_s: float | None = None
-    text: str | None = None
+    mono: float = 0.0
+    boot: str = ""
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Contact | None:
+        """Out of the journal's setting; None where there was no first contact."""
+        if text is None:
+            return None
+        try:
+            members = json.loads(text)
+            return cls(members.get("at"), members.get("mono", 0.0), members.get("boot", ""))
+        except (ValueError, AttributeError):
+            return cls()
+
+    def to_json(self) -> str:
+        """For the journal's setting."""
+        return json.dumps({"at": self.at_s, "mono": self.mono, "boot": self.boot})
+
+    def dated(self, now: Moment, service_now_s: float | None) -> Contact:
+        """As it has to be kept from now on; ``service_now_s`` is None while nobody knows the service's time."""
+        if service_now_s is None:
+            return self
+        if self.at_s is None:
+            is_measured = self.boot == now.boot_id and self.mono <= now.monotonic_s
+            return Contact(service_now_s - (now.monotonic_s - self.mono if is_measured else 0.0))
+        # The service's clock was ahead and was set back: nothing new would run until it is there again.
+        return Contact(service_now_s) if self.at_s > service_now_s + _AHEAD_S else self
 
     def is_after(self, command: Command) -> bool:
         """The command was sent, or first listed, before this contact; False where nobody can say."""
-        if self.at_s is None:
+        contact_s = self.at_s
+        if contact_s is None:
             return False
         times = (command.created_at, command.listed_at)
-        return any(at is not None and at < self.at_s - _resolution_s(at) for at in times)
+        return any(at is not None and at < contact_s - _resolution_s(at) for at in times)
 
 
 def lacks_time(text: str | None) -> bool:
-    """Whether there was a first contact whose time is not known yet.
-
-    Args:
-        text: the setting's value; None when there is none.
-    """
-    return text is not None and _read_contact(text)[0] is None
-
-
-def judge_contact(text: str | None, now: Moment, service_now_s: float | None, *, is_first: bool) -> Contact:
-    """The first contact as it has to be stored now.
-
-    Args:
-        text: the setting's value; None when there is none.
-        now: this instant, on the device's clocks.
-        service_now_s: this instant on the service's clock, seconds since the epoch; None when nobody can say.
-        is_first: this is the first contact.
-    """
-    if is_first:
-        return _dated_contact(service_now_s) if service_now_s is not None else _undated_contact(now)
-    if text is None:
-        return Contact()
-    at_s, monotonic_s, boot_id = _read_contact(text)
-    if at_s is None:
-        if service_now_s is None:
-            return Contact(None, text)
-        is_same_boot = boot_id == now.boot_id and monotonic_s is not None and monotonic_s <= now.monotonic_s
-        return _dated_contact(service_now_s - (now.monotonic_s - (monotonic_s or 0.0) if is_same_boot else 0.0))
-    if service_now_s is not None and at_s > service_now_s + _AHEAD_S:
-        # The service's clock was ahead and was set back: nothing new would run until it is there again.
-        return _dated_contact(service_now_s)
-    return Contact(at_s, text)
+    """Whether there was a first contact whose time is not known yet, by the setting's value."""
+    contact = Contact.from_json(text)
+    return contact is not None and contact.at_s is None
 
 
 def _resolution_s(at_s: float) -> float:
@@ -146,49 +128,26 @@ def _resolution_s(at_s: float) -> float:
     return RESOLUTION_S + (_MINUTE_S if at_s % _MINUTE_S == 0 else 0.0)
 
 
-def _dated_contact(at_s: float) -> Contact:
-    return Contact(at_s, json.dumps({"at": at_s}))
-
-
-def _undated_contact(now: Moment) -> Contact:
-    return Contact(None, json.dumps({"mono": now.monotonic_s, "boot": now.boot_id}))
-
-
-def _read_contact(text: str) -> tuple[float | None, float | None, str]:
-    """The moment, or the monotonic clock and the boot that it has to be computed from."""
-    try:
-        kept = json.loads(text)
-        if "at" in kept:
-            return float(kept["at"]), None, ""
-        return None, float(kept["mono"]), str(kept["boot"])
-    except (ValueError, TypeError, KeyError):
-        return None, None, ""
-
-
 # --- rules and decisions ----------------------------------------------------------------------------------------------
 
 
-class TriageVerdict(StrEnum):
-    """What triage says of one listed command."""
+class Verdict(StrEnum):
+    """What is decided about one listed command."""
 
     ADMIT = "admit"
     REFUSE = "refuse"
     SKIP = "skip"
     VERIFY = "verify"
-    """Another life may have run it: admitted as ``started``, and its handler is asked how it ended."""
+    """Another process may have run it: admitted as ``started``, and its handler is asked how it ended."""
     CANCEL = "cancel"
     """It waits or runs here, and the service lists it as canceled."""
     DUPLICATE = "duplicate"
     CLOSED = "closed"
 
 
-def _accept_all(_payload: JsonObject) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class CommandRules:
-    """The configuration of triage: handlers, limits and policies.
+    """By what it is decided: handlers, limits and policies.
 
     Attributes:
         handlers: the usable handlers by name.
@@ -202,7 +161,7 @@ class CommandRules:
     """
 
     handlers: Mapping[str, HandlerRule]
-    judge: Callable[[JsonObject], str | None] = _accept_all
+    judge: Callable[[JsonObject], str | None] = lambda _payload: None
     handler_key: str = "command"
     max_payload_bytes: int = 65_536
     first_contact: FirstContact = FirstContact.SKIP_HISTORY
@@ -212,39 +171,13 @@ class CommandRules:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The journal's settings that :func:`triage` has to be given."""
+        """The journal's settings that :func:`decide_commands` has to be given."""
         return (FIRST_CONTACT,) if self.signatures is None else (FIRST_CONTACT, *self.signatures.settings)
 
     def handler_of(self, payload: JsonObject) -> str:
         """The name that the payload gives; empty when it gives none."""
         name = payload.get(self.handler_key)
         return name if isinstance(name, str) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionLimit:
-    """How many commands are in each lane, counted on with each that is admitted.
-
-    Attributes:
-        max_waiting, max_waiting_per_lane: more may not wait; a lane in which none waits always takes one.
-        lanes: lane -> how many are in it by now, the running one included.
-    """
-
-    max_waiting: int
-    max_waiting_per_lane: int
-    lanes: dict[str, int]
-
-    def refuse(self, lane: str) -> Outcome | None:
-        """Why this lane takes no more; None when it has taken one more."""
-        here = self.lanes.get(lane, 0)
-        # Whatever else waits, an idle lane takes its command: what cancels the others must get through.
-        if here and here >= self.max_waiting_per_lane:
-            return _too_many(f"{here} commands are in lane {lane!r} already")
-        everywhere = sum(self.lanes.values())
-        if here and everywhere >= self.max_waiting:
-            return _too_many(f"{everywhere} commands are under way on this device already")
-        self.lanes[lane] = here + 1
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,12 +189,12 @@ class Decision:
     """
 
     command_id: str
-    verdict: TriageVerdict
+    verdict: Verdict
     entry: JournalEntry | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Triage:
+class Decisions:
     """The decisions on one list, in its order.
 
     Attributes:
@@ -277,24 +210,24 @@ class Triage:
 
     @property
     def must_be_stored(self) -> bool:
-        """The journal has to be written: new entries, the first contact, or its moment, which is known only now."""
+        """The journal has to be written: new entries, the first contact, or its time, which is known only now."""
         return bool(self.entries) or self.first_contact or FIRST_CONTACT in self.settings
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
         """What the journal must commit, in this order."""
-        new = (TriageVerdict.ADMIT, TriageVerdict.REFUSE, TriageVerdict.SKIP, TriageVerdict.VERIFY)
+        new = (Verdict.ADMIT, Verdict.REFUSE, Verdict.SKIP, Verdict.VERIFY)
         return tuple(d.entry for d in self.decisions if d.verdict in new and d.entry is not None)
 
-    def of(self, verdict: TriageVerdict) -> tuple[Decision, ...]:
+    def of(self, verdict: Verdict) -> tuple[Decision, ...]:
         """The decisions with this verdict."""
         return tuple(decision for decision in self.decisions if decision.verdict is verdict)
 
 
-# --- triage -----------------------------------------------------------------------------------------------------------
+# --- the decision -----------------------------------------------------------------------------------------------------
 
 
-def triage(
+def decide_commands(
     commands: Iterable[Command],
     known: Mapping[str, JournalEntry],
     rules: CommandRules,
@@ -305,7 +238,7 @@ def triage(
     history_lost: bool = False,
     settings: Mapping[str, str] | None = None,
     waiting: Mapping[str, int] | None = None,
-) -> Triage:
+) -> Decisions:
     """Decide on a list of commands, oldest first. One pass; 10,000 old commands take milliseconds.
 
     Args:
@@ -315,39 +248,40 @@ def triage(
         received: now, on the agent's clocks.
         service_now_s: now, on the service's clock; None when nobody can say, and then nothing counts as expired.
         first_contact: the journal is empty: it has never seen an answer.
-        history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
-            has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
+        history_lost: the journal replaced an unreadable one: whether an open command has run is not known, so only
+            idempotent ones run and the others end as ``indeterminate``.
         settings: the journal's, of the names in ``rules.settings``.
         waiting: lane -> how many commands are in it by now, the running one included.
     """
-    listed = list(commands)
-    verified: VerifiedCommands | None = None
+    listed, settings = list(commands), settings or {}
+    verified = VerifiedCommands(listed)
     if rules.signatures is not None:
         verified = rules.signatures.unseal(
-            listed, known, settings or {}, max_bytes=rules.max_payload_bytes, service_now_s=service_now_s
+            listed, known, settings, max_bytes=rules.max_payload_bytes, service_now_s=service_now_s
         )
-        listed = verified.commands
-    refusals = {} if verified is None else verified.refusals
-    limit = AdmissionLimit(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
     is_first = first_contact or history_lost
-    stored = (settings or {}).get(FIRST_CONTACT)
-    contact = judge_contact(stored, received, service_now_s, is_first=is_first)
-    pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, limit, contact)
+    stored = Contact.from_json(settings.get(FIRST_CONTACT))
+    contact = Contact(None, received.monotonic_s, received.boot_id) if is_first else stored
+    if contact is not None:
+        contact = contact.dated(received, service_now_s)
+    admission = _Admission(
+        rules, received, service_now_s, is_first, history_lost, verified.refusals, dict(waiting or {}), contact
+    )
     seen: set[str] = set()
     decisions: list[Decision] = []
-    for command in listed:
+    for command in verified.commands:
         entry = known.get(command.id)
         if entry is not None and _is_taken_back(command, entry):
-            decisions.append(Decision(command.id, TriageVerdict.CANCEL, entry))
+            decisions.append(Decision(command.id, Verdict.CANCEL, entry))
         elif entry is not None or command.id in seen:
-            decisions.append(Decision(command.id, TriageVerdict.DUPLICATE, entry))
+            decisions.append(Decision(command.id, Verdict.DUPLICATE, entry))
         else:
-            decisions.append(pass_.decide(command))
+            decisions.append(admission.decide(command))
         seen.add(command.id)
-    to_store = {} if verified is None else dict(verified.settings)
-    if contact.text is not None and contact.text != stored:
-        to_store[FIRST_CONTACT] = contact.text
-    return Triage(tuple(decisions), is_first, to_store, {} if verified is None else verified.signers)
+    to_store = dict(verified.settings)
+    if contact is not None and contact != stored:
+        to_store[FIRST_CONTACT] = contact.to_json()
+    return Decisions(tuple(decisions), is_first, to_store, verified.signers)
 
 
 def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
@@ -356,8 +290,8 @@ def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
-    """One triage: what holds for all commands of the list."""
+class _Admission:
+    """What holds for all commands of one list; ``lanes`` counts with each that is admitted."""
 
     rules: CommandRules
     received: Moment
@@ -365,41 +299,52 @@ class _Pass:
     first_contact: bool
     history_lost: bool
     refusals: Mapping[str, Outcome]
-    limit: AdmissionLimit
-    contact: Contact
+    lanes: dict[str, int]
+    contact: Contact | None
 
     def decide(self, command: Command) -> Decision:
         """The decision on a command that the journal does not know."""
         status = (command.status or "").lower()
         if status in FINAL_STATUSES:
-            return Decision(command.id, TriageVerdict.CLOSED)
+            return Decision(command.id, Verdict.CLOSED)
         handler = self.rules.handler_of(command.payload)
-        is_history = status not in OPEN_STATUSES and (self.first_contact or self.contact.is_after(command))
-        if is_history and self.rules.first_contact is FirstContact.SKIP_HISTORY:
-            return self._put_away(command, handler, CommandEvent.SKIP, TriageVerdict.SKIP, None)
+        is_old = self.first_contact or (self.contact is not None and self.contact.is_after(command))
+        if is_old and status not in OPEN_STATUSES and self.rules.first_contact is FirstContact.SKIP_HISTORY:
+            return self._close(command, handler, CommandState.SKIPPED, Verdict.SKIP)
         outcome = self._refusal(command, handler)
         doubt = None if outcome is not None else self._doubt(handler, status)
         rule = self.rules.handlers.get(handler)
         if rule is not None and outcome is None and (doubt is None or rule.verifies):
-            outcome = self.limit.refuse(rule.lane)
+            outcome = self._take_place_in(rule.lane)
             if outcome is None:
-                entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
+                entry = JournalEntry(command, CommandState.RECEIVED, handler, self.received)
                 if doubt is None:
-                    return Decision(command.id, TriageVerdict.ADMIT, entry)
-                # As if this life had begun it: should it end before the handler was asked, the next one asks again.
-                return Decision(command.id, TriageVerdict.VERIFY, start_entry(entry, self.received))
-        return self._put_away(command, handler, CommandEvent.FINISH, TriageVerdict.REFUSE, outcome or doubt)
+                    return Decision(command.id, Verdict.ADMIT, entry)
+                # As if this process had begun it: should it end before the handler was asked, the next one asks again.
+                return Decision(command.id, Verdict.VERIFY, start_entry(entry, self.received))
+        return self._close(command, handler, CommandState.FINISHED, Verdict.REFUSE, outcome or doubt)
 
-    def _put_away(
-        self, command: Command, handler: str, event: CommandEvent, verdict: TriageVerdict, outcome: Outcome | None
+    def _close(
+        self, command: Command, handler: str, state: CommandState, verdict: Verdict, outcome: Outcome | None = None
     ) -> Decision:
         finished = self.received if outcome is not None else None
-        state = advance(None, event)
         # A name out of a refused payload may be anything; the journal and the status page show its beginning.
         entry = JournalEntry(
             without_payload(command), state, handler[:128], self.received, finished=finished, outcome=outcome
         )
         return Decision(command.id, verdict, entry)
+
+    def _take_place_in(self, lane: str) -> Outcome | None:
+        """Count one more in this lane; why it takes no more."""
+        here, everywhere = self.lanes.get(lane, 0), sum(self.lanes.values())
+        # Whatever else waits, an idle lane takes its command: what cancels the others must get through.
+        if here and here >= self.rules.max_waiting_per_lane:
+            return rejected("too_many_waiting", f"{here} commands are in lane {lane!r} already; send it again later")
+        if here and everywhere >= self.rules.max_waiting:
+            sentence = f"{everywhere} commands are under way on this device already; send it again later"
+            return rejected("too_many_waiting", sentence)
+        self.lanes[lane] = here + 1
+        return None
 
     def _refusal(self, command: Command, handler: str) -> Outcome | None:
         rules = self.rules
@@ -426,7 +371,7 @@ class _Pass:
         return None
 
     def _doubt(self, handler: str, status: str) -> Outcome | None:
-        """The outcome of a command that may have run in a life that this journal does not remember."""
+        """The outcome of a command that may have run in a process that this journal does not remember."""
         if self.rules.handlers[handler].contract is Contract.IDEMPOTENT:
             return None
         if status == _BEGUN:
@@ -434,7 +379,3 @@ class _Pass:
         if self.history_lost:
             return indeterminate("this device's journal was lost, so whether it has run is not known")
         return None
-
-
-def _too_many(what: str) -> Outcome:
-    return Outcome(OutcomeStatus.REJECTED, error=f"too_many_waiting: {what}; send it again later")
