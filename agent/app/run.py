@@ -20,7 +20,7 @@ from agent.app.agent import Agent
 from agent.app.links import open_client
 from agent.app.lock import StateLock
 from agent.app.logs import LogLevels, LogRing, TextFormatter, set_up_logging
-from agent.app.start_counter import HEALTHY_AFTER_S, StartCounter
+from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.config import LoadedConfig, read_credentials
@@ -249,9 +249,9 @@ class AgentProcess:
         """Schedule what follows a start: calling it healthy, leaving safe mode, ending a configuration's trial."""
         counter, schedule = self.counter, self.supervisor.schedule
         if counter.is_safe:
-            _log.error("mode=safe for %.0f s: %s", counter.safe_for_s, counter.why)
+            _log.error("mode=safe for %.0f s: %s", SAFE_FOR_S, counter.why)
             self.health.put("mode", "safe", f"{counter.why}; restart_agent or another configuration ends it")
-            schedule(counter.safe_for_s, lambda: self.restart_when_idle("safe mode is over: all is tried again"))
+            schedule(SAFE_FOR_S, lambda: self.restart_when_idle("safe mode is over: all is tried again"))
         else:
             schedule(HEALTHY_AFTER_S, counter.healthy)
         if counter.trial is not None:

@@ -39,8 +39,8 @@ _REASON_CHARACTERS: Final = 500
 _NO_WORD: Final = "it ended without a word: killed, out of memory, or the power was cut"
 _PAUSE_S: Final = 5.0
 _MOST_PAUSE_S: Final = 300.0
-_FIRST_SAFE_S: Final = 600.0
-_MOST_SAFE_S: Final = 86_400.0
+SAFE_FOR_S: Final = 600.0
+"""After so long in safe mode all is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,7 @@ class StartCounter:
         self.trial = _trial_of(found.get("trial"))
         is_ours = found.get("version") == VERSION  # the starts of another version say nothing about this one
         self.failed: int = found.get("failed", 0) if is_ours else 0
-        # How often it has gone into safe mode and come out again.
-        self._rounds: int = found.get("rounds", 0) if is_ours else 0
+        self._limit = 0
         self._reason = str(found.get("reason") or _NO_WORD) if self.failed else ""
         self._writing = threading.Lock()  # a layer is proposed in a handler's thread
         self.is_safe = False
@@ -107,11 +106,6 @@ class StartCounter:
         """``normal``, or that and why it is safe mode."""
         return f"safe: {self.why}" if self.is_safe else "normal"
 
-    @property
-    def safe_for_s(self) -> float:
-        """After how long in safe mode all is tried again."""
-        return min(_FIRST_SAFE_S * 2.0 ** min(self._rounds, 30), _MOST_SAFE_S)
-
     def begin(self) -> None:
         """Count this start, before anything that might end it; a layer that came to nothing too often is taken back."""
         trial, last = self.trial, self._reason
@@ -124,7 +118,7 @@ class StartCounter:
         elif trial.phase == TRYING:
             if trial.starts == 0:
                 # Starts that failed under the former configuration say nothing about the new one.
-                self.failed, self._rounds, last = 1, 0, ""
+                self.failed, last = 1, ""
             if trial.starts >= MOST_STARTS_ON_TRIAL:
                 self.take_back(f"{trial.starts} start(s) with it did not last until the end of the probation")
                 last = ""
@@ -139,12 +133,10 @@ class StartCounter:
         Args:
             limit: so many failed starts in a row make safe mode; 0 never.
         """
-        before = self.failed - 1
-        # Out of safe mode a single failure leads back into it: the cause was there a moment ago.
-        needed = limit if self._rounds == 0 else 1
-        self.is_safe = limit > 0 and before >= needed
+        before, self._limit = self.failed - 1, limit
+        self.is_safe = 0 < limit <= before
         if self.is_safe:
-            if extra := before - needed:
+            if extra := before - limit:
                 self.pause_s = min(_PAUSE_S * 2.0 ** min(extra, 30), _MOST_PAUSE_S)
             text = f"{before} start(s) in a row did not stay up for {HEALTHY_AFTER_S:g} s"
             self.why = f"{text}; the last one: {self._reason}"
@@ -156,11 +148,11 @@ class StartCounter:
         self._write(" ".join(reason.split())[:_REASON_CHARACTERS])
 
     def ended_in_order(self) -> None:
-        """This process was asked to end: its start does not count. Safe mode is over with it."""
-        if self.is_safe:
-            self.failed, self._rounds = 0, self._rounds + 1
-        else:
-            self.failed = max(0, self.failed - 1)
+        """This process was asked to end: its start does not count. Safe mode is over with it.
+
+        After safe mode a single failure leads back into it: the cause was there a moment ago.
+        """
+        self.failed = self._limit - 1 if self.is_safe else max(0, self.failed - 1)
         if self.trial is not None and self.on_trial and self.trial.starts:
             self.trial = replace(self.trial, starts=self.trial.starts - 1)
         self._write(self._reason)
@@ -168,7 +160,7 @@ class StartCounter:
     def healthy(self) -> None:
         """This process stayed up: what was before is forgotten. In safe mode it stays."""
         if not self.is_safe:
-            self.failed, self._rounds = 0, 0
+            self.failed = 0
             self._write("")
 
     # --- a layer of the configuration on trial ------------------------------------------------------------------------
@@ -194,7 +186,7 @@ class StartCounter:
         """The layer on trial did not do: the one before it counts from now on. False when that cannot be written."""
         assert self.trial is not None  # noqa: S101 - only called with one
         # The starts before this one died of a configuration that is gone.
-        self.failed, self._rounds = 1, 0
+        self.failed = 1
         try:
             self._store("", replace(self.trial, phase=ROLLED_BACK, reason=reason))
             self._restore()
@@ -239,8 +231,8 @@ class StartCounter:
     def _store(self, reason: str, trial: ConfigTrial | None) -> None:
         """Write it all down; :attr:`trial` is another one once that is on the disk."""
         with self._writing:
-            if self.failed or self._rounds or trial is not None:
-                members = {"version": VERSION, "failed": self.failed, "rounds": self._rounds, "reason": reason}
+            if self.failed or trial is not None:
+                members = {"version": VERSION, "failed": self.failed, "reason": reason}
                 trial_members = None if trial is None else asdict(trial)
                 replace_file(self._path, json.dumps({**members, "trial": trial_members}), 0o600, durable=True)
             else:
@@ -253,10 +245,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
-        numbers = {name: int(found.get(name, 0)) for name in ("failed", "rounds")}
+        return {**found, "failed": int(found.get("failed", 0))}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}  # it is replaced in one step, so only a broken disk comes here
-    return {**found, **numbers}
 
 
 def _trial_of(members: Any) -> ConfigTrial | None:

@@ -73,12 +73,13 @@ def hangs(tree: Path) -> None:
     """Once it is READY, has had an exchange and has said so: its main thread stands still, all others go on."""
     _when_run(
         tree,
-        "import agent.runtime.supervisor as s, time\n"
+        "import agent.runtime.health as h, time\n"
+        "summary = h.Health.summary\n"
         "def note(self):\n"
-        "    text = self._on_change()\n"
-        "    self._notifier.status(text)\n"
+        "    text = summary(self)\n"
         "    if 'commands ok' in text: time.sleep(10_000)\n"
-        "s.Supervisor._write_status = note\n",
+        "    return text\n"
+        "h.Health.summary = note\n",
     )
 
 

@@ -499,7 +499,7 @@ def _status_file(raw: bytes) -> None:
 
 @target(
     "starts and a configuration on trial",
-    b'{"version":"1","failed":1,"rounds":0,"reason":"","trial":{"command_id":"c","phase":"trying","starts":1,"probation_s":60.0,"sha256":"a","changed":["x"]}}',
+    b'{"version":"1","failed":1,"reason":"","trial":{"command_id":"c","phase":"trying","starts":1,"probation_s":60.0,"changed":["x"]}}',
 )
 def _starts(raw: bytes) -> None:
     StartCounter(in_file(raw, "starts/starts.json").parent)

@@ -262,7 +262,7 @@ class TestProcess:
 
     def test_safe_mode_and_starts_that_came_to_nothing(self, device):
         notes = device.state_dir / STARTS
-        notes.write_text(json.dumps({"failed": 2, "rounds": 0, "reason": "x"}))
+        notes.write_text(json.dumps({"failed": 2, "reason": "x"}))
         is_bad(device.findings("agent")[1], "warning", "a crash, a kill", "after 5 in a row")
         with StateLock(device.state_dir):
             why = "5 start(s) in a row did not stay up for 60 s; restart_agent or another configuration ends it"
