@@ -247,11 +247,22 @@ def measure(place: Place, runs: int, minutes: float) -> tuple[Cost, ...]:
 
 def write_config(folder: Path, base_url: str, device_id: str) -> Path:
     """The file that ``device-agent init`` writes, for this service."""
-    from agent.app.initial import InitialFiles, write_initial_files
+    from agent.app.first_configuration import CONFIGURATION, device_configuration
 
-    wanted = InitialFiles(folder, device_id, base_url, state_dir=folder / "state", has_key_pair=True)
-    write_initial_files(wanted, force=True)
-    return folder / "config.yaml"
+    path = folder / CONFIGURATION
+    path.write_text(
+        device_configuration(
+            folder,
+            device_id,
+            product_id=None,
+            service={"base_url": base_url},
+            mqtt=None,
+            has_key_pair=True,
+            state_dir=folder / "state",
+            source="benchmark",
+        )
+    )
+    return path
 
 
 def print_table(costs: list[Cost], plain: Cost) -> None:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from agent.app.gateway_configuration import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
+from agent.app.first_configuration import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
 from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig

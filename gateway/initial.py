@@ -8,8 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.app.gateway_configuration import checked_file
-from agent.app.initial import KEY_FILES, write_key
+from agent.app.first_configuration import KEY_FILES, checked_file, write_key
 from agent.errors import ConfigurationError
 from agent.files import give_to, replace_file
 from agent.process.identity import as_owner_of, owner_of

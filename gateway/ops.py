@@ -11,7 +11,7 @@ from typing import Final
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, newest_status, process_state, status_path
 from agent.config.credentials import Credentials
-from agent.doctor.findings import Named, fault, no_answer, ok, warning
+from agent.doctor.findings import Named, failed, ok, unreachable, warning
 from agent.doctor.machine import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.runtime.retry_policy import describe
@@ -45,7 +45,7 @@ def check_gateway(load: Callable[[], GatewayConfig], environ: Mapping[str, str],
         config = load()
         credentials = config.auth.credentials(environ)
     except ConfigurationError as error:
-        return [("configuration", fault(each)) for each in error.faults]
+        return [("configuration", failed(each)) for each in error.faults]
     findings = [
         ("configuration", ok("it is whole and consistent, and the key files can be read")),
         ("state_dir", check_state_dir(config.state_dir, "gateway")),
@@ -68,7 +68,7 @@ def _check_tokens(config: GatewayConfig) -> Named:
     try:
         count = with_tokens(config.state_dir, lambda tokens: len(tokens.device_ids()))
     except ConfigurationError as error:
-        return ("devices", fault(error.faults[0]))
+        return ("devices", failed(error.faults[0]))
     return ("devices", ok(f"{count} have a valid token"))
 
 
@@ -76,10 +76,10 @@ def _check_http(http: HttpConfig) -> Named:
     try:
         tls_context(http)
     except ConfigurationError as error:
-        return ("http", fault(error.faults[0]))
+        return ("http", failed(error.faults[0]))
     state, trouble = certificate_state(http, time.time())
     if state != "ok":
-        return ("http", fault(trouble))
+        return ("http", failed(trouble))
     scheme = "http" if http.certificate is None else "https"
     return ("http", ok(f"devices are to be served at {scheme}://{authority(http.host, http.port)}"))
 
@@ -110,7 +110,7 @@ def _check_broker(config: GatewayConfig) -> Named:
     problem = check_broker_port(config.mqtt)
     if problem is None:
         return ("mqtt", ok(f"the broker {authority(config.mqtt.host, config.mqtt.port)} takes the gateway"))
-    return ("mqtt", no_answer(problem))
+    return ("mqtt", unreachable(problem))
 
 
 def _check_service(config: GatewayConfig, credentials: Credentials) -> Named:
@@ -121,11 +121,11 @@ def _check_service(config: GatewayConfig, credentials: Credentials) -> Named:
             names = client.discover().extensions if configured is None else configured
             count = sum(1 for _ in client.devices(limit=1))
     except (TransportError, UnexpectedAnswer) as error:
-        return ("service", no_answer(str(error)))
+        return ("service", unreachable(str(error)))
     except ConfigurationError as error:
-        return ("service", fault("; ".join(error.faults)))
+        return ("service", failed("; ".join(error.faults)))
     except (ServiceError, InvalidMessage) as error:
-        return ("service", fault(describe(error)[1]))
+        return ("service", failed(describe(error)[1]))
     devices = "has devices" if count else "has no device yet"
     words = ", ".join(sorted(names)) or "none, a plain server"
     return ("service", ok(f"it accepts the keys and {devices}; extensions: {words}"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -26,15 +26,12 @@ from agent.cli.options import (
 )
 from agent.doctor import BEFORE_START, CHECKS
 from agent.doctor.device import Device
-from agent.doctor.findings import examine
+from agent.doctor.findings import Named, examine
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
 from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import tell_loading
-
-if TYPE_CHECKING:
-    from agent.doctor.findings import Finding, Named, Result
 
 
 @click.command()
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
 @click.option(
     "--online",
     is_flag=True,
-    envvar="DEVICE_AGENT_ONLINE",
-    show_envvar=True,
     help="Also ask the service and the broker: can they be reached, are the keys good, do they know this device?",
 )
 def check(config_path: Path, *, as_json: bool, online: bool) -> None:
@@ -59,22 +54,14 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
     if is_root() and not as_json:
         click.echo(AS_ROOT)
     chosen = [each for each in CHECKS if each.id in BEFORE_START or (online and each.online)]
-    end_with_findings(_quietly(examine(device, chosen)), as_json=as_json)
+    end_with_findings(examine(device, chosen), as_json=as_json)
 
 
 @click.command()
 @config_option
 @json_option
-@click.option(
-    "--offline",
-    is_flag=True,
-    envvar="DEVICE_AGENT_OFFLINE",
-    show_envvar=True,
-    help="Ask nobody outside this machine: no name server, no service, no broker.",
-)
-@click.option(
-    "--quiet", is_flag=True, envvar="DEVICE_AGENT_QUIET", show_envvar=True, help="Show only what is not well."
-)
+@click.option("--offline", is_flag=True, help="Ask nobody outside this machine: no name server, service or broker.")
+@click.option("--quiet", is_flag=True, help="Show only what is not well.")
 def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> None:
     """Look at everything the agent needs; say of each fault its cause and its fix.
 
@@ -85,24 +72,22 @@ def doctor(config_path: Path, *, as_json: bool, offline: bool, quiet: bool) -> N
     the service or the broker cannot be reached, else 1.
     """
     device = Device(lambda: load(config_path), os.environ)
-    end_with_findings(_quietly(examine(device, CHECKS, offline=offline)), as_json=as_json, quiet=quiet)
-
-
-def _quietly(results: Iterator[Result]) -> Iterator[Named]:
-    """What checks find, while nothing is logged but the plug-in that is imported: the findings say it better."""
-    logging.disable(logging.CRITICAL)
-    tell_loading(partial(click.echo, err=True))
-    for result in results:
-        yield from ((result.check.id, finding) for finding in result.findings)
+    end_with_findings(examine(device, CHECKS, offline=offline), as_json=as_json, quiet=quiet)
 
 
 def end_with_findings(findings: Iterable[Named], *, as_json: bool, quiet: bool = False) -> NoReturn:
     """Show each finding as it comes, and end with the exit code of the worst; see :func:`check`."""
+    log_nothing_but_loading()
     found: list[Named] = []
     for name, finding in findings:
         found.append((name, finding))
-        if not as_json and not (quiet and finding.verdict in {"ok", "skipped"}):
-            _print(name, finding)
+        if as_json or (quiet and finding.verdict in {"ok", "skipped"}):
+            continue
+        verdict = str(finding.verdict)
+        click.echo(f"{verdict.upper() if verdict == 'failed' else verdict:<8} {name:<22} {bounded(finding.seen)}")
+        for what, text in (("cause", finding.cause), ("fix", finding.fix)):
+            if text:
+                click.echo(f"{'':8} {what:>22} {bounded(text)}")
     if as_json:
         print_json([{"id": name, **asdict(finding)} for name, finding in found])
     else:
@@ -116,12 +101,10 @@ def end_with_findings(findings: Iterable[Named], *, as_json: bool, quiet: bool =
     raise SystemExit(EXIT_CHECK_FAILED if failed else 0)
 
 
-def _print(name: str, finding: Finding) -> None:
-    verdict = str(finding.verdict)
-    click.echo(f"{verdict.upper() if verdict == 'failed' else verdict:<8} {name:<22} {bounded(finding.seen)}")
-    for what, text in (("cause", finding.cause), ("fix", finding.fix)):
-        if text:
-            click.echo(f"{'':8} {what:>22} {bounded(text)}")
+def log_nothing_but_loading() -> None:
+    """Name each plug-in that is imported, on standard error, and log nothing: what a command shows says it better."""
+    logging.disable(logging.CRITICAL)
+    tell_loading(partial(click.echo, err=True))
 
 
 @click.command()
@@ -133,8 +116,6 @@ def _print(name: str, finding: Finding) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     show_default="the current one",
-    envvar="DEVICE_AGENT_DIR",
-    show_envvar=True,
     help="The directory that the bundle goes into.",
 )
 def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:

@@ -1,28 +1,49 @@
-"""``device-agent enroll``: from a code to a running agent."""
+"""``device-agent enroll``, ``init`` and ``keys``: what prepares a device."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from agent.app.enrolling import enroll as enroll_at
-from agent.app.enrolling import plan_enrollment
-from agent.app.service_unit import foreign_unit_fault
+from agent.app.enroll import enroll as enroll_at
+from agent.app.enroll import plan_enrollment
+from agent.app.first_configuration import (
+    CONFIGURATION,
+    KEY_FILES,
+    TOKEN,
+    TOKEN_PLACEHOLDER,
+    USER,
+    broker_address,
+    device_configuration,
+    write_key,
+)
 from agent.cli.options import configuration_faults_end_it, is_root, json_option, print_json
+from agent.config.section import is_this_machine
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+from agent.files import replace_file
 from agent.wire.enrollment import LABEL_PREFIX, parse_label
 
 _UNIT: Final = "device-agent.service"
 _START_S: Final = 90.0
 _DEFAULT_DIR: Final = Path("/etc/device-agent")
+
+_directory_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_DEFAULT_DIR,
+    show_default=True,
+    help="Where to write config.yaml and the files beside it.",
+)
 
 
 @click.command()
@@ -31,34 +52,11 @@ _DEFAULT_DIR: Final = Path("/etc/device-agent")
 @click.option(
     "--code-file",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    envvar="DEVICE_AGENT_CODE_FILE",
-    show_envvar=True,
     help="The file that holds the code; - is standard input. Other programs of this device can read a command line.",
 )
-@click.option(
-    "--identifier",
-    envvar="DEVICE_AGENT_IDENTIFIER",
-    show_envvar=True,
-    help="Of this device. Default: the board's serial number, else the machine id.",
-)
-@click.option("--name", envvar="DEVICE_AGENT_NAME", show_envvar=True, help="A name of this device for people.")
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=_DEFAULT_DIR,
-    show_default=True,
-    envvar="DEVICE_AGENT_DIR",
-    show_envvar=True,
-    help="Where to write config.yaml, token and ca.pem.",
-)
-@click.option(
-    "--start/--no-start",
-    default=True,
-    envvar="DEVICE_AGENT_START",
-    show_envvar=True,
-    help="Start the service afterwards, where its unit is installed.",
-)
+@click.option("--identifier", help="Of this device. Default: the board's serial number, else the machine id.")
+@_directory_option
+@click.option("--start/--no-start", default=True, help="Start the service afterwards, where its unit is installed.")
 @json_option
 def enroll(
     *,
@@ -66,7 +64,6 @@ def enroll(
     code: str | None,
     code_file: Path | None,
     identifier: str | None,
-    name: str | None,
     directory: Path,
     start: bool,
     as_json: bool,
@@ -75,37 +72,35 @@ def enroll(
 
     The text of its QR label holds both and may stand for them. Without a code it is asked for, unseen, on a terminal.
 
-    It fetches this device's id, token and the authority to trust, writes a commented configuration and starts the
-    service. A device that enrolls again keeps its id, its configuration and its state.
+    It fetches this device's id, token and the authority to trust, writes a configuration and starts the service. A
+    device that enrolls again keeps its id, its configuration and its state.
 
     Exit codes: 0 good, 1 refused or not started, 2 usage or a file, 5 the gateway cannot be reached.
     """
     url, code = _address_and_code(url_or_label, code, code_file)
+    systemctl = _systemctl(directory) if start else None
     try:
         with configuration_faults_end_it():
-            if start:
-                _check_unit(directory)
-            plan = plan_enrollment(url, code, identifier=identifier, name=name, directory=directory)
-            enrolled = enroll_at(plan)
+            if systemctl is not None:
+                _refuse_foreign_unit(systemctl, Path(sys.argv[0]))
+            device_id, lines = enroll_at(plan_enrollment(url, code, identifier, directory))
     except ServiceError as error:
         text = f"the gateway: {error.message}" if isinstance(error, ErrorAnswer) else str(error)
         click.echo(bounded(text), err=True)
         raise SystemExit(EXIT_UNREACHABLE if error.advice is Advice.RETRY else EXIT_CHECK_FAILED) from None
-    started = _start(directory) if start else None
+    started = None if systemctl is None else _start(systemctl)
     if as_json:
-        print_json({"device_id": enrolled.device_id, "done": enrolled.lines, "started": started})
+        print_json({"device_id": device_id, "done": lines, "started": started})
     else:
-        for line in enrolled.lines:
-            click.echo(line)
-        click.echo(f"this device is {enrolled.device_id}")
-        if started is None:
-            click.echo(f"next: device-agent check --config {directory / 'config.yaml'} --online")
-            click.echo(f"then: device-agent run --config {directory / 'config.yaml'}")
-        elif started:
-            click.echo("the service runs: device-agent status")
+        lines = [*lines, f"this device is {device_id}", *(["the service runs: device-agent status"] if started else [])]
+        click.echo("\n".join([*lines, *(_next_steps(directory / CONFIGURATION) if started is None else ())]))
     if started is False:
         click.echo("the service did not start: journalctl -u device-agent -n 30 says why", err=True)
         raise SystemExit(EXIT_CHECK_FAILED)
+
+
+def _next_steps(config: Path) -> tuple[str, str]:
+    return f"next: device-agent check --config {config} --online", f"then: device-agent run --config {config}"
 
 
 def _address_and_code(url_or_label: str, code: str | None, code_file: Path | None) -> tuple[str, str]:
@@ -129,18 +124,6 @@ def _address_and_code(url_or_label: str, code: str | None, code_file: Path | Non
     return url_or_label, text.strip()
 
 
-def _check_unit(directory: Path) -> None:
-    """Refuse before anything is changed where the unit would start another installation.
-
-    Raises:
-        ConfigurationError: it would.
-    """
-    systemctl = _systemctl(directory)
-    fault = None if systemctl is None else foreign_unit_fault(systemctl, Path(sys.argv[0]))
-    if fault is not None:
-        raise ConfigurationError([fault], "enroll")
-
-
 def _systemctl(directory: Path) -> str | None:
     """The program, where the service is this command's to start."""
     systemctl = shutil.which("systemctl")
@@ -150,14 +133,114 @@ def _systemctl(directory: Path) -> str | None:
     return systemctl if there else None
 
 
-def _start(directory: Path) -> bool | None:
-    """Whether the service runs now; None where it is not this command's to start."""
-    systemctl = _systemctl(directory)
-    if systemctl is None:
-        return None
+def _refuse_foreign_unit(systemctl: str, own_program: Path) -> None:
+    """An agent that was installed by pip has a unit of its own, which systemd prefers to the package's.
+
+    Raises:
+        ConfigurationError: the unit would start another installation than this one.
+    """
+    words = (systemctl, "show", "--property=ExecStart,FragmentPath", _UNIT)
+    shown = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    program = re.search(r"path=(\S+)", shown)
+    place = re.search(r"(?m)^FragmentPath=(.*)$", shown)
+    if program is None or own_program.name != USER or Path(program[1]).resolve() == own_program.resolve():
+        return
+    unit = place[1] if place else _UNIT
+    fault = (
+        f"{unit} starts another agent, {program[1]}, than this one, {own_program}: take it away first (systemctl stop "
+        f"device-agent; rm {unit}; systemctl daemon-reload), docs/install.md"
+    )
+    raise ConfigurationError([fault], "enroll")
+
+
+def _start(systemctl: str) -> bool:
     enabled = subprocess.run((systemctl, "enable", _UNIT), capture_output=True, check=False).returncode == 0
     try:
         done = subprocess.run((systemctl, "restart", _UNIT), capture_output=True, check=False, timeout=_START_S)
     except subprocess.TimeoutExpired:
         return False
     return enabled and done.returncode == 0
+
+
+@click.command()
+@_directory_option
+@click.option("--base-url", help="Address of the service, or of the gateway's HTTP side.")
+@click.option("--broker", metavar="HOST[:PORT]", help="The gateway's broker, for a device that speaks MQTT.")
+@click.option("--device-id", required=True, help="The id that the service gave this device.")
+@click.option("--product-id", help="This device's product; only some services need it.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where journal and outbox are kept. Default: /var/lib/device-agent.",
+)
+@click.option(
+    "--allow-secret-key-on-device",
+    "has_key_pair",
+    is_flag=True,
+    help="Use the key pair of the service: for a bench or one prototype. See docs/operations.md.",
+)
+@click.option("--force", is_flag=True, help="Replace config.yaml if it is there. Key files that are there are kept.")
+def init(
+    *,
+    directory: Path,
+    base_url: str | None,
+    broker: str | None,
+    has_key_pair: bool,
+    force: bool,
+    **given: Any,
+) -> None:
+    """Write a configuration, and files for the keys or the token to be filled in.
+
+    Their mode is 600, or 640 with the group device-agent where root writes them. A device that reaches a gateway needs
+    none of this: `device-agent enroll`.
+    """
+    if not base_url and not broker:
+        raise click.UsageError("give --base-url or --broker")
+    if broker and has_key_pair:
+        raise click.UsageError("over MQTT a device has a token of its own: leave --allow-secret-key-on-device out")
+    path = directory / CONFIGURATION
+    with configuration_faults_end_it():
+        if path.exists() and not force:
+            raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
+        mqtt = broker_address(broker, "init") if broker else None
+        if mqtt is not None and is_this_machine(mqtt["host"]):
+            mqtt["tls"] = False  # nobody is in between
+        service = {"base_url": base_url} if base_url else None
+        text = device_configuration(
+            directory, service=service, mqtt=mqtt, has_key_pair=has_key_pair, source="init", **given
+        )
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    replace_file(path, text, 0o644)
+    click.echo(f"wrote {path}")
+    for name in KEY_FILES if has_key_pair else [TOKEN]:
+        click.echo(write_key(directory / name, "", USER, TOKEN_PLACEHOLDER))
+    click.echo("\n".join(_next_steps(path)))
+
+
+@click.group()
+def keys() -> None:
+    """Keys of signed commands and of releases.
+
+    The private key stays with whoever sends commands; devices get the public key and name its file in
+    commands.signing.trusted_keys. Needs the extra: pip install '.[device]' in a clone of device-agent.
+    """
+
+
+@keys.command()
+@click.argument("name", type=click.Path(path_type=Path))
+@json_option
+def make(name: Path, *, as_json: bool) -> None:
+    """Make a key pair: NAME.key, mode 600, for the sender, and NAME.pub for the devices.
+
+    A file that is there already is left alone, and nothing is written then.
+    """
+    with configuration_faults_end_it():
+        from agent.wire.signed import make_key_pair  # cryptography
+
+        key_id, private_path, public_path = make_key_pair(name)
+    if as_json:
+        print_json({"key_id": key_id, "private_key_file": private_path, "public_key_file": public_path})
+        return
+    click.echo(f"key id       {key_id}")
+    click.echo(f"private key  {private_path}  (mode 600: keep it with the sender, and a copy in a safe place)")
+    click.echo(f"public key   {public_path}  (for the devices: commands.signing.trusted_keys)")

@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,12 +17,12 @@ from typing import Any, Final, TypeVar
 import click
 
 from agent.error_text import bounded, disk_refusal
-from agent.exit_codes import EXIT_CONFIGURATION
+from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
+from agent.process.identity import refuse_odd_files, take_identity
 
-_KNOW_DISKS: Final = frozenset({"run"})
-"""Commands that wait for a disk instead of ending."""
+_WAITS_FOR_DISKS: Final = "run"
 _ACTS_FOR_OWNERS: Final = "acts_for_owners"
-_TAKES_IDENTITY: Final = "takes_identity"
+_IS_GUARDED: Final = "is_guarded"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,13 +35,7 @@ class LazyGroup(click.Group):
         state_dir: the state directory that a configuration file names.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        lazy: Mapping[str, str],
-        state_dir: Callable[[Path], Path],
-        **options: Any,
-    ) -> None:
+    def __init__(self, *args: Any, lazy: Mapping[str, str], state_dir: Callable[[Path], Path], **options: Any) -> None:
         super().__init__(*args, **options)
         self._lazy = lazy
         self._state_dir = state_dir
@@ -53,51 +46,74 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; in a group with a prefix for variables each option has one called as itself."""
-        target = self._lazy.get(cmd_name)
-        if target is None:
+        """The command of this name; each of its options has a variable that is called as itself."""
+        if cmd_name not in self._lazy:
             return None
-        module, _, attribute = target.partition(":")
+        module, _, attribute = self._lazy[cmd_name].partition(":")
         found: click.Command = getattr(import_module(module), attribute)
         self._guard(found)
         if ctx is not None and ctx.auto_envvar_prefix:
             name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         return found
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """As every group, with messages of bounded length: what they quote has any."""
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except click.Abort:
+            click.echo("Aborted!", err=True)
+            code = EXIT_CHECK_FAILED
+        except click.ClickException as error:
+            error.message = bounded(error.message)  # type: ignore[misc]  # of one that only some messages have
+            error.show()
+            code = error.exit_code
+        sys.exit(code)
+
     def _guard(self, command: click.Command) -> None:
-        """Let a command, and all that are in it, begin with the identity of whom its folders belong to."""
+        """Let a command, and all that are in it, begin with the identity of whom its folders belong to.
+
+        A disk that takes or gives nothing is one line.
+        """
         for inner in command.commands.values() if isinstance(command, click.Group) else ():
             self._guard(inner)
         callback = command.callback
-        if callback is None or hasattr(callback, _ACTS_FOR_OWNERS) or hasattr(callback, _TAKES_IDENTITY):
+        if callback is None or isinstance(command, click.Group) or hasattr(callback, _IS_GUARDED):
             return
 
         @functools.wraps(callback)
         def guarded(*args: Any, **values: Any) -> Any:
-            if os.geteuid() == 0:
-                _take_identity(command, values, self._state_dir)
-            return callback(*args, **values)
+            try:
+                if os.geteuid() == 0 and not hasattr(callback, _ACTS_FOR_OWNERS):
+                    self._take_identity(command, values)
+                return callback(*args, **values)
+            except OSError as error:
+                refusal = None if command.name == _WAITS_FOR_DISKS else disk_refusal(error)
+                if refusal is None:
+                    raise
+                sys.stderr.write(bounded(f"{click.get_current_context().command_path}: {refusal}\n"))
+                raise SystemExit(EXIT_CONFIGURATION) from None
 
-        setattr(guarded, _TAKES_IDENTITY, True)
+        setattr(guarded, _IS_GUARDED, True)
         command.callback = guarded
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As every group, with messages of bounded length."""
-        with _bounded_messages():
-            return super().parse_args(ctx, args)
+    def _take_identity(self, command: click.Command, values: Mapping[str, Any]) -> None:
+        from agent.cli.options import configuration_faults_end_it
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """As every group, with messages of bounded length, and one line for a disk that takes or gives nothing."""
-        try:
-            with _bounded_messages():
-                return super().invoke(ctx)
-        except OSError as error:
-            refusal = None if ctx.invoked_subcommand in _KNOW_DISKS else disk_refusal(error)
-            if refusal is None:
-                raise
-
-            sys.stderr.write(bounded(f"{ctx.command_path}: {refusal}\n"))
-            raise SystemExit(EXIT_CONFIGURATION) from None
+        config_path = values.get("config_path")
+        with configuration_faults_end_it():
+            if config_path is not None:
+                took = take_identity(config_path)
+                folder = self._state_dir(config_path)
+                if take_identity(folder) or took:
+                    refuse_odd_files(folder)
+                    return
+            for option in command.params:
+                # The state directory that ``init`` is given is only written down.
+                if not isinstance(option.type, click.Path) or option.name in {"config_path", "state_dir"}:
+                    continue
+                given = values.get(option.name or "")
+                if option.type.dir_okay and isinstance(given, Path) and take_identity(given):
+                    return
 
 
 def acts_for_owners(callback: Function) -> Function:
@@ -107,36 +123,6 @@ def acts_for_owners(callback: Function) -> Function:
     """
     setattr(callback, _ACTS_FOR_OWNERS, True)
     return callback
-
-
-def _take_identity(command: click.Command, values: Mapping[str, Any], state_dir: Callable[[Path], Path]) -> None:
-    from agent.cli.options import configuration_faults_end_it
-    from agent.process.identity import refuse_odd_files, take_identity
-
-    config_path = values.get("config_path")
-    with configuration_faults_end_it():
-        if config_path is not None:
-            took = take_identity(config_path)
-            folder = state_dir(config_path)
-            if take_identity(folder) or took:
-                refuse_odd_files(folder)
-                return
-        for option in command.params:
-            # The state directory that ``init`` is given is only written down.
-            if not isinstance(option.type, click.Path) or option.name in {"config_path", "state_dir"}:
-                continue
-            given = values.get(option.name or "")
-            if option.type.dir_okay and isinstance(given, Path) and take_identity(given):
-                return
-
-
-@contextmanager
-def _bounded_messages() -> Iterator[None]:
-    try:
-        yield
-    except click.ClickException as error:
-        error.message = bounded(error.message)  # type: ignore[misc]  # what it quotes has any length
-        raise
 
 
 def name_variables(command: click.Command, prefix: str) -> None:

@@ -9,18 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from agent.app.status_file import StatusFile
 from agent.config.load import DEFAULT_PATH, PREFIX, LoadedConfig, load_config, state_dir_of
 from agent.config.model import AgentConfig
 from agent.error_text import bounded
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CONFIGURATION
-
-if TYPE_CHECKING:
-    from agent.app.status_file import StatusFile
 
 CONFIG_VARIABLE: Final = "DEVICE_AGENT_CONFIG"
 """Environment variable: stands for ``--config FILE``."""
@@ -49,9 +47,17 @@ def config_option_of(default: Path, variable: str, what: str) -> Callable[[Funct
         default=default,
         show_default=True,
         envvar=variable,
-        show_envvar=True,
         help=f"{what}. Without the default file the environment alone may hold everything.",
     )
+
+
+config_option = config_option_of(DEFAULT_PATH, CONFIG_VARIABLE, "The configuration file")
+"""``--config FILE``."""
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON for a program instead of text for a person."
+)
+"""``--json``."""
 
 
 def file_to_load(config_path: Path, default: Path, prefix: str) -> Path | None:
@@ -66,20 +72,28 @@ def file_to_load(config_path: Path, default: Path, prefix: str) -> Path | None:
     return None if is_default and f"{prefix}SERVICE__BASE_URL" in os.environ else config_path
 
 
-config_option = config_option_of(DEFAULT_PATH, CONFIG_VARIABLE, "The configuration file")
-"""``--config FILE``."""
+def load(config_path: Path) -> LoadedConfig:
+    """The configuration that a command works with.
+
+    Raises:
+        ConfigurationError: every fault of it.
+    """
+    return load_config(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ)
 
 
-def json_option(command: Function) -> Function:
-    """The option ``--json`` of a command."""
-    return click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        envvar="DEVICE_AGENT_JSON",
-        show_envvar=True,
-        help="Print JSON for a program instead of text for a person.",
-    )(command)
+def state_dir(config_path: Path) -> Path:
+    """The state directory, also of a configuration with faults."""
+    return state_dir_of(AgentConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
+
+
+@contextmanager
+def configuration_faults_end_it() -> Iterator[None]:
+    """A wrong configuration ends the program with code 2, each fault on a line of its own."""
+    try:
+        yield
+    except ConfigurationError as error:
+        sys.stderr.write(bounded(f"{error}\n"))
+        raise SystemExit(EXIT_CONFIGURATION) from None
 
 
 def is_root() -> bool:
@@ -122,27 +136,3 @@ def span(seconds: float) -> str:
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
-
-
-def load(config_path: Path) -> LoadedConfig:
-    """The configuration that a command works with.
-
-    Raises:
-        ConfigurationError: every fault of it.
-    """
-    return load_config(file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ)
-
-
-def state_dir(config_path: Path) -> Path:
-    """The state directory, also of a configuration with faults."""
-    return state_dir_of(AgentConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
-
-
-@contextmanager
-def configuration_faults_end_it() -> Iterator[None]:
-    """A wrong configuration ends the program with code 2, each fault on a line of its own."""
-    try:
-        yield
-    except ConfigurationError as error:
-        sys.stderr.write(bounded(f"{error}\n"))
-        raise SystemExit(EXIT_CONFIGURATION) from None

@@ -16,13 +16,13 @@ _COMMANDS: Final = {
     "doctor": "agent.cli.check:doctor",
     "enroll": "agent.cli.enroll:enroll",
     "handlers": "agent.cli.status:handlers",
-    "init": "agent.cli.init:init",
-    "keys": "agent.cli.init:keys",
+    "init": "agent.cli.enroll:init",
+    "keys": "agent.cli.enroll:keys",
     "plugins": "agent.cli.plugins:plugins",
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.status:sensors",
     "status": "agent.cli.status:status",
-    "update": "agent.cli.update:update",
+    "update": "agent.cli.plugins:update",
 }
 
 
@@ -36,7 +36,11 @@ def _state_dir(config_path: Path) -> Path:
     cls=LazyGroup,
     lazy=_COMMANDS,
     state_dir=_state_dir,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={
+        "auto_envvar_prefix": "DEVICE_AGENT",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+    },
 )
 @click.version_option(VERSION, prog_name="device-agent")
 def device_agent() -> None:

@@ -6,9 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -28,25 +26,19 @@ def run(config_path: Path) -> None:
     again; started by hand it replaces itself by a new process image with the same process id. So it does, however it
     was started, for a configuration that only a restart brings into force.
     """
-    run_until_the_end(config_path)
-
-
-def run_until_the_end(config_path: Path) -> NoReturn:
-    """Run the agent; see :func:`agent.cli.run.run`.
-
-    Raises:
-        SystemExit: the end, with its exit code.
-    """
     # A signal that comes while the agent starts is handled as soon as its handler is there.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     # As it was: what the agent sets for itself must not reach the process image after it.
     environ = dict(os.environ)
-    with _restored(mask), configuration_faults_end_it():
-        try:
+    try:
+        with configuration_faults_end_it():
             exit_code = run_agent(state_dir(config_path), environ, lambda: load(config_path))
-        except StorageError as error:  # whoever started this starts it again
-            click.echo(bounded(f"error: {error}"), err=True)
-            exit_code = EXIT_CRASHED
+    except StorageError as error:  # whoever started this starts it again
+        click.echo(bounded(f"error: {error}"), err=True)
+        exit_code = EXIT_CRASHED
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
     if exit_code == EXIT_REPLACE or (exit_code == EXIT_RESTART and not environ.get("NOTIFY_SOCKET")):
         exit_code = EXIT_RESTART
         sys.stderr.flush()
@@ -54,13 +46,3 @@ def run_until_the_end(config_path: Path) -> NoReturn:
             os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environ)  # noqa: S606 - this very program
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     sys.exit(exit_code)
-
-
-@contextlib.contextmanager
-def _restored(mask: set[signal.Signals | int]) -> Iterator[None]:
-    """After a failure the signals are as they were before; who goes on to another process image leaves them."""
-    try:
-        yield
-    except BaseException:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        raise

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from agent.app.plugins import is_usable, list_handlers, read_sensors
-from agent.app.status import read_agent_status, read_running
+from agent.app.status import AgentStatus, read_agent_status, read_running
+from agent.cli.check import log_nothing_but_loading
 from agent.cli.options import (
     AS_ROOT,
     ago,
@@ -27,12 +26,9 @@ from agent.cli.options import (
     span,
 )
 from agent.exit_codes import EXIT_CHECK_FAILED
-from agent.plugins import stale_packages, tell_loading
+from agent.plugins import stale_packages
 from agent.sensors.registry import sensor_types
-
-if TYPE_CHECKING:
-    from agent.app.status import AgentStatus
-    from agent.store.status import StoreStatus
+from agent.store.status import StoreStatus
 
 # What was set by commands: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
 _FOR_PEOPLE: Final = ("interval.", "handler.", "signed_counter:")
@@ -85,11 +81,15 @@ def _print_store(store: StoreStatus) -> None:
     )
     if store.undated:
         click.echo(f"  {store.undated} of them are of a boot whose time is not known yet")
-    click.echo(f"disk       {_size(store.disk_bytes)} taken by the store")
+    click.echo(f"disk       {store.disk_bytes / 1024**2:.1f} MiB taken by the store")
     for gap in store.gaps:
         length = span(gap.to_wall_s - gap.from_wall_s)
         click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {length}, the last from {ago(gap.to_wall_s)}")
-    _print_results(store)
+    if count := store.commands.get("undeliverable", 0):
+        click.echo(f"results    {count} undeliverable: the service does not take them")
+    for line in store.undeliverable:
+        when = "" if line.finished_wall_s is None else f" from {ago(line.finished_wall_s)}"
+        click.echo(f"  {line.outcome} of command {line.id} ({line.handler}){when}: {line.undeliverable}")
     for reading in store.refused:
         click.echo(f"  refused: reading {reading.key} from {ago(reading.read_wall_s)}: {reading.reason}")
         click.echo(f"    {reading.values[:_VALUES_SHOWN]}")
@@ -107,29 +107,12 @@ def _print_store(store: StoreStatus) -> None:
         print_table(("COMMAND", "HANDLER", "STATE", "RECEIVED", "REASON"), rows)
 
 
-def _print_results(store: StoreStatus) -> None:
-    count = store.commands.get("undeliverable", 0)
-    if count:
-        click.echo(f"results    {count} undeliverable: the service does not take them")
-    for line in store.undeliverable:
-        when = "" if line.finished_wall_s is None else f" from {ago(line.finished_wall_s)}"
-        click.echo(f"  {line.outcome} of command {line.id} ({line.handler}){when}: {line.undeliverable}")
-
-
-def _size(size_bytes: int) -> str:
-    for unit_bytes, unit in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.1f} {unit}"
-    return f"{size_bytes} bytes"
-
-
 @click.command()
 @config_option
 @json_option
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
-    logging.disable(logging.CRITICAL)  # the list says it better
-    tell_loading(partial(click.echo, err=True))
+    log_nothing_but_loading()
     with configuration_faults_end_it():
         config = load(config_path).config
         listing = list_handlers(config, read_running(config, os.environ))
@@ -156,8 +139,7 @@ def handlers(config_path: Path, *, as_json: bool) -> None:
 @json_option
 def sensors(config_path: Path, *, as_json: bool) -> None:
     """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
-    logging.disable(logging.CRITICAL)  # the list says it better
-    tell_loading(partial(click.echo, err=True))
+    log_nothing_but_loading()
     with configuration_faults_end_it():
         config = load(config_path).config
         found = read_sensors(config, read_running(config, os.environ))

@@ -8,8 +8,8 @@ from agent.doctor import machine, network, service
 from agent.doctor.device import Device
 from agent.doctor.findings import Check
 
-CHECKS: Final[tuple[Check[Device], ...]] = (*machine.CHECKS, *network.CHECKS, *service.CHECKS, network.BROKER)
+CHECKS: Final[tuple[Check[Device], ...]] = (*machine.CHECKS, *network.CHECKS, service.CHECK)
 """Every check, in the order in which they run."""
 
-BEFORE_START: Final = frozenset({"configuration", "key_files", "state_dir", "handlers", "sensors", "programs"})
+BEFORE_START: Final = frozenset({"configuration", "key_files", "state_dir", "handlers", "sensors"})
 """The checks on this device that ``device-agent check`` runs before the agent is started or its file is taken up."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +29,7 @@ class Finding:
     Attributes:
         seen: what was looked at and how it is; of a skipped check, why it was skipped.
         cause: of a fault, in one line.
-        fix: what to do about it, in one line; empty where ``cause`` is an error's whole sentence, which says so itself.
+        fix: what to do about it, in one line; empty where ``seen`` or ``cause`` is a sentence that says so itself.
         is_unreachable: the fault is that the other side cannot be reached, which has an exit code of its own.
     """
 
@@ -60,24 +59,14 @@ def warning(seen: str, cause: str, fix: str = "") -> Finding:
     return Finding(CheckStatus.WARNING, seen, cause, fix)
 
 
-def failed(seen: str, cause: str, fix: str = "") -> Finding:
+def failed(seen: str, cause: str = "", fix: str = "") -> Finding:
     """A fault that keeps the program from its job."""
     return Finding(CheckStatus.FAILED, seen, cause, fix)
 
 
-def unreachable(seen: str, cause: str, fix: str = "") -> Finding:
+def unreachable(seen: str, cause: str = "", fix: str = "") -> Finding:
     """A fault: the other side cannot be reached."""
     return Finding(CheckStatus.FAILED, seen, cause, fix, is_unreachable=True)
-
-
-def fault(sentence: str) -> Finding:
-    """A fault in one sentence: what does not work, why, and how to mend it."""
-    return Finding(CheckStatus.FAILED, sentence)
-
-
-def no_answer(sentence: str) -> Finding:
-    """As :func:`fault`, of another side that cannot be reached."""
-    return Finding(CheckStatus.FAILED, sentence, is_unreachable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +75,6 @@ class Check(Generic[Subject_contra]):
 
     Attributes:
         id: stable; in the table of docs/operations.md.
-        looks_at: what, in a few words.
         run: yields what it finds; what it raises becomes a fault of its own.
         after: checks without whose success this one says nothing.
         online: it asks another machine.
@@ -94,33 +82,15 @@ class Check(Generic[Subject_contra]):
     """
 
     id: str
-    looks_at: str
     run: Callable[[Subject_contra], Iterator[Finding]]
     after: tuple[str, ...] = ()
     online: bool = False
     timeout_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one check found, at least one finding, and how long that took."""
-
-    check: Check[Any]
-    findings: tuple[Finding, ...]
-    duration_s: float
-
-    @property
-    def verdict(self) -> CheckStatus:
-        """The worst of its findings; skipped only where nothing else was found."""
-        order = list(CheckStatus)
-        verdicts = [finding.verdict for finding in self.findings]
-        judged = [each for each in verdicts if each is not CheckStatus.SKIPPED]
-        return max(judged or verdicts, key=order.index)
-
-
 def examine(
     subject: Subject_contra, checks: Iterable[Check[Subject_contra]], *, offline: bool = False
-) -> Iterator[Result]:
+) -> Iterator[Named]:
     """Run checks one after the other, each within its time; one that fails hides no other.
 
     Args:
@@ -128,20 +98,21 @@ def examine(
         checks: which, in this order.
         offline: skip those that ask another machine.
     """
-    verdicts: dict[str, CheckStatus] = {}
+    without: dict[str, str] = {}  # the checks that failed or were skipped, and which of both
     for check in checks:
-        begun_s = time.monotonic()
-        bad = next((each for each in check.after if verdicts.get(each) in {"failed", "skipped"}), None)
+        bad = next((each for each in check.after if each in without), None)
         if offline and check.online:
             findings = [skipped("--offline: nobody outside this machine is asked")]
         elif bad is not None:
-            words = "failed" if verdicts[bad] is CheckStatus.FAILED else "was skipped"
-            findings = [skipped(f"{bad} {words}, so it says nothing")]
+            findings = [skipped(f"{bad} {without[bad]}, so it says nothing")]
         else:
             findings = _run(check, subject)
-        result = Result(check, tuple(findings), time.monotonic() - begun_s)
-        verdicts[check.id] = result.verdict
-        yield result
+        verdicts = {finding.verdict for finding in findings}
+        if CheckStatus.FAILED in verdicts:
+            without[check.id] = "failed"
+        elif verdicts == {CheckStatus.SKIPPED}:
+            without[check.id] = "was skipped"
+        yield from ((check.id, finding) for finding in findings)
 
 
 def _run(check: Check[Any], subject: object) -> list[Finding]:

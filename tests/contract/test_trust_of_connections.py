@@ -21,11 +21,10 @@ import pytest
 from click.testing import CliRunner
 
 from agent.app.client import make_client
-from agent.app.enroll_request import certificate_fault
+from agent.app.enroll import certificate_fault
 from agent.app.release_download import ReleaseDownload
 from agent.config import AgentConfig, Credentials
-from agent.doctor.device import Endpoint, endpoints_of
-from agent.doctor.network import judge_tls, try_broker
+from agent.doctor.network import endpoints_of, judge_tls, try_broker
 from agent.errors import AgentError
 from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
 from agent.runtime.clocks import SystemClock
@@ -151,15 +150,14 @@ def agent_broker(one: Try) -> None:
 
 
 def doctor_service(one: Try) -> None:
-    judge_tls(_subject(), Endpoint("service", "127.0.0.1", one.port, True, one.ca_file, "service", one.url))
+    (service,) = endpoints_of(one.agent(service=one.service))
+    judge_tls(service, time.time())
 
 
 def doctor_broker(one: Try) -> None:
-    judge_tls(_subject(), Endpoint("broker", "127.0.0.1", one.port, True, one.ca_file, "mqtt", "127.0.0.1"))
-
-
-def _subject() -> Any:
-    return SimpleNamespace(wall=time.time, config=SimpleNamespace(mqtt=None))
+    auth = {"mode": "bearer", "token_file": str(one.token)}
+    (broker,) = endpoints_of(one.agent(mqtt=one.mqtt, auth=auth))
+    judge_tls(broker, time.time())
 
 
 def agent_enrolling(one: Try) -> None:
@@ -377,7 +375,7 @@ class Both:
         auth = {"mode": "bearer", "token_file": str(self.token)}
         document = {"device": {"device_id": "d1"}, "auth": auth, "service": self.service, "mqtt": self.mqtt}
         service, broker = endpoints_of(AgentConfig.model_validate(document))
-        return lambda: judge_tls(_subject(), service), lambda: judge_tls(_subject(), broker)
+        return lambda: judge_tls(service, time.time()), lambda: judge_tls(broker, time.time())
 
 
 @pytest.mark.parametrize("program", ["agent", "gateway", "doctor"])
@@ -395,7 +393,7 @@ def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(p
 
 PLACES = {
     "agent/transports/mqtt_connection.py": {agent_broker, gateway_broker},
-    "agent/app/first_contact.py": {agent_enrolling},
+    "agent/app/enroll.py": {agent_enrolling},
     "agent/app/release_download.py": {agent_release},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
     "gateway/devices.py": {gateway_registrar},

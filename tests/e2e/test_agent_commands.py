@@ -96,7 +96,7 @@ def test_check_online_tells_that_nobody_answers(folder):
     (folder / "secret_key").write_text("msk_1")
     found = run("check", "--online", "--config", str(folder / "config.yaml"))
     assert found.exit_code == 5
-    assert re.search(r"^FAILED +tcp .*\n.*nobody listens", found.output, re.MULTILINE)
+    assert re.search(r"^FAILED +connection .*\n.*nobody listens", found.output, re.MULTILINE)
 
 
 def test_a_wrong_configuration_ends_run_with_code_2_and_no_traceback(tmp_path):

@@ -192,7 +192,7 @@ def test_the_doctor_looks_where_the_upper_directory_of_an_overlay_lies(tmp_path,
         f" && {sys.executable} -m agent.cli doctor --offline --config {config}"
     )
     shown = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False).stdout
-    line = next(line for line in shown.splitlines() if "state_dir_durable" in line)
+    line = next(line for line in shown.splitlines() if " disk " in line)
     assert line.split()[0].lower().startswith(verdict[:4]), shown
 
 

@@ -233,11 +233,11 @@ ROUNDS = (
     (
         ("chmod 644 /etc/device-agent/secret_key", "key_files", "failed", "everybody on this machine"),
         ("systemctl disable device-agent", "unit", "failed", "systemctl enable --now"),
-        ("sed -i 's|http://|https://|' /etc/device-agent/config.yaml", "tls", "failed", "does not speak TLS"),
+        ("sed -i 's|http://|https://|' /etc/device-agent/config.yaml", "tls", "failed", "may not speak TLS"),
     ),
     (
         ("mv /etc/device-agent/secret_key /etc/device-agent/gone", "key_files", "failed", "auth.secret_key_file"),
-        (f"mkdir {STATE} && mount -t tmpfs -o size=64k tmpfs {STATE}", "disk_space", "failed", "the disk is full"),
+        (f"mkdir {STATE} && mount -t tmpfs -o size=64k tmpfs {STATE}", "disk", "failed", "the disk is full"),
         (BROKEN_PLUGIN, "handlers", "failed", "broken"),
     ),
 )

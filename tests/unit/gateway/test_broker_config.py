@@ -8,10 +8,10 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from cryptography import x509
 
-from agent.config.first_file import first_file
 from gateway.certificates import certificate_trouble, make_certificates
 from gateway.cli.program import device_gateway
 
@@ -25,7 +25,7 @@ class Site:
         (folder / "state").mkdir()
         values = {"service": {"base_url": "http://127.0.0.1:1"}, "state_dir": str(folder / "state")}
         values["auth"] = {"api_key_file": "/nowhere", "secret_key_file": "/nowhere"}  # not needed here
-        self.config.write_text(first_file("device-gateway", values))
+        self.config.write_text(yaml.safe_dump(values))
         self.conf = folder / "mosquitto" / "conf.d" / "device-gateway.conf"
         self.directory = folder / "mosquitto" / "device-gateway"
 

@@ -12,7 +12,6 @@ import zxingcpp
 from click.testing import CliRunner
 from PIL import Image
 
-from agent.config.first_file import first_file
 from agent.config.load import load_config
 from gateway.certificates import make_certificates
 from gateway.cli.program import device_gateway
@@ -51,7 +50,7 @@ class Site:
             path.chmod(0o600)
             values["auth"][f"{name}_file"] = str(path)
         self.values = values
-        self.config.write_text(first_file("device-gateway", values))
+        self.config.write_text(yaml.safe_dump(values))
 
     def run(self, *arguments, code=0, config=True):
         words = ["devices", *map(str, arguments)]
@@ -124,9 +123,7 @@ def test_a_file_with_a_fault_is_told_whole_and_nothing_is_done(site, content, wo
 
 
 def test_a_service_that_is_away_is_told_and_nothing_is_issued(site):
-    site.config.write_text(
-        first_file("device-gateway", {**site.values, "service": {"base_url": f"http://127.0.0.1:{free_port()}"}})
-    )
+    site.config.write_text(yaml.safe_dump({**site.values, "service": {"base_url": f"http://127.0.0.1:{free_port()}"}}))
     assert "the service:" in site.run("add", "--device-id", "d1", code=5).stderr
     assert site.json("list") == []
 
@@ -188,7 +185,7 @@ def test_several_devices_get_a_folder_each(site):
 
 def test_without_an_address_to_tell_it_asks_for_one(site):
     public = {**site.values, "http": {"host": "0.0.0.0", "allow_plain_http": True}}
-    site.config.write_text(first_file("device-gateway", public))
+    site.config.write_text(yaml.safe_dump(public))
     done = site.run("add", "--no-check", "--device-id", "d1", "--qr", code=2)
     assert "--url" in done.stderr
     assert "--broker" in done.stderr
@@ -263,7 +260,7 @@ def test_listing_needs_no_key_pair(site):
 
 
 def test_where_a_broker_is_used_it_says_what_is_next(site):
-    site.config.write_text(first_file("device-gateway", {**site.values, "mqtt": {"enabled": True}}))
+    site.config.write_text(yaml.safe_dump({**site.values, "mqtt": {"enabled": True}}))
     done = site.run("add", "--no-check", "--device-id", "d1")
     assert "broker-update" in done.stderr
     assert (site.folder / "state" / "broker-wanted").exists()

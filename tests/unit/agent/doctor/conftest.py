@@ -23,7 +23,7 @@ class Bench:
         values: its configuration, nested like the file.
         environ: the doctor's environment.
         system: where ``/proc``, ``/run`` and ``/etc`` are.
-        programs: the first words of a system program -> what it prints; None when it fails.
+        programs: the first words of a system program -> what it prints.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +47,7 @@ class Bench:
             "state_dir": self.state_dir,
         }
         self.environ: dict[str, str] = {}
-        self.programs: dict[str, str | None] = {}
+        self.programs: dict[str, str] = {}
         self.wall_s = NOW_S
         self.options: dict[str, Any] = {}
 
@@ -63,12 +63,11 @@ class Bench:
         path.write_text(text)
         return path
 
-    def boot_with_systemd(self, cat: str = "", **units: dict[str, str]) -> None:
-        """Units by name, with ``-`` written as ``_``; and what ``systemctl cat`` prints of the agent's."""
+    def boot_with_systemd(self, cat: str = "", **properties: str) -> None:
+        """The properties of the agent's unit, and what ``systemctl cat`` prints of it."""
         (self.system / "run/systemd/system").mkdir(parents=True, exist_ok=True)
-        for name, properties in units.items():
-            text = "".join(f"{key}={value}\n" for key, value in properties.items())
-            self.programs[f"systemctl show {name.replace('_', '-')}"] = text
+        text = "".join(f"{key}={value}\n" for key, value in properties.items())
+        self.programs["systemctl show device-agent.service"] = text
         self.programs["systemctl cat device-agent.service"] = cat
 
     def config(self) -> LoadedConfig:
@@ -87,9 +86,9 @@ class Bench:
         found = self.findings(check_id) or [Finding(CheckStatus.SKIPPED, "nothing to look at")]
         return max(found, key=lambda finding: list(CheckStatus).index(finding.verdict))
 
-    def _run(self, argv: Sequence[str]) -> str | None:
+    def _run(self, argv: Sequence[str]) -> str:
         words = " ".join(argv)
-        return next((text for begin, text in self.programs.items() if words.startswith(begin)), None)
+        return next((text for begin, text in self.programs.items() if words.startswith(begin)), "")
 
 
 @pytest.fixture

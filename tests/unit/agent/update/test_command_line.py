@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from agent.cli import update as command
-from agent.update import state
+from agent.cli import plugins as command
 
 
 @pytest.fixture
@@ -22,14 +21,14 @@ def release(tmp_path) -> Path:
 
 
 def test_an_agent_of_pip_is_told_how_it_is_updated(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(state, "Places", lambda: SimpleNamespace(installer=tmp_path / "nothing"))
+    monkeypatch.setattr(command, "Places", lambda: SimpleNamespace(installer=tmp_path / "nothing"))
     found = CliRunner().invoke(command.update, ["--file", str(release)])
     assert found.exit_code == 1
     assert "update it by pip" in found.output
 
 
 def test_only_root_installs(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(state, "Places", lambda: SimpleNamespace(installer=release))
+    monkeypatch.setattr(command, "Places", lambda: SimpleNamespace(installer=release))
     monkeypatch.setattr(command, "is_root", lambda: False)
     found = CliRunner().invoke(command.update, ["--file", str(release)])
     assert found.exit_code == 1
@@ -38,7 +37,7 @@ def test_only_root_installs(release, tmp_path, monkeypatch):
 
 def test_it_becomes_the_packages_own_installer(release, monkeypatch):
     calls: list[list[str]] = []
-    monkeypatch.setattr(state, "Places", lambda: SimpleNamespace(installer=release))
+    monkeypatch.setattr(command, "Places", lambda: SimpleNamespace(installer=release))
     monkeypatch.setattr(command, "is_root", lambda: True)
     monkeypatch.setattr(command.os, "execv", lambda program, words: calls.append(words))
     CliRunner().invoke(command.update, ["--file", str(release)])

@@ -1,0 +1,274 @@
+"""A device enrolls at a gateway with a code: it gets its id, its token and a configuration.
+
+Nothing is changed on the device before the gateway has answered: what can be known before, such as a folder that cannot
+be written, ends it first. The first contact goes by the code's fingerprint of the gateway's certificate alone, so it
+needs no trust store and no clock that is right.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import yaml
+
+from agent.app.first_configuration import (
+    AUTHORITY,
+    CONFIGURATION,
+    TOKEN,
+    USER,
+    gateway_configuration,
+)
+from agent.doctor.findings import CheckStatus
+from agent.doctor.network import Endpoint, judge_tls
+from agent.error_text import bounded
+from agent.errors import (
+    ConfigurationError,
+    ErrorAnswer,
+    Forbidden,
+    InvalidMessage,
+    NotFound,
+    RateLimited,
+    Refused,
+    ServerFault,
+    TransportError,
+    UnexpectedAnswer,
+)
+from agent.files import give_to, replace_file
+from agent.wire.enrollment import PATH, EnrollmentAnswer, EnrollmentCode, fingerprint_of, parse_code
+from agent.wire.json_text import parse_json
+from agent.wire.network import connect, trust_store
+
+_TIMEOUT_S: Final = 30.0
+_ANSWER_BYTES: Final = 256 * 1024
+_SERIAL_FILES: Final = ("/proc/device-tree/serial-number", "/sys/class/dmi/id/product_serial", "/etc/machine-id")
+_NO_SERIALS: Final = frozenset({"", "0", "none", "not specified", "to be filled by o.e.m.", "default string"})
+_CREATED: Final = 201
+_KINDS: Final[dict[int, type[ErrorAnswer]]] = {403: Forbidden, 404: NotFound, 429: RateLimited}
+_SERVER_FAULT: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EnrollmentPlan:
+    """An enrollment that has been checked as far as this device can.
+
+    Attributes:
+        url: of the gateway, with the code checked.
+        code: of the gateway's operator.
+        device_identifier: the same each time for one device.
+        directory: of the configuration.
+    """
+
+    url: SplitResult
+    code: EnrollmentCode
+    device_identifier: str
+    directory: Path
+
+
+def plan_enrollment(url: str, code: str, identifier: str | None, directory: Path) -> EnrollmentPlan:
+    """Check what was given, and that the folder can be written.
+
+    Raises:
+        ConfigurationError: every fault that is known before the gateway is asked.
+    """
+    faults: list[str] = []
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
+        faults.append(f"{url!r} is no address of a gateway: write https://HOST:PORT")
+    parsed = EnrollmentCode("", "")
+    try:
+        parsed = parse_code(code)
+    except InvalidMessage as error:
+        faults.append(str(error))
+    if not faults and parsed.is_plain and parts.scheme == "https":
+        faults.append("this code is for an address without TLS: write http://, or ask for a code for the https address")
+    if not faults and not parsed.is_plain and parts.scheme == "http":
+        faults.append("this code is for an address with TLS: write https://")
+    found = identifier or own_serial()
+    if not found:
+        faults.append("this device has no serial number that can be read: give --identifier")
+    try:
+        _try_to_write(directory)
+    except OSError as error:
+        faults.append(_cannot_write(directory, error))
+    if faults:
+        raise ConfigurationError(faults, "enroll")
+    return EnrollmentPlan(parts, parsed, found, directory)
+
+
+def own_serial(root: Path = Path("/")) -> str:
+    """The serial number of the board, or the machine id; empty where there is neither."""
+    for path in _SERIAL_FILES:
+        try:
+            text = (root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip("\0 \n\t")
+        except OSError:
+            continue
+        if text.lower() not in _NO_SERIALS and text.isprintable():
+            return text
+    return ""
+
+
+def enroll(plan: EnrollmentPlan) -> tuple[str, list[str]]:
+    """Ask the gateway, then write token, authority and configuration, the configuration last.
+
+    A device that has a configuration already keeps it: it gets a new token, and its id and state stay.
+
+    Returns:
+        The device's id at the service, and one sentence for each file.
+
+    Raises:
+        ServiceError: the gateway cannot be reached, or refused.
+        ConfigurationError: the code is for another gateway, the agent would refuse its certificate, this device is
+            enrolled as another one, or a file cannot be written.
+    """
+    body = {"secret": plan.code.secret, "device_identifier": plan.device_identifier}
+    answer = _read(*_exchange(plan, json.dumps(body).encode()))
+    fault = None if answer.url is None else certificate_fault(answer.url, answer.authority)
+    if fault is not None:
+        text = f"{fault}; nothing was changed here, and the code is good for this device again"
+        raise ConfigurationError([text], "enroll")
+    return answer.device_id, _write(plan.directory, answer)
+
+
+def _exchange(plan: EnrollmentPlan, body: bytes) -> tuple[int, bytes]:
+    """Post the body once the server has shown the certificate that the code names: status and body of the answer.
+
+    Raises:
+        TransportError: no answer.
+        ConfigurationError: another certificate; the code was not sent.
+    """
+    url, host = plan.url, plan.url.hostname or ""
+    connection = http.client.HTTPConnection(host, url.port or (443 if url.scheme == "https" else 80))
+    try:
+        connection.sock = connect(host, connection.port, _TIMEOUT_S)
+        if url.scheme == "https":
+            # The code says which certificate it must be, to the bit; names, authorities and times say less.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            connection.sock = secured = context.wrap_socket(connection.sock, server_hostname=host)
+            if fingerprint_of(secured.getpeercert(binary_form=True) or b"") != plan.code.fingerprint:
+                fault = (
+                    f"{url.netloc} shows another certificate than the one that this code is for, so the code was not "
+                    "sent: compare the address, or ask for a new code if the gateway's certificate was renewed"
+                )
+                raise ConfigurationError([fault], "enroll")
+        connection.request("POST", f"{url.path.rstrip('/')}{PATH}", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read(_ANSWER_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise TransportError(_no_answer(url.netloc, error)) from None
+    finally:
+        connection.close()
+
+
+def _no_answer(where: str, error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"{where}: this name has no address; compare it, or mend this device's network (name server)"
+    if isinstance(error, ssl.SSLError):
+        return f"{where} does not speak TLS as it should ({error.reason or error}); compare the address and its port"
+    reason = getattr(error, "strerror", "") or str(error) or type(error).__name__
+    return f"{where} cannot be reached ({reason}); is the network up, and does the gateway run at this address?"
+
+
+def certificate_fault(url: str, authority: str | None) -> str | None:
+    """One sentence on why the agent would refuse the certificate at an address; None when it would not.
+
+    A server that does not answer is no such fault: the agent asks it again.
+
+    Args:
+        url: of the gateway.
+        authority: PEM text of the authority that alone is trusted; None for the system's.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        return None
+    address = "the address; or make a certificate for it at the gateway (device-gateway certificates --host)"
+    invite = "invite with --ca and the authority's PEM file"
+    trust = lambda: trust_store(authority=authority)  # noqa: E731 - with its only use
+    found = judge_tls(Endpoint("gateway", parts.hostname or "", parts.port or 443, trust, address, invite), time.time())
+    is_fault = found.verdict is CheckStatus.FAILED and not found.is_unreachable
+    return f"{found.seen}: {found.cause}; {found.fix}" if is_fault else None
+
+
+def _read(status: int, raw: bytes) -> EnrollmentAnswer:
+    try:
+        value = parse_json(raw)
+        if status == _CREATED:
+            return EnrollmentAnswer.receive(value)
+    except InvalidMessage as error:
+        if status == _CREATED:
+            text = f"the gateway's answer cannot be read: {error}; is it older than this agent?"
+            raise UnexpectedAnswer(text, status) from None
+        value = None
+    body = value if isinstance(value, dict) else {}
+    code, message = (bounded(str(body.get(name, ""))) for name in ("error", "message"))
+    kind = _KINDS.get(status, ServerFault if status >= _SERVER_FAULT else Refused)
+    raise kind(status, code, message or f"it answered {status} as no gateway of this version does: compare the address")
+
+
+def _write(directory: Path, answer: EnrollmentAnswer) -> list[str]:
+    path = directory / CONFIGURATION
+    present = _configured_id(path)
+    if present is not None and present != answer.device_id:
+        fault = (
+            f"{path} is of the device {present}, and the code gave {answer.device_id}: move the file away to make this "
+            f"device another one; nothing was changed, and the code is good for the same device again"
+        )
+        raise ConfigurationError([fault], "enroll")
+    text = gateway_configuration(answer, directory)
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        replace_file(directory / TOKEN, answer.token.reveal() + "\n", 0o600, durable=True)
+        give_to(directory / TOKEN, USER)  # it is read again whenever it changes; systemd's copy is of the start
+        lines = [f"wrote {directory / TOKEN} (mode 600)"]
+        if answer.authority is not None:
+            replace_file(directory / AUTHORITY, answer.authority, 0o644, durable=True)
+            lines.append(f"wrote {directory / AUTHORITY}")
+        if present is None:
+            replace_file(path, text, 0o644, durable=True)
+            lines.append(f"wrote {path}")
+        else:
+            lines.append(f"kept {path}: it is of this device; only its token is new")
+    except OSError as error:
+        raise ConfigurationError([_cannot_write(directory, error)], "enroll") from None
+    return lines
+
+
+def _configured_id(path: Path) -> str | None:
+    """The device of a configuration that is there already; None without one."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return str(found["device"]["device_id"])
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        fault = f"{path} is there and cannot be read as a configuration: mend it or move it away, then enroll again"
+        raise ConfigurationError([fault], "enroll") from None
+
+
+def _try_to_write(directory: Path) -> None:
+    """Raises what writing there would raise; leaves nothing behind.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    there = next(each for each in (directory, *directory.parents) if each.exists())
+    # One name: what a run that was killed has left goes with the next.
+    probe = there / f".{USER}-enroll"
+    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.close(fd)
+    probe.unlink()
+
+
+def _cannot_write(directory: Path, error: OSError) -> str:
+    fix = "run this as root, or give --dir" if os.geteuid() else "make the disk writable, or give --dir"
+    return f"{directory} cannot be written: {error.strerror or error}; {fix}"
