@@ -57,10 +57,6 @@ class CommandSource(Protocol):
         """Make a held :meth:`poll` return soon. Called from another thread."""
         ...
 
-    def close(self) -> None:
-        """Release the connection."""
-        ...
-
 
 class Uplink(Protocol):
     """Where readings and results go. :meth:`send` and :meth:`report` are called from two threads at the same time."""
@@ -77,17 +73,13 @@ class Uplink(Protocol):
         """
         ...
 
-    def report(self, report: Report) -> float | None:
-        """Send the service how a command goes or ended; the service's clock, if its answer has it.
+    def report(self, report: Report) -> None:
+        """Send the service how a command goes or ended.
 
         Raises:
             NoPlaceForResults: this service takes none; nothing was sent.
             ServiceError: it was not taken; :func:`agent.core.unreported.fault_of` says what that means for it.
         """
-        ...
-
-    def close(self) -> None:
-        """Release the connection."""
         ...
 
 

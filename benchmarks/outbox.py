@@ -87,12 +87,9 @@ class CountingService:
         self.taken += len(readings)
         return SendOutcome(tuple(stored.key for stored in readings))
 
-    def report(self, report: Report) -> float | None:
+    def report(self, report: Report) -> None:
         """There are no commands here."""
         raise AssertionError(report)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def reading(number: int, at: Moment) -> Reading:

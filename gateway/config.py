@@ -140,7 +140,7 @@ class MqttFrontConfig(Section):
         default=None,
         example="/etc/device-gateway/ca.pem",
     )
-    version: MqttVersion = key("'auto' begins with 5 and falls back to 3.1.1.", default="auto")
+    version: MqttVersion = key("Version of MQTT; 3.1.1 for a broker that does not speak 5.", default="5")
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

@@ -22,7 +22,16 @@ from weakref import WeakValueDictionary
 from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, Refused, ServiceError
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.retry_policy import RetryPolicy
-from agent.transports.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Tls
+from agent.transports.mqtt_connection import (
+    Arrival,
+    Broker,
+    Message,
+    MqttConnection,
+    Role,
+    Session,
+    Tls,
+    try_connection,
+)
 from agent.wire import topics
 from agent.wire.base import JsonObject
 from agent.wire.commands import CommandResult
@@ -90,7 +99,6 @@ class MqttFront:
         self._connection = MqttConnection(
             broker_of(self.config),
             token=self._password,
-            version=self.config.version,
             role=Role(
                 subscriptions=tuple((each, 1) for each in topics.GATEWAY_FILTERS),
                 on_arrival=lambda arrival: self._call(self._arrived, arrival),
@@ -141,7 +149,7 @@ class MqttFront:
 
     def _connected(self, session: Session) -> None:
         self._session = session
-        text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
+        text = f"mqtt=connected {self._connection.broker}, MQTT {self._connection.broker.version}"
         self._failure_log.report("connected", text, level=logging.INFO)
         self._published.clear()  # what was published over the last connection may be lost
         for device_id in self.commands.busy_devices():
@@ -175,10 +183,10 @@ class MqttFront:
             # It came as a message too. A broker keeps it for ever, and sends it at each connection.
             self.counts["retained_cleared"] += 1
             if arrival.payload:
-                self._connection.post(Message(arrival.topic, b"", retain=True))
-            self._connection.acknowledge(arrival)
+                arrival.session.post(Message(arrival.topic, b"", retain=True))
+            arrival.acknowledge()
         elif not arrival.payload:
-            self._connection.acknowledge(arrival)  # our own, that clears
+            arrival.acknowledge()  # our own, that clears
         elif topic.kind is TopicKind.SENSOR_DATA:
             self.counts["messages"] += 1
             self._start(self._take_readings(arrival, topic.device_id))
@@ -250,7 +258,7 @@ class MqttFront:
             self._changed(device_id, again=True)
         else:
             self.commands.left(device_id)
-        self._connection.acknowledge(arrival)
+        arrival.acknowledge()
 
     # --- what becomes of a message ------------------------------------------------------------------------------------
 
@@ -284,12 +292,12 @@ class MqttFront:
             receipt = Receipt(stored=tuple(dict.fromkeys(stored)), refused=tuple(refused))
             if not await self._post(Message(topics.receipts(device_id), encode(receipt))):
                 return  # the connection has ended, and the message comes again over the next one
-        self._connection.acknowledge(arrival)
+        arrival.acknowledge()
 
     def _drop(self, arrival: Arrival, word: str, text: str) -> None:
         self.counts[word] += 1
         self._complain(word, f"a message is dropped: {text}")
-        self._connection.acknowledge(arrival)
+        arrival.acknowledge()
 
     async def _post(self, message: Message) -> bool:
         """Hand a message to the broker, and wait while it takes no more; False when the connection has ended."""
@@ -303,7 +311,8 @@ class MqttFront:
     def _notify(self, device_id: str, retry_after_s: float | None = None) -> None:
         """Send the device the service's clock and how to pace itself; a hint, which may be lost."""
         notice = Notice(time=self.service.now(), retry_after_s=retry_after_s, poll_s=self.poll_s)
-        self._connection.post(Message(topics.notice(device_id), encode(notice), qos=0))
+        if self._session is not None:
+            self._session.post(Message(topics.notice(device_id), encode(notice), qos=0))
         if retry_after_s is not None:
             self._noticed[device_id] = time.monotonic()
             if len(self._noticed) > _NOTICED_MAX:
@@ -421,13 +430,8 @@ def check_broker_port(config: MqttFrontConfig) -> str | None:
     broker = replace(broker_of(config), session_expiry_s=0)
     if config.user_name is None:
         broker = replace(broker, client_id=f"{CLIENT_ID}-check")
-    role = Role((), lambda _arrival: None, on_up=lambda session: session.end())
-    session = Session(broker, password, "3.1.1" if config.version == "3.1.1" else "5", role)
-    trouble = session.run()
-    if trouble.state == "unsupported_version" and config.version == "auto":
-        session = Session(broker, password, "3.1.1", role)
-        trouble = session.run()
-    return explain(trouble, broker) if session.up_at_s is None else None
+    trouble = try_connection(broker, password)
+    return None if trouble is None else explain(trouble, broker)
 
 
 def broker_of(config: MqttFrontConfig) -> Broker:
@@ -436,6 +440,7 @@ def broker_of(config: MqttFrontConfig) -> Broker:
         config.host,
         config.port,
         config.user_name or CLIENT_ID,
+        version=config.version,
         tls=Tls(config.ca_file) if config.tls else None,
         keepalive_s=30,
         session_expiry_s=SESSION_S,

@@ -403,9 +403,6 @@ class FakeCommandSource:
     def interrupt(self) -> None:
         self.interrupts += 1
 
-    def close(self) -> None:
-        self.closed = True
-
 
 class FakeUplink:
     """An uplink that takes everything, unless the test queues errors or refusals.
@@ -417,7 +414,6 @@ class FakeUplink:
         send_errors, report_errors: raised by the next calls, one each.
         refuse: key -> reason for readings to refuse for good.
         lose_answers: so many next sends are stored, and then their answer is lost.
-        server_time: what answers tell.
     """
 
     def __init__(self) -> None:
@@ -428,8 +424,6 @@ class FakeUplink:
         self.report_errors: deque[AgentError] = deque()
         self.refuse: dict[int, str] = {}
         self.lose_answers: deque[AgentError] = deque()
-        self.server_time: float | None = None
-        self.closed = False
 
     def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
         if self.send_errors:
@@ -440,16 +434,12 @@ class FakeUplink:
         self.stored.update({each.idempotency_key: each.reading for each in delivered})
         if self.lose_answers:
             raise self.lose_answers.popleft()
-        return SendOutcome(tuple(each.key for each in delivered), refused, self.server_time)
+        return SendOutcome(tuple(each.key for each in delivered), refused)
 
-    def report(self, report: Report) -> float | None:
+    def report(self, report: Report) -> None:
         if self.report_errors:
             raise self.report_errors.popleft()
         self.reports.append(report)
-        return self.server_time
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @dataclass

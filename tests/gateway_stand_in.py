@@ -31,17 +31,17 @@ class GatewayStandIn:
         statuses: what devices said of themselves, in order.
         commands: open commands by id: sent when the device comes online, until a final result is there.
         confirms: False keeps the receipts back.
-        tells_time: a device that comes online is told the time, as the gateway does.
+        greets: False tells a device that comes online no time.
     """
 
-    def __init__(self, broker: Mosquitto, *, confirms: bool = True, tells_time: bool = False, **login: str) -> None:
-        self.tells_time = tells_time
+    def __init__(self, broker: Mosquitto, *, confirms: bool = True, **login: str) -> None:
         self.readings: dict[Any, dict[str, float]] = {}
         self.repeats = 0
         self.results: dict[tuple[str, str], ResultMessage] = {}
         self.statuses: list[tuple[str, str]] = []
         self.commands: dict[str, dict[str, Any]] = {}
         self.confirms = confirms
+        self.greets = True
         self.refuse: Callable[[dict[str, float]], bool] = lambda _values: False
         self._changed = threading.Condition()
         self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, "gateway-1", protocol=paho.MQTTv5)
@@ -137,7 +137,7 @@ class GatewayStandIn:
             return
         self.statuses.append((device_id, status))
         if status == "online":
-            if self.tells_time:
+            if self.greets:
                 self._client.publish(topics.notice(device_id), encode(Notice(time=time.time())), 0)
             for record in list(self.commands.values()):
                 if record["device_id"] == device_id:

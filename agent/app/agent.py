@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from agent.app.instance import OwnInstance
-from agent.app.links import LinkParts, make_links
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
+from agent.app.transport import make_transport
 from agent.app.upkeep import AgentUpkeep
 from agent.app.version import VERSION
 from agent.config import AgentConfig
@@ -37,6 +37,7 @@ from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
+from agent.wire.instances import INSTANCE_HEADER
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess
@@ -52,8 +53,6 @@ STOP_GRACE_S: Final = 2.5
 # What the stop may take beside the handlers' grace, so that all of it stays below 5 s.
 _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
-# A gateway's notice gives the time to the millisecond and travels for about this long.
-_NOTICE_RESOLUTION_S: Final = 0.2
 _CHECK_CLOCK_S: Final = 30.0
 
 
@@ -83,55 +82,45 @@ class Agent:
         device_id, is_safe = config.device.device_id, process.counter.is_safe
         fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
 
-        # The time: a client passes on the time of every answer; without one the gateway's notices do.
+        # The time: every answer of the service has it, and the gateway's notices.
         self.service_clock = service_clock = ServiceClock(
             clock, is_synchronized=is_synchronized, times=store.boots, on_state=partial(health.put, CLOCK)
         )
         self._check_clock()
-        on_server_time: Callable[[float], None] = lambda _time: None  # noqa: E731 - with its type
-        if client is None:
-            on_server_time = partial(service_clock.observe, resolution_s=_NOTICE_RESOLUTION_S)
-        else:
-            client.connection.on_date = service_clock.observe
 
         # The ways to the other side.
-        self.instance = OwnInstance(journal, health, clock)
+        self.instance = own = OwnInstance(journal, health, clock)
+        if client is not None:
+            client.connection.on_date = service_clock.observe
+            client.connection.headers[INSTANCE_HEADER] = str(own.instance)
+            client.connection.on_headers = own.read
         spread_s = config.commands.poll.spread_s
         first_s = phase_s(device_id, "first contact", spread_s) if spread_s else 0.0
-        link_parts = LinkParts(
-            clock=clock,
-            journal=journal,
-            health=health,
-            fraction=fraction,
-            wall_of=service_clock.recorded_at,
-            on_time_known=service_clock.on_time_known,
+        self._transport = transport = make_transport(
+            process,
+            client,
+            service_clock,
             first_s=first_s,
-            poll_is_set=lambda: self._intervals.is_set(POLL),
+            fraction=fraction,
+            on_older_state=own.is_older,
             on_connected=self._connected,
-            found=store.found,
-            started=process.started,
-            instance=self.instance,
-            on_crash=supervisor.crashed,
         )
-        self._links = links = make_links(config, process.credentials, client, link_parts)
 
         # What goes out.
         send_parts = SendParts(
-            uplink=links.uplink,
+            uplink=transport.uplink,
             journal=journal,
             clock=clock,
             health=health,
             fraction=fraction,
-            on_server_time=on_server_time,
-            retry_max_s=links.retry_max_s,
             first_s=first_s,
         )
         readings = ReadingStream(
             send_parts,
             store.outbox,
             apart_s=config.outbox.send_every_s,
-            takes_arrays=links.takes_arrays,
-            repeats_batches=links.repeats_batches,
+            takes_arrays=transport.takes_arrays,
+            repeats_batches=transport.repeats_batches,
         )
         self._readings = self._service(readings)
         store.on_readings = self._readings.post
@@ -207,19 +196,18 @@ class Agent:
             clock=clock,
             service_now=service_clock.now,
             post_result=self._post_result,
-            only_pushed=links.only_pushed,
+            only_pushed=not transport.lists_commands,
         )
         poller = CommandPoller(
-            source=links.source,
+            source=transport.source,
             take=intake.take,
-            look=RemoteCancels(links.source, engine).look,
+            look=RemoteCancels(transport.source, engine).look,
             intervals=self._poll_intervals,
-            wait_s=links.poll_wait_s,
+            wait_s=self._poll_wait_s,
             is_busy=engine.is_busy,
             clock=clock,
             retry_policy=RetryPolicy(fraction),
             health=health,
-            on_server_time=on_server_time,
             fraction=fraction,
             first_s=first_s,
             repeat_after_s=REPEAT_AFTER_S,
@@ -240,7 +228,7 @@ class Agent:
         """
         if self._metrics is not None and self._config.metrics is not None:
             self._metrics.serve(self._config.metrics.host, self._config.metrics.port)
-        self._links.start()
+        self._transport.start()
         self._readings.start()
         self._results.start()
         self._engine.resume(self.process.started, is_held=self._is_held)
@@ -258,7 +246,7 @@ class Agent:
         self._results.stop()
         self._readings.stop()
         self._join((self._results, self._readings), _FLUSH_S)
-        self._links.stop()
+        self._transport.stop()
         self._reader.close()
         if self._metrics is not None:
             self._metrics.stop()
@@ -328,6 +316,10 @@ class Agent:
         if isinstance(message, JournalEntry) and self._metrics is not None:
             self._metrics.ended(message)
         return self._results.post(message)
+
+    def _poll_wait_s(self) -> float:
+        # Who sets the poll interval by command does not want polls to be held.
+        return 0.0 if self._transport.lists_commands and self._intervals.is_set(POLL) else self._transport.poll_wait_s
 
     def _poll_intervals(self) -> PollIntervals:
         poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)

@@ -17,11 +17,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from agent.app.agent import Agent
-from agent.app.links import open_client
 from agent.app.lock import StateLock
 from agent.app.logs import LogLevels, LogRing, TextFormatter, set_up_logging
 from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
 from agent.app.status_file import StatusFile, status_path, write_status
+from agent.app.transport import open_client
 from agent.app.version import VERSION
 from agent.config import LoadedConfig, read_credentials
 from agent.config.changes import changed_keys

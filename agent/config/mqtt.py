@@ -17,7 +17,7 @@ def _version_as_text(value: object) -> object:
     return "5" if value == 5 and not isinstance(value, bool) else value
 
 
-MqttVersion = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_version_as_text)]
+MqttVersion = Annotated[Literal["5", "3.1.1"], BeforeValidator(_version_as_text)]
 
 
 class MqttConfig(Section):
@@ -28,9 +28,8 @@ class MqttConfig(Section):
         ca_file: PEM file with the authorities to trust instead of the system's; read at each connection.
         cert_file, key_file: PEM files of this device's own certificate, for a broker that asks for one.
         websocket_path: MQTT over a WebSocket on this path, for networks that let only the ports of the web through.
-        version: ``auto`` begins with 5 and falls back to 3.1.1 when the broker does not take it.
-        reconnect_max_s: the longest wait between two attempts to connect, or to send something again.
-        delivered_when: ``receipt``: the gateway has stored it; ``puback``: the broker has it.
+        version: of MQTT; 3.1.1 for a broker that does not speak 5.
+        reconnect_max_s: the longest wait between two attempts to connect.
         receipt_timeout_s: how long to wait for a receipt before the same is sent again.
     """
 
@@ -42,9 +41,8 @@ class MqttConfig(Section):
     cert_file: Path | None = None
     key_file: Path | None = None
     websocket_path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=255)] | None = None
-    version: MqttVersion = "auto"
+    version: MqttVersion = "5"
     reconnect_max_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
-    delivered_when: Literal["receipt", "puback"] = "receipt"
     receipt_timeout_s: Seconds = 10.0
 
     @model_validator(mode="after")

@@ -252,13 +252,11 @@ class SendOutcome:
     Attributes:
         delivered: keys that the service has stored; delete them.
         refused: key -> reason, refused for good; set them aside, never retry.
-        server_time: the service's clock, seconds since the epoch; None when unknown.
         earlier_is_stored: what was sent under this batch's key before is stored, and these are not looked at.
     """
 
     delivered: tuple[int, ...] = ()
     refused: dict[int, str] = field(default_factory=dict)
-    server_time: float | None = None
     earlier_is_stored: bool = False
 
 

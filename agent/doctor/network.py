@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from agent.app.links import make_broker, make_token
+from agent.app.transport import make_broker, make_token
 from agent.config import AgentConfig, Credentials
 from agent.config.mqtt import MqttConfig
 from agent.config.section import is_this_machine
@@ -158,28 +158,31 @@ def _broker(device: Device) -> Iterator[Finding]:
         else:
             yield failed(f"left alone: the running agent is not connected: {part.state}", part.detail or part.state)
         return
+    broker = make_broker(device.config, mqtt)
     try:
-        spoken = try_broker(device.config, mqtt, device.credentials)
+        try_broker(device.config, mqtt, device.credentials)
     except LockedOut as error:
-        yield failed(str(make_broker(device.config, mqtt)), str(error))
+        yield failed(str(broker), str(error))
     except Offline as error:
-        verdict = failed if error.state == "bad_certificate" else unreachable
-        yield verdict(str(make_broker(device.config, mqtt)), str(error))
+        yield (failed if error.state == "bad_certificate" else unreachable)(str(broker), str(error))
     else:
-        yield ok(f"{make_broker(device.config, mqtt)} takes this device's token and speaks MQTT {spoken}")
+        yield ok(f"{broker} takes this device's token and speaks MQTT {mqtt.version}")
 
 
-def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) -> str:
-    """Connect and subscribe once as this device, which a running agent would not survive; the version of MQTT.
+def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) -> None:
+    """Connect and subscribe once as this device, which takes the connection from a running agent.
 
     Raises:
         ConfigurationError: the device id cannot be a user of a broker.
         Offline: it did not work, and why.
     """
-    from agent.transports.mqtt_device import probe  # paho, only where there is a broker
+    from agent.transports.mqtt_connection import try_connection  # paho, only where there is a broker
+    from agent.transports.mqtt_device import subscriptions_of
 
-    token = make_token(credentials)()
-    return probe(make_broker(config, mqtt), config.device.device_id, token, mqtt.version)
+    broker, token = make_broker(config, mqtt), make_token(credentials)()
+    trouble = try_connection(broker, token, subscriptions_of(config.device.device_id))
+    if trouble is not None:
+        raise trouble
 
 
 _TIMEOUT_S: Final = 4 * TIMEOUT_S

@@ -102,7 +102,6 @@ class CommandPoller(Actor):
         clock: Clock,
         retry_policy: RetryPolicy,
         health: Health,
-        on_server_time: Callable[[float], None],
         fraction: Callable[[], float],
         first_s: float = 0.0,
         repeat_after_s: float = 300.0,
@@ -118,7 +117,6 @@ class CommandPoller(Actor):
         self._clock = clock
         self._retry_policy = retry_policy
         self._health = health
-        self._on_server_time = on_server_time
         self._fraction = fraction
         self._pace = PollPace(intervals())
         self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
@@ -183,8 +181,6 @@ class CommandPoller(Actor):
         self._retry_policy.succeeded()
         self._failure_log.recovered(PART, "commands=ok: the service answers again")
         self._health.put(PART, "ok")
-        if poll.server_time is not None:
-            self._on_server_time(poll.server_time)
         for sentence in poll.malformed[:_MALFORMED_SHOWN]:
             self._failure_log.report(f"malformed {sentence}", f"commands=malformed: {sentence}", every_s=HOURLY_S)
         if len(poll.malformed) > _MALFORMED_SHOWN:

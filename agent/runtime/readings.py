@@ -178,8 +178,6 @@ class ReadingStream(SendLoop):
         self.went_well()
         if len(part) < len(found):
             self._size = self._size.after_answer(self._now_s() - began_s)
-        if outcome.server_time is not None:
-            self._parts.on_server_time(outcome.server_time)
         if outcome.earlier_is_stored and batch is not None:
             others = tuple(count for count in batch.sent if count != len(part)) or (len(part),)
             if len(others) > 1:

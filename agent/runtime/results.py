@@ -121,9 +121,7 @@ class ResultStream(SendLoop):
     def _send_report(self, report: Report) -> None:
         # The journal masks what it keeps; progress never comes there.
         error = None if report.error is None else mask(report.error)
-        server_time = self._parts.uplink.report(replace(report, result=mask_json(report.result), error=error))
-        if server_time is not None:
-            self._parts.on_server_time(server_time)
+        self._parts.uplink.report(replace(report, result=mask_json(report.result), error=error))
 
     def _send_progress(self) -> None:
         if self._no_place:

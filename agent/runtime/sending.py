@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.core.backoff import CAP_S
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.health import Health
@@ -24,10 +23,6 @@ _log = logging.getLogger(__name__)
 _STORE_RETRY_S: Final = 5.0
 
 
-def _ignore(_server_time: float) -> None:
-    """Nobody asks for the time."""
-
-
 @dataclass(frozen=True, slots=True)
 class SendParts:
     """What both streams need of the agent.
@@ -35,8 +30,6 @@ class SendParts:
     Attributes:
         uplink: where to.
         fraction: random numbers in [0, 1).
-        on_server_time: called with the service's clock, when an answer has it.
-        retry_max_s: the longest back-off.
         first_s: how long after the start the first request comes.
         look_s: how often to look without a message.
     """
@@ -46,8 +39,6 @@ class SendParts:
     clock: Clock
     health: Health
     fraction: Callable[[], float]
-    on_server_time: Callable[[float], None] = _ignore
-    retry_max_s: float = CAP_S
     first_s: float = 0.0
     look_s: float = 300.0
 
@@ -68,7 +59,7 @@ class SendLoop(Actor):
         super().__init__(name)
         self._parts = parts
         self._clock, self._journal = parts.clock, parts.journal
-        self._retry_policy = RetryPolicy(parts.fraction, cap_s=parts.retry_max_s)
+        self._retry_policy = RetryPolicy(parts.fraction)
         self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
         # What an earlier process left is sent at once.
         self._due_s = self._now_s()

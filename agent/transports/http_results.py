@@ -64,10 +64,10 @@ class HttpResults:
         self._endpoint_works = False
         self._failures = 0
 
-    def report(self, report: Report) -> float | None:
+    def report(self, report: Report) -> None:
         """Send the service how a command goes or ended. A table has no place for progress: it is left out there.
 
-        See :meth:`agent.ports.Uplink.report`; the time of the answer goes the way of every answer's, so this is None.
+        See :meth:`agent.ports.Uplink.report`.
 
         Raises:
             NoPlaceForResults: there is none, by the configuration, or since this device's product is not known.
@@ -79,7 +79,7 @@ class HttpResults:
         is_progress = report.status == IN_PROGRESS
         if place is not ResultPlace.ENDPOINT or not self._report_to_command(report):
             if is_progress:
-                return None
+                return
             if place is ResultPlace.NONE:
                 raise NoPlaceForResults("service.dialect.results is none, so results stay on this device")
             self._record(report)
@@ -88,7 +88,6 @@ class HttpResults:
             self._discovery.note(no_place="")
         if self._watch is not None and not is_progress:
             self._watch.reported(report.command_id)
-        return None
 
     def _report_to_command(self, report: Report) -> bool:
         """False when the service turns out to have no such endpoint, so that the table is next."""

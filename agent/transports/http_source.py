@@ -161,9 +161,6 @@ class HttpSource:
         """End a held poll."""
         self._client.interrupt()
 
-    def close(self) -> None:
-        """The client belongs to whoever made it; nothing else is held."""
-
     def _ask(self, wait_s: float) -> tuple[_Question, CommandList]:
         """The answer; of a refusal it is found out once which part of the question the server cannot take."""
         offers, profile = self._discovery.offers, self._discovery.profile

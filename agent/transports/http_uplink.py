@@ -120,9 +120,6 @@ class HttpUplink(HttpResults):
         """Whether one request carries many readings; may ask the service, and raise its errors."""
         return self._discovery.offers(BATCH_SENSOR_DATA)
 
-    def close(self) -> None:
-        """The client belongs to whoever made it; nothing else is held."""
-
     # --- what a reading is sent as ------------------------------------------------------------------------------------
 
     def _date(self, stored: StoredReading) -> float | None:

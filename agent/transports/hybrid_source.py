@@ -1,58 +1,59 @@
-"""Two ways for commands: a push as the hint that comes at once, and a slow poll as the truth."""
+"""Commands on two ways: pushed over MQTT at once, and listed over HTTP now and then, so that no lost push matters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from agent.core.backoff import Backoff
 from agent.core.values import CommandPoll
 from agent.errors import Offline, ServiceError
 from agent.ports import Clock, CommandSource
-
-if TYPE_CHECKING:
-    from agent.transports.mqtt_source import MqttSource
+from agent.runtime.retry_policy import RetryPolicy
 
 # How long one wait for a push lasts; the next one follows at once.
 _PUSH_WAIT_S: Final = 25.0
 
 
+class PushSource(CommandSource, Protocol):
+    """A command source whose commands come by themselves."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether commands can arrive."""
+        ...
+
+
 class HybridSource:
     """A :class:`~agent.ports.CommandSource` out of two.
 
-    While the push is connected, the list is asked for every ``slow_s``, and each time the push has come back: whatever
-    was lost in between is found. While it is not, the list is polled as if there were no push.
+    While pushes can arrive, the list is asked for every ``list_every_s``, and each time they can again: whatever was
+    lost in between is found. While they cannot, the list is polled as if there were no push.
 
     At first contact the list comes first: a push must not make the history of a plain server look like news.
 
     Args:
-        push: the hint.
-        truth: the list.
-        clock: when to ask for it.
-        slow_s: how often, while pushes come, seconds.
         is_first_contact: the journal has never seen a list.
-        fraction: random numbers in [0, 1), for the back-off of the list.
+        waits: after a list that could not be had, while pushes arrive.
     """
 
     def __init__(
         self,
-        push: MqttSource,
-        truth: CommandSource,
+        pushes: PushSource,
+        lists: CommandSource,
         *,
         clock: Clock,
-        slow_s: float,
+        list_every_s: float,
         is_first_contact: Callable[[], bool],
-        fraction: Callable[[], float],
+        waits: RetryPolicy,
     ) -> None:
-        self._push = push
-        self._truth = truth
+        self._pushes = pushes
+        self._lists = lists
         self._clock = clock
-        self._slow_s = slow_s
+        self.list_every_s = list_every_s
         self._is_first_contact = is_first_contact
-        self._fraction = fraction
-        self._backoff = Backoff()
+        self._waits = waits
         self._was_up = False
-        self._listed_last = False
+        self._polled: CommandSource = lists
         self._list_at_s = self._now_s()
 
     def poll(self, wait_s: float) -> CommandPoll:
@@ -61,58 +62,40 @@ class HybridSource:
         Raises:
             ServiceError: the list cannot be had, and there is no push either, or this is the first contact.
         """
-        if not self._push.is_up:
-            self._was_up = False
-            return self._ask(wait_s)
+        was_up, self._was_up = self._was_up, self._pushes.is_up
         if not self._was_up:
-            self._was_up = True
-            self._list_at_s = self._now_s()
-        if self._now_s() >= self._list_at_s or self._is_first_contact():
+            return self._list(wait_s)
+        if not was_up or self._now_s() >= self._list_at_s or self._is_first_contact():
             try:
-                return self._ask(0.0)
+                return self._list(0.0)
             except ServiceError as error:
                 if self._is_first_contact():
                     raise
-                self._backoff, delay_s = self._backoff.failed(self._fraction(), getattr(error, "retry_after_s", None))
-                self._list_at_s = self._now_s() + delay_s
-        self._listed_last = False
+                self._list_at_s = self._now_s() + self._waits.failed(error)
+        self._polled = self._pushes
         try:
-            return self._push.poll(max(0.0, min(_PUSH_WAIT_S, self._list_at_s - self._now_s())))
+            return self._pushes.poll(max(0.0, min(_PUSH_WAIT_S, self._list_at_s - self._now_s())))
         except Offline:
-            return self._ask(0.0)
+            return self._list(0.0)
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:
-        """The journal has these, whichever way they came."""
-        if self._listed_last:
-            self._truth.acknowledge(command_ids)
-        self._push.acknowledge(command_ids)
+        """The journal has these."""
+        self._polled.acknowledge(command_ids)
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
-        """Which of these the service has taken back; none where the service cannot be asked.
-
-        See :meth:`agent.ports.CommandSource.canceled`: asked where the list comes from.
-        """
-        return self._truth.canceled(command_ids)
+        """Which of these the service has taken back. See :meth:`agent.ports.CommandSource.canceled`."""
+        return self._lists.canceled(command_ids)
 
     def interrupt(self) -> None:
         """End a poll that waits, on either way."""
-        self._push.interrupt()
-        self._truth.interrupt()
+        self._pushes.interrupt()
+        self._lists.interrupt()
 
-    def close(self) -> None:
-        """Close the MQTT source and the HTTP source."""
-        self._push.close()
-        self._truth.close()
-
-    def set_slow_s(self, slow_s: float) -> None:
-        """Ask for the list this often from now on."""
-        self._slow_s = slow_s
-
-    def _ask(self, wait_s: float) -> CommandPoll:
-        self._listed_last = True
-        poll = self._truth.poll(wait_s)
-        self._backoff = self._backoff.succeeded()
-        self._list_at_s = self._now_s() + self._slow_s
+    def _list(self, wait_s: float) -> CommandPoll:
+        self._polled = self._lists
+        poll = self._lists.poll(wait_s)
+        self._waits.succeeded()
+        self._list_at_s = self._now_s() + self.list_every_s
         return poll
 
     def _now_s(self) -> float:

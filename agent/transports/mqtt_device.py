@@ -1,28 +1,65 @@
-"""A device on MQTT: one connection, and the command source and the uplink that share it."""
+"""The device's side of docs/protocol.md: commands in, readings and results out, over one connection to a broker.
+
+A command is acknowledged to the broker once the journal has it. After a crash before that the broker delivers it again,
+and the gateway sends what is open at each connection besides. Readings and results count as delivered once the
+gateway's receipt names their keys.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from agent.core.values import Moment
-from agent.errors import InvalidMessage, Offline
-from agent.runtime.retry_policy import RetryPolicy
+from pydantic import ValidationError
+
+from agent.core.timekeeping import marked_time_unknown
+from agent.core.values import BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
+from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceError, TransportError, Unanswered
+from agent.ports import Clock
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
+from agent.runtime.health import Health
+from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
 from agent.threads import OnCrash, only_logged
-from agent.transports.mqtt_connection import Arrival, Broker, Message, MqttConnection, Role, Session, Version
-from agent.transports.mqtt_source import FirstPush, MqttSource
-from agent.transports.mqtt_uplink import MqttUplink
+from agent.transports.mqtt_connection import MESSAGE_BYTES_MAX, Arrival, Broker, Message, MqttConnection, Role, Session
+from agent.transports.mqtt_faults import NOBODY_LISTENS
+from agent.transports.records import oldest_first, read_records
 from agent.wire import topics
-from agent.wire.mqtt_messages import Notice, Refusal, StatusMessage, encode, read_notice, read_receipt
+from agent.wire.base import describe_faults
+from agent.wire.commands import CommandRecord
+from agent.wire.json_text import parse_object
+from agent.wire.limits import BATCH_MAX, BODY_BYTES
+from agent.wire.mqtt_messages import (
+    KEY_CHARACTERS,
+    Notice,
+    ReadingMessage,
+    Receipt,
+    Refusal,
+    ResultMessage,
+    StatusMessage,
+    encode,
+    encode_readings,
+    read_notice,
+    read_receipt,
+)
 from agent.wire.secret import Secret
+from agent.wire.times import to_rfc3339
 from agent.wire.topics import TopicKind
 
-if TYPE_CHECKING:
-    from agent.ports import Clock
-
-
 _log = logging.getLogger(__name__)
+
+PART: Final = "broker"
+"""The part's name in health and log."""
+IN_PROGRESS: Final = "in_progress"
+GREETING_S: Final = 10.0
+"""A gateway greets a device that comes online with a notice, which has the time. The first one is waited for so long,
+seconds: without the time commands cannot be told from history, nor readings be dated."""
+# What a packet has beside its payload: topic, lengths, properties.
+_PACKET_HEAD_BYTES: Final = 1024
+# Receipts that came too late for the call that waited for them count for the next one.
+_RECEIPTS_KEPT: Final = 4 * BATCH_MAX
 
 
 def subscriptions_of(device_id: str) -> tuple[tuple[str, int], ...]:
@@ -31,20 +68,20 @@ def subscriptions_of(device_id: str) -> tuple[tuple[str, int], ...]:
 
 
 class MqttDevice:
-    """The device's side of docs/protocol.md.
+    """A :class:`~agent.ports.CommandSource` and an :class:`~agent.ports.Uplink` on one connection.
 
     Args:
-        broker: where; its client id is :func:`agent.wire.topics.user_name` of the device.
-        device_id: who.
+        broker: its client id is :func:`agent.wire.topics.user_name` of the device.
         firmware_version: sent with ``online`` and ``offline``.
         token: the device token as it is now.
-        version: see :class:`~agent.transports.mqtt_connection.MqttConnection`.
-        clock, receipts, timeout_s, wall_of: see :class:`~agent.transports.mqtt_uplink.MqttUplink`.
+        health: takes the state of the connection.
         waits: between two attempts to connect.
         first_s: how long after the start the first attempt comes, seconds.
-        first_push: see :class:`~agent.transports.mqtt_source.MqttSource`.
-        on_up: the connection stands; called in its thread.
-        on_down: it does not, with the reason and the wait before the next attempt, seconds; likewise.
+        receipt_timeout_s: how long to wait for a PUBACK, and then for the receipt.
+        recorded_at: when a moment was, epoch seconds; None when nobody can say: then the gateway takes the time of
+            arrival, and the reading says so.
+        on_time: called with the gateway's clock, epoch seconds, in the connection's thread.
+        on_ready: the connection stands, or the gateway sent a notice: what failed may be tried again; likewise.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
@@ -56,47 +93,50 @@ class MqttDevice:
         firmware_version: str,
         token: Callable[[], Secret],
         clock: Clock,
+        health: Health,
         waits: RetryPolicy,
-        version: Literal["auto", "5", "3.1.1"] = "auto",
-        receipts: bool = True,
-        timeout_s: float = 30.0,
-        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
         first_s: float = 0.0,
-        first_push: FirstPush | None = None,
-        on_up: Callable[[], None] = lambda: None,
-        on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
+        receipt_timeout_s: float = 10.0,
+        recorded_at: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
+        on_time: Callable[[float], object] = lambda _time: None,
+        on_ready: Callable[[], object] = lambda: None,
         on_crash: OnCrash = only_logged,
     ) -> None:
-        self._on_up = on_up
-        self._on_down = on_down
-        self.on_notice: Callable[[Notice], None] = lambda _notice: None
-        """Called with each hint of the gateway, in the connection's thread."""
-        status = topics.status(device_id)
-        online, offline = (
-            Message(status, encode(StatusMessage(status=word, firmware_version=firmware_version)), retain=True)
+        self._device_id = device_id
+        self._clock = clock
+        self._health = health
+        self._receipt_timeout_s = receipt_timeout_s
+        self._recorded_at = recorded_at
+        self._on_time = on_time
+        self._on_ready = on_ready
+        self.on_poll_hint: Callable[[float], None] = lambda _poll_s: None
+        """Called with how often the gateway wants to be asked for its list over HTTP, seconds."""
+        self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
+        self._changed = threading.Condition()
+        self._up_at_s = float("-inf")
+        self._was_greeted = False
+        self._is_interrupted = False
+        # Commands that wait for the journal, with the last message that brought each; what the last poll handed out.
+        self._pending: dict[str, tuple[Command, Arrival]] = {}
+        self._polled: dict[str, tuple[Command, Arrival]] = {}
+        self._receipts: dict[str, Refusal | None] = {}
+        self._readings_from_s = 0.0
+        online, self._offline = (
+            Message(
+                topics.status(device_id),
+                encode(StatusMessage(status=word, firmware_version=firmware_version)),
+                retain=True,
+            )
             for word in ("online", "offline")
-        )
-        self._farewell = offline
-        role = Role(
-            subscriptions=subscriptions_of(device_id),
-            on_arrival=self._arrived,
-            on_up=self._on_connected,
-            greeting=online,
-            will=offline,
         )
         self.connection = MqttConnection(
             broker,
             token=token,
-            version=version,
-            role=role,
+            role=Role(subscriptions_of(device_id), self._arrived, self._came_up, greeting=online, will=self._offline),
             waits=waits,
             first_s=first_s,
             on_down=self._went_down,
             on_crash=on_crash,
-        )
-        self.source = MqttSource(self.connection, device_id, clock, broker.max_packet_bytes, first_push or FirstPush())
-        self.uplink = MqttUplink(
-            self.connection, device_id, clock, receipts=receipts, timeout_s=timeout_s, wall_of=wall_of
         )
 
     def start(self) -> None:
@@ -105,79 +145,252 @@ class MqttDevice:
 
     def stop(self) -> None:
         """Say that this device goes, and disconnect. The broker keeps what comes meanwhile."""
-        self.connection.stop(self._farewell)
+        self.connection.stop(self._offline)
         self._wake()
 
-    def _arrived(self, arrival: Arrival) -> None:
+    @property
+    def is_up(self) -> bool:
+        """Whether commands can arrive."""
+        return self.connection.is_up
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def poll(self, wait_s: float) -> CommandPoll:
+        """The commands that wait for the journal; waits until one comes, or the connection goes.
+
+        Raises:
+            Offline: there is no connection, and nothing waits.
+        """
+        self._await_greeting()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_interrupted or self._pending or not self.is_up, wait_s)
+            self._is_interrupted = False
+            if not (self._pending or self.is_up):
+                raise self.connection.trouble
+            self._polled = dict(self._pending)
+        return CommandPoll(oldest_first(command for command, _ in self._polled.values()), pushed=True)
+
+    def acknowledge(self, command_ids: Sequence[str]) -> None:
+        """The journal has these as the last :meth:`poll` gave them: the broker may forget them."""
+        safe = []
+        with self._changed:
+            for command_id in command_ids:
+                polled = self._polled.get(command_id)
+                # A later message may have come meanwhile, which takes the command back.
+                if polled is not None and self._pending.get(command_id) is polled:
+                    safe.append(self._pending.pop(command_id)[1])
+        for arrival in safe:
+            arrival.acknowledge()
+
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        """None: a command that was taken back is pushed again, with that status."""
+        del command_ids
+        return frozenset()
+
+    def interrupt(self) -> None:
+        """End a :meth:`poll` that waits."""
+        with self._changed:
+            self._is_interrupted = True
+            self._changed.notify_all()
+
+    # --- readings and results -----------------------------------------------------------------------------------------
+
+    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
+        """Hand over readings; what comes back as delivered is stored on the other side.
+
+        See :meth:`agent.ports.Uplink.send`. Several readings go as one array, each under its own key.
+        """
+        del batch
+        left_s = self._readings_from_s - self._now_s()
+        if left_s > 0:
+            raise RateLimited(429, "quota", "the gateway asks to hold readings back", retry_after_s=left_s)
+        self._await_greeting()
+        delivered: list[int] = []
+        refused: dict[int, str] = {}
+        messages: list[tuple[int, ReadingMessage]] = []
+        for stored in readings:
+            try:
+                messages.append((stored.key, self._message(stored)))
+            except (ValidationError, InvalidMessage) as error:
+                refused[stored.key] = f"invalid_reading: {_fault_text(error)}"
         try:
-            kind = topics.parse(arrival.topic).kind
-        except InvalidMessage:
-            kind = None
-        if kind is TopicKind.COMMAND:
-            self.source.arrived(arrival)
+            self._send(messages, delivered, refused)
+        except ServiceError:
+            # What was stored before is known and must be returned; the next call meets the same trouble at once.
+            if not delivered and not refused:
+                raise
+        return SendOutcome(tuple(delivered), refused)
+
+    def report(self, report: Report) -> None:
+        """Send the service how a command goes or ended.
+
+        See :meth:`agent.ports.Uplink.report`. Progress needs no receipt: the next one replaces it.
+        """
+        key = None if report.status == IN_PROGRESS else _result_key(report)
+        try:
+            message = ResultMessage(status=report.status, result=report.result, error=report.error, key=key)  # type: ignore[arg-type]  # checked by the model
+            payload = encode(message)
+        except (ValidationError, InvalidMessage) as error:
+            raise Refused(400, "invalid_result", _fault_text(error)) from error
+        if len(payload) > self._room_bytes():
+            text = f"{len(payload)} bytes are more than the {self._room_bytes()} that one message may have"
+            raise Refused(413, "result_too_large", text)
+        answered = self._publish(topics.result(self._device_id, report.command_id), payload, [key] if key else [])
+        for refusal in filter(None, answered.values()):
+            raise Refused(400, refusal.error, refusal.message)
+
+    def _await_greeting(self) -> None:
+        with self._changed:
+            left_s = self._up_at_s + GREETING_S - self._now_s()
+            self._changed.wait_for(lambda: self._was_greeted or self._is_interrupted or not self.is_up, left_s)
+
+    def _message(self, stored: StoredReading) -> ReadingMessage:
+        values, at = stored.reading.values, stored.reading.at
+        recorded_at = self._recorded_at(at)
+        return ReadingMessage(
+            sensor_data=dict(values) if recorded_at is not None else marked_time_unknown(values, at),
+            recorded_at=None if recorded_at is None else to_rfc3339(recorded_at),
+            key=stored.idempotency_key,
+        )
+
+    def _send(self, messages: list[tuple[int, ReadingMessage]], delivered: list[int], refused: dict[int, str]) -> None:
+        """Send these in as few messages as number and size allow."""
+        if not messages:
             return
-        try:
-            if kind is TopicKind.RECEIPTS:
-                self._receipted(arrival.payload)
-            elif kind is TopicKind.NOTICE:
-                self._noticed(arrival.payload)
-        except InvalidMessage as error:
-            _log.warning("broker=malformed a message on %s is skipped: %s", arrival.topic, error)
-        finally:
-            if arrival.qos:
-                self.connection.acknowledge(arrival)
+        payload, half = encode_readings([message for _, message in messages]), len(messages) // 2
+        if half and (len(payload) > self._room_bytes() or len(messages) > BATCH_MAX):
+            self._send(messages[:half], delivered, refused)
+            self._send(messages[half:], delivered, refused)
+            return
+        if len(payload) > self._room_bytes():
+            text = f"{len(payload)} bytes are more than the {self._room_bytes()} that one message may have"
+            refused[messages[0][0]] = f"too_large: {text}"
+            return
+        rows = {message.key or "": row for row, message in messages}
+        for key, refusal in self._publish(topics.sensor_data(self._device_id), payload, list(rows)).items():
+            if refusal is None:
+                delivered.append(rows[key])
+            else:
+                refused[rows[key]] = f"{refusal.error}: {refusal.message}"
 
-    def _receipted(self, payload: bytes) -> None:
-        receipt = read_receipt(payload)
-        for refusal in receipt.refused:
-            if refusal.key is None:
-                _log_unnamed_refusal(refusal)
-        self.uplink.receipted(receipt)
+    def _publish(self, topic: str, payload: bytes, keys: Sequence[str]) -> dict[str, Refusal | None]:
+        """Publish a message, and wait for the gateway's receipt: by key None for stored, else why it was refused.
 
-    def _noticed(self, payload: bytes) -> None:
-        notice = read_notice(payload)
-        if notice.time is not None:
-            self.source.set_time(notice.time)
-        if notice.retry_after_s is not None:
-            self.uplink.hold_back(notice.retry_after_s)
-        self.on_notice(notice)
+        Raises:
+            ServiceError: the broker has no acknowledgement for it.
+            Unanswered: no receipt in time, or before the connection ended, for any of the keys.
+        """
+        code = self.connection.session.publish(Message(topic, payload), self._receipt_timeout_s)
+        if code == NOBODY_LISTENS:
+            # The subscription of a gateway that is away for a moment is kept by the broker: nobody at all is a fault.
+            raise TransportError(
+                "no gateway listens at the broker, so nobody can store what this device sends: start device-gateway"
+            )
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(key in self._receipts for key in keys) or not self.is_up, self._receipt_timeout_s
+            )
+            answered = {key: self._receipts.pop(key) for key in keys if key in self._receipts}
+        if answered or not keys:
+            return answered
+        if not self.is_up:
+            raise Unanswered(f"the connection ended before a gateway confirmed a message: {self.connection.trouble}")
+        raise Unanswered(
+            f"the broker took a message, but no gateway confirmed it within {self._receipt_timeout_s:g} s: is "
+            "device-gateway running?"
+        )
 
-    def _on_connected(self, _session: Session) -> None:
-        self._on_up()
+    def _room_bytes(self) -> int:
+        return min(BODY_BYTES, self.connection.session.max_packet_bytes or BODY_BYTES) - _PACKET_HEAD_BYTES
+
+    # --- the connection's thread --------------------------------------------------------------------------------------
+
+    def _came_up(self, _session: Session) -> None:
+        broker = self.connection.broker
+        text = f"connected to {broker} with MQTT {broker.version}"
+        self._failure_log.report("ok", f"broker=ok: {text}", level=logging.INFO)
+        self._health.put(PART, "ok", text)
+        self._up_at_s = self._now_s()
+        self._on_ready()
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
         self._wake()
-        self._on_down(error, wait_s)
+        state, text, every_s = describe(error)
+        self._failure_log.report(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
+        self._health.put(PART, state, text)
+
+    def _arrived(self, arrival: Arrival) -> None:
+        try:
+            topic = topics.parse(arrival.topic)
+            if topic.kind is TopicKind.COMMAND:
+                self._take_command(self._read_command(arrival, topic.command_id), arrival)
+                return
+            if topic.kind is TopicKind.RECEIPTS:
+                self._take_receipt(read_receipt(arrival.payload))
+            elif topic.kind is TopicKind.NOTICE:
+                self._take_notice(read_notice(arrival.payload))
+        except InvalidMessage as error:
+            # It will not get better: were it not acknowledged, it would come again for ever.
+            where = arrival.topic[:120]
+            text = f"broker=malformed a message on {where} is skipped: {error}"
+            self._failure_log.report(f"malformed {where}", text, every_s=HOURLY_S)
+        arrival.acknowledge()
+
+    def _read_command(self, arrival: Arrival, command_id: str | None) -> Command:
+        record = CommandRecord.receive(parse_object(arrival.payload, max_bytes=MESSAGE_BYTES_MAX))
+        if record.id is None:
+            record = record.model_copy(update={"id": command_id})
+        elif record.id != command_id:
+            raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
+        commands, malformed = read_records([record], self._device_id)
+        if malformed:
+            raise InvalidMessage(malformed[0])
+        return commands[0]
+
+    def _take_command(self, command: Command, arrival: Arrival) -> None:
+        """Keep the latest message of a command; while that is unacknowledged it comes again, and no other need to."""
+        with self._changed:
+            before = self._pending.get(command.id)
+            self._pending[command.id] = (command, arrival)
+            self._changed.notify_all()
+        if before is not None and (before[1].session, before[1].mid) != (arrival.session, arrival.mid):
+            before[1].acknowledge()
+
+    def _take_receipt(self, receipt: Receipt) -> None:
+        with self._changed:
+            self._receipts.update(dict.fromkeys(receipt.stored))
+            self._receipts.update({refusal.key: refusal for refusal in receipt.refused if refusal.key is not None})
+            while len(self._receipts) > _RECEIPTS_KEPT:
+                del self._receipts[next(iter(self._receipts))]
+            self._changed.notify_all()
+        for refusal in receipt.refused:
+            if refusal.key is None:
+                text = f"broker=refused the gateway did not understand a message: {refusal.error}: {refusal.message}"
+                self._failure_log.report(f"refused {refusal.error}", text)
+
+    def _take_notice(self, notice: Notice) -> None:
+        if notice.time is not None:
+            self._on_time(notice.time)
+        if notice.retry_after_s is not None:
+            self._readings_from_s = self._now_s() + notice.retry_after_s
+        if notice.poll_s is not None:
+            self.on_poll_hint(notice.poll_s)
+        self._was_greeted = True
+        self.interrupt()  # the first contact is now
+        self._on_ready()
 
     def _wake(self) -> None:
-        self.source.went_down()
-        self.uplink.went_down()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _now_s(self) -> float:
+        return self._clock.now().monotonic_s
 
 
-def _log_unnamed_refusal(refusal: Refusal) -> None:
-    _log.warning("broker=refused the gateway did not understand a message: %s: %s", refusal.error, refusal.message)
+def _result_key(report: Report) -> str:
+    key = f"result-{report.status}-{report.command_id}"
+    return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def probe(broker: Broker, device_id: str, token: Secret, version: Literal["auto", "5", "3.1.1"]) -> Version:
-    """Connect, subscribe, disconnect; the version that was spoken.
-
-    What the broker keeps for the device stays there, and no ``online`` is sent. A running agent with
-    the same id would lose its connection: ask only when there is none.
-
-    Raises:
-        Offline: it did not work, and why.
-    """
-    role = Role(
-        subscriptions=subscriptions_of(device_id),
-        on_arrival=lambda _arrival: None,  # not acknowledged, so the agent gets it
-        on_up=lambda session: session.end(),
-    )
-    attempts: tuple[Version, ...] = ("5", "3.1.1") if version == "auto" else (version,)
-    for attempt in attempts:
-        session = Session(broker, token, attempt, role)
-        error = session.run()
-        if session.up_at_s is not None:
-            return attempt
-        if not session.was_connected or (session.was_answered and error.state != "unsupported_version"):
-            break
-    raise error
+def _fault_text(error: ValidationError | InvalidMessage) -> str:
+    return describe_faults(error) if isinstance(error, ValidationError) else str(error)

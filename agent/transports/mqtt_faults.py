@@ -10,16 +10,17 @@ import socket
 import ssl
 from typing import Final
 
+from paho.mqtt.client import WebsocketConnectionError
+from paho.mqtt.reasoncodes import ReasonCode
+
 from agent.errors import LockedOut, Offline, RateLimited, ServiceError, SessionTakenOver, UnexpectedAnswer
-from agent.wire.address import authority
 from agent.wire.network import OTHER_NAME, CertificateFault
 
-UNSUPPORTED_VERSION: Final = 0x84
-TAKEN_OVER: Final = 0x8E
-NOT_AUTHORIZED: Final = 0x87
-QUOTA_EXCEEDED: Final = 0x97
 NOBODY_LISTENS: Final = 0x10
-FAILURES_FROM: Final = 0x80
+_UNSUPPORTED_VERSION: Final = 0x84
+_NOT_AUTHORIZED: Final = 0x87
+_TAKEN_OVER: Final = 0x8E
+_QUOTA_EXCEEDED: Final = 0x97
 
 _FIX: Final = (
     "check device.device_id and the token in auth.token_file; a rotated token is taken up by itself once it is there"
@@ -31,92 +32,102 @@ _LOCKED_OUT: Final = {
     0x8A: ("unauthorized", "the broker has banned this device: ask who runs the broker"),
     0x8C: ("unauthorized", "the broker wants another way of authentication than user name and password"),
 }
+_NO_TLS: Final = (
+    "does not speak TLS on that port: set mqtt.port to its TLS port (usually 8883), or mqtt.tls: false on a closed "
+    "test network"
+)
+# What OpenSSL or the other side says, in this order: the state, and what it means.
+_TLS_REASONS: Final = (
+    ("CERTIFICATE_EXPIRED", "bad_certificate", "says that this device's certificate has expired: renew mqtt.cert_file"),
+    ("CERTIFICATE_REQUIRED", "bad_certificate", "wants a certificate: set mqtt.cert_file and mqtt.key_file"),
+    ("CERTIFICATE", "bad_certificate", "does not accept this device's certificate: check mqtt.cert_file"),
+    ("UNKNOWN_CA", "bad_certificate", "does not know the authority that signed this device's certificate"),
+    ("WRONG_VERSION_NUMBER", "unreachable", _NO_TLS),
+    ("RECORD_LAYER_FAILURE", "unreachable", _NO_TLS),
+    ("EOF", "unreachable", f"closed the connection during the TLS handshake, as one does that {_NO_TLS}"),
+)
 
 
-def of_connack(code: int, name: str) -> Offline:
-    """The broker answered CONNECT with this reason code."""
-    if code == UNSUPPORTED_VERSION:
-        return Offline("unsupported_version", "the broker does not speak this version of MQTT: set mqtt.version: auto")
-    if code in _LOCKED_OUT:
-        return LockedOut(*_LOCKED_OUT[code])
-    return Offline("refused", f"the broker refuses the connection: {name} (0x{code:02X})")
+def of_connack(code: ReasonCode) -> Offline:
+    """The broker refused CONNECT."""
+    if code.value == _UNSUPPORTED_VERSION:
+        text = 'the broker does not speak this version of MQTT: set mqtt.version to the other one of "5" and "3.1.1"'
+        return Offline("unsupported_version", text)
+    if code.value in _LOCKED_OUT:
+        return LockedOut(*_LOCKED_OUT[code.value])
+    return Offline("refused", f"the broker refuses the connection: {_named(code)}")
 
 
-def of_suback(topic_filter: str, code: int, name: str) -> Offline:
+def of_suback(topic_filter: str, code: ReasonCode) -> Offline:
     """The broker refused a subscription."""
-    del name  # 3.1.1 knows only one
     text = (
-        f"the broker does not let this device subscribe to {topic_filter} (0x{code:02X}): let its access rules give "
-        "each user the topics of its own id (device-gateway broker-config writes such rules)"
+        f"the broker does not let this device subscribe to {topic_filter} (0x{code.value:02X}): let its access rules "
+        "give each user the topics of its own id (device-gateway broker-config writes such rules)"
     )
     return LockedOut("forbidden", text)
 
 
-def of_disconnect(code: int, name: str) -> Offline:
+def of_puback(topic: str, code: ReasonCode) -> ServiceError:
+    """The broker refused a message (version 5)."""
+    if code.value == _NOT_AUTHORIZED:
+        text = f"the broker does not let this device publish on {topic}: check the broker's access rules"
+        return LockedOut("forbidden", text)
+    if code.value == _QUOTA_EXCEEDED:
+        return RateLimited(429, "quota_exceeded", f"the broker takes no more messages on {topic} now")
+    return UnexpectedAnswer(f"the broker refuses a message on {topic}: {_named(code)}")
+
+
+def of_disconnect(code: ReasonCode) -> Offline:
     """The broker ended the connection with this reason code (version 5)."""
-    if code == TAKEN_OVER:
+    if code.value == _TAKEN_OVER:
         text = (
             "another client connected with this device's id, and the broker gave it the connection: is the agent "
             "running twice, or was this device's configuration copied to another one?"
         )
         return SessionTakenOver("taken_over", text)
-    if code == NOT_AUTHORIZED:
-        return LockedOut("unauthorized", f"the broker no longer lets this device in: {_FIX}")
-    return Offline("closed", f"the broker ended the connection: {name} (0x{code:02X})")
+    if code.value == _NOT_AUTHORIZED:
+        return LockedOut(*_LOCKED_OUT[_NOT_AUTHORIZED])
+    return Offline("closed", f"the broker ended the connection: {_named(code)}")
 
 
-def of_puback(topic: str, code: int, name: str) -> ServiceError:
-    """The broker refused a message (version 5)."""
-    if code == NOT_AUTHORIZED:
-        text = f"the broker does not let this device publish on {topic}: check the broker's access rules"
-        return LockedOut("forbidden", text)
-    if code == QUOTA_EXCEEDED:
-        return RateLimited(429, "quota_exceeded", f"the broker takes no more messages on {topic} now")
-    return UnexpectedAnswer(f"the broker refuses a message on {topic}: {name} (0x{code:02X})")
+def of_end(paho_error: str, where: str) -> Offline:
+    """The connection broke; ``paho_error`` is what paho wrote into its log, ``where`` is ``host:port``."""
+    if "SSL" in paho_error.upper():
+        return _of_tls(paho_error.partition(": ")[2], where)
+    text = f"the connection to the broker {where} ended"
+    if paho_error:
+        return Offline("closed", f"{text}: {paho_error}")
+    # Brokers that cannot say why, such as mosquitto, end it so when another client takes over the id.
+    return Offline("closed", f"{text}; when this repeats, look whether the agent runs twice with this device's id")
 
 
-def cut_short(times: int) -> Offline:
-    """Connections that end soon after they were made, without a reason: many brokers have no better way to say it."""
-    text = (
-        f"the broker closed the last {times} connections soon after they were made: perhaps another client uses this "
-        "device's id (is the agent running twice?), or the broker restarts again and again"
-    )
-    return Offline("taken_over", text)
+def of_silence(where: str) -> Offline:
+    """CONNECT or SUBSCRIBE got no answer."""
+    text = f"the broker {where} did not answer in time: is it overloaded, or does it speak another mqtt.version?"
+    return Offline("unreachable", text)
 
 
-def of_network(error: BaseException, host: str, port: int, timeout_s: float) -> Offline:
-    """The connection could not be made, or broke."""
-    where = authority(host, port)
+def of_network(error: Exception, host: str, where: str, *, has_tls: bool) -> Offline:
+    """The connection could not be made."""
     match error:
         case ssl.SSLCertVerificationError():
             return _of_certificate(error, where)
         case ssl.SSLError():
-            return _of_tls(error, where)
+            return _of_tls(error.reason or str(error), where)
+        case ConnectionResetError() | BrokenPipeError() if has_tls:
+            return _of_tls("EOF", where)
+        case WebsocketConnectionError():
+            text = f"{where} did not answer as a WebSocket ({error}): check mqtt.port and mqtt.websocket_path"
         case socket.gaierror():
-            return Offline("unreachable", f"the name of the broker {host!r} cannot be resolved: check mqtt.host")
+            text = f"the name of the broker {host!r} cannot be resolved: check mqtt.host"
         case ConnectionRefusedError():
-            return Offline("unreachable", f"nobody listens on {where}: is the broker running, is mqtt.port right?")
+            text = f"nobody listens on {where}: is the broker running, is mqtt.port right?"
         case TimeoutError():
-            return Offline("unreachable", f"the broker {where} did not answer within {timeout_s:g} s")
+            text = f"the broker {where} did not answer in time: check the network, mqtt.host and mqtt.port"
         case ValueError():
-            return Offline("unreachable", f"{host!r} is no name of a host: check mqtt.host")
+            text = f"{host!r} is no name of a host: check mqtt.host"
         case _:
-            why = getattr(error, "strerror", None) or error
-            return Offline("unreachable", f"the broker {where} cannot be reached: {why}")
-
-
-def of_websocket(error: BaseException, host: str, port: int) -> Offline:
-    """The other side did not take the connection for a WebSocket."""
-    text = f"{authority(host, port)} did not answer as a WebSocket ({error}): check mqtt.port and mqtt.websocket_path"
-    return Offline("unreachable", text)
-
-
-def of_broken_handshake(where: str) -> Offline:
-    """The other side, ``host:port``, ended a connection with TLS before it stood."""
-    text = (
-        f"the broker {where} closed the connection during the TLS handshake, as one does that speaks no TLS on that "
-        "port: set mqtt.port to its TLS port (usually 8883), or mqtt.tls: false on a closed test network"
-    )
+            text = f"the broker {where} cannot be reached: {getattr(error, 'strerror', None) or error}"
     return Offline("unreachable", text)
 
 
@@ -132,21 +143,12 @@ def _of_certificate(error: ssl.SSLCertVerificationError, where: str) -> Offline:
     return Offline("bad_certificate", f"the certificate of the broker {where} is refused: {fix}")
 
 
-def _of_tls(error: ssl.SSLError, where: str) -> Offline:
-    # paho reports a broken connection by text alone: such an error has no reason of its own.
-    cause = getattr(error, "reason", None) or str(error)
-    reason = cause.upper()
-    if "CERTIFICATE_EXPIRED" in reason or "CERTIFICATE EXPIRED" in reason:
-        text = f"the broker {where} says that this device's certificate has expired: renew mqtt.cert_file"
-    elif "CERTIFICATE_REQUIRED" in reason or "CERTIFICATE REQUIRED" in reason:
-        text = f"the broker {where} wants a certificate of this device: set mqtt.cert_file and mqtt.key_file"
-    elif "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "UNKNOWN CA" in reason):
-        text = f"the broker {where} does not accept this device's certificate ({cause})"
-    elif "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
-        text = f"{where} does not speak TLS: set mqtt.port to the broker's TLS port"
-        return Offline("unreachable", text)
-    elif "EOF" in reason:
-        return of_broken_handshake(where)
-    else:
-        return Offline("unreachable", f"TLS with the broker {where} failed: {cause}")
-    return Offline("bad_certificate", text)
+def _of_tls(reason: str, where: str) -> Offline:
+    for word, state, meaning in _TLS_REASONS:
+        if word in reason.upper().replace(" ", "_"):
+            return Offline(state, f"the broker {where} {meaning}")
+    return Offline("unreachable", f"TLS with the broker {where} failed: {reason}")
+
+
+def _named(code: ReasonCode) -> str:
+    return f"{code} (0x{code.value:02X})"

@@ -152,7 +152,10 @@ class Gateway:
         config = folder / "config.yaml"
         state = folder / "state"
         state.mkdir(exist_ok=True, mode=0o700)
-        config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | {"state_dir": str(state)}))
+        values = yaml.safe_load(config.read_text()) | {"state_dir": str(state)}
+        if transport == MQTT and not broker.speaks_v5:
+            values["mqtt"]["version"] = "3.1.1"
+        config.write_text(yaml.safe_dump(values))
         return TrialDevice(transport, device_id, str(issued[0]["token"]), config)
 
     def invite(self, product_id: str, user_id: str) -> str:

@@ -174,13 +174,13 @@ class TestEverySource:
                 yield HttpSource(client, device_id, Discovery(client, FakeClock()))
 
     def mqtt_source(self, broker: Mosquitto, version: str) -> Iterator[CommandSource]:
-        gateway, running = GatewayStandIn(broker), RunningDevice(broker, version=version)
+        gateway, device = GatewayStandIn(broker), RunningDevice(broker, version=version)
         for record in RECORDS:
             gateway.send("d1", record["id"], record["command_payload"], created_at=record["created_at"])
             gateway.wait_until(lambda: bool(gateway.statuses))  # it is online: what was sent before comes again
-        running.wait_for_commands("c1", "c2")
-        yield running.device.source
-        running.close()
+        device.wait_for_commands("c1", "c2")
+        yield device
+        device.stop()
         gateway.close()
 
     def test_commands_come_oldest_first_with_their_payloads(self, source):
@@ -206,7 +206,6 @@ class TestEverySource:
         source.acknowledge([command.id for command in source.poll(0).commands])
         source.acknowledge(["never heard of"])
         source.interrupt()
-        source.close()
 
 
 class TestHttp:

@@ -96,13 +96,13 @@ def test_http_of_agent_and_gateway(service):
 def test_mqtt_of_agent_and_gateway(broker):
     up = threading.Event()
     role = Role((), lambda _arrival: None, lambda _session: up.set())
-    session = SessionOfAgent(BrokerOfAgent(NAME, broker.port, "d-1"), Secret("x"), "5", role)
+    session = SessionOfAgent(BrokerOfAgent(NAME, broker.port, "d-1"), Secret("x"), role)
     thread = threading.Thread(target=session.run)
     thread.start()
     try:
         assert up.wait(SOON_S)
     finally:
-        session.end()
+        session.leave()
         thread.join()
 
 

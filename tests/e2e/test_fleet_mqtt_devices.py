@@ -72,7 +72,7 @@ async def fleet(broker: Mosquitto) -> AsyncIterator[Fleet]:
 
 def test_every_reading_arrives_once_and_every_command_runs_once_through_power_cuts(start_mosquitto):
     broker = start_mosquitto()
-    gateway = GatewayStandIn(broker, tells_time=True)
+    gateway = GatewayStandIn(broker)
 
     async def work() -> None:
         async with fleet(broker) as devices:

@@ -76,7 +76,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    folder: Path, broker: Mosquitto, service: ScriptedService, *, version: str = "auto", **sections: Any
+    folder: Path, broker: Mosquitto, service: ScriptedService, *, version: str = "5", **sections: Any
 ) -> AsyncIterator[Bench]:
     async with running_gateway(folder, service, **sections) as gateway:
         config = MqttFrontConfig.model_validate({"enabled": True, "port": broker.port, "version": version})

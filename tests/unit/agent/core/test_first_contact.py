@@ -14,6 +14,7 @@ from agent.core.admission import FIRST_CONTACT, Contact
 from agent.core.values import Command, CommandPoll, JournalEntry
 from agent.errors import TransportError
 from agent.runtime.intake import Intake
+from agent.runtime.retry_policy import RetryPolicy
 from agent.transports.hybrid_source import HybridSource
 from agent.transports.records import read_records
 from agent.wire.commands import CommandRecord
@@ -265,9 +266,9 @@ class BothWays:
             self.push,
             FakeCommandSource([self.list_now]),
             clock=self.device.clock,
-            slow_s=60.0,
+            list_every_s=60.0,
             is_first_contact=self.device.journal.is_empty,
-            fraction=lambda: 0.5,
+            waits=RetryPolicy(lambda: 0.5),
         )
 
     def list_now(self) -> CommandPoll:

@@ -30,13 +30,12 @@ class Bench:
         self.store = store or FakeStore(self.clock)
         self.uplink = FakeUplink()
         self.health = Health(self.clock)
-        self.times: list[float] = []
         self.batch_size = batch_size
         self.start()
 
     def start(self) -> None:
         """A new process on the same store."""
-        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5, self.times.append)
+        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5)
         self.service = ReadingStream(
             parts,
             self.store,

@@ -35,12 +35,11 @@ class Bench:
         self.store = store or FakeStore(self.clock)
         self.uplink = FakeUplink()
         self.health = Health(self.clock)
-        self.times: list[float] = []
         self.start()
 
     def start(self, *, expects_place: bool = True) -> None:
         """A new process on the same store."""
-        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5, self.times.append)
+        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5)
         self.service = ResultStream(parts, wall_of=lambda moment: moment.wall_s, expects_place=expects_place)
         self.driven = ThreadlessService(self.service, self.clock)
 

@@ -1,0 +1,195 @@
+"""Command source and uplink, built from the configuration: over HTTP, over MQTT, or commands over both.
+
+Each is imported only where it is used: an agent on HTTP does not carry paho, nor one on MQTT httpx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from agent.app.version import VERSION
+from agent.config import AgentConfig, Credentials
+from agent.config.mqtt import MqttConfig
+from agent.core.listed import ListWatch
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.ports import CommandSource, Uplink
+from agent.runtime.retry_policy import RetryPolicy
+from agent.runtime.service_clock import ServiceClock
+from agent.wire.secret import Secret
+from agent.wire.topics import user_name
+
+if TYPE_CHECKING:
+    from agent.app.run import AgentProcess
+    from agent.transports.mqtt_connection import Broker
+    from agent.transports.mqtt_device import MqttDevice
+    from agent.wire.client import DeviceClient
+
+_PUSH_WAIT_S: Final = 25.0
+"""How long to wait for a push before looking again; it makes no request."""
+_LIST_EVERY_S: Final = 900.0
+"""With a broker and a service: how often to ask over HTTP which commands are open, while the broker is there."""
+# A gateway's notice gives the time to the millisecond and travels for about this long.
+_NOTICE_RESOLUTION_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """The ways to the other side.
+
+    Attributes:
+        poll_wait_s: how long one poll may wait for news, seconds.
+        lists_commands: polls bring the list of what is open; else commands are only pushed.
+        takes_arrays: one request carries many readings.
+        repeats_batches: see :class:`~agent.runtime.readings.ReadingStream`.
+        device: the connection to the broker, where there is one.
+    """
+
+    source: CommandSource
+    uplink: Uplink
+    poll_wait_s: float
+    lists_commands: bool = True
+    takes_arrays: Callable[[], bool] = lambda: True
+    repeats_batches: bool = True
+    device: MqttDevice | None = None
+
+    def start(self) -> None:
+        """Begin to connect to the broker, where there is one."""
+        if self.device is not None:
+            self.device.start()
+
+    def stop(self) -> None:
+        """Leave it."""
+        if self.device is not None:
+            self.device.stop()
+
+
+def open_client(config: AgentConfig, credentials: Credentials) -> AbstractContextManager[DeviceClient | None]:
+    """A client for the configured service; of nothing where there is none.
+
+    Raises:
+        ConfigurationError: address, keys or certificate file cannot be used.
+    """
+    if config.service is None:
+        return nullcontext()
+    from agent.app.client import make_client
+
+    return make_client(config, config.service, credentials, VERSION)
+
+
+def make_transport(
+    process: AgentProcess,
+    client: DeviceClient | None,
+    service_clock: ServiceClock,
+    *,
+    first_s: float,
+    fraction: Callable[[], float],
+    on_older_state: Callable[[str], object],
+    on_connected: Callable[[], object],
+) -> Transport:
+    """What the configuration asks for, over the client from :func:`open_client`; nothing is started.
+
+    Args:
+        first_s: how long after the start the first contact comes, seconds.
+        fraction: random numbers in [0, 1).
+        on_older_state: called with a sentence when the service knows more of this device than its journal does.
+        on_connected: called when broker or gateway is there again, from another thread: back-offs need not end first.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+    """
+    config, credentials, clock, store = process.config, process.credentials, process.clock, process.store
+    device, mqtt, service = config.device, config.mqtt, config.service
+
+    if client is not None and service is not None:
+        from agent.transports.discovery import Discovery
+        from agent.transports.http_source import HttpSource
+        from agent.transports.http_uplink import HttpUplink
+        from agent.transports.later_life import LaterLife
+
+        discovery = Discovery(client, clock, service.dialect.dialect(), store.journal, service.base_url)
+        watch = ListWatch()
+        later_life = LaterLife(
+            client,
+            device.device_id,
+            device.product_id,
+            discovery,
+            known=store.journal.known,
+            found=store.found,
+            started_s=lambda: service_clock.recorded_at(process.started),
+            on_found=on_older_state,
+        )
+        wait_s = config.commands.long_poll_s
+        lists = HttpSource(
+            client, device.device_id, discovery, may_hold=wait_s > 0, watch=watch, look_first=later_life.look
+        )
+        if mqtt is None:
+            recorded_at = service_clock.recorded_at
+            uplink = HttpUplink(client, device.device_id, device.product_id, discovery, recorded_at, watch=watch)
+            return Transport(lists, uplink, wait_s, takes_arrays=uplink.takes_arrays)
+    if mqtt is None:
+        raise ConfigurationError(["service: there is neither a service nor a broker"])
+
+    from agent.transports.hybrid_source import HybridSource
+    from agent.transports.mqtt_device import MqttDevice
+
+    pushes = MqttDevice(
+        make_broker(config, mqtt),
+        device.device_id,
+        firmware_version=VERSION,
+        token=make_token(credentials),
+        clock=clock,
+        health=process.health,
+        waits=RetryPolicy(fraction, cap_s=mqtt.reconnect_max_s),
+        first_s=first_s,
+        receipt_timeout_s=mqtt.receipt_timeout_s,
+        recorded_at=service_clock.recorded_at,
+        on_time=lambda time_s: service_clock.observe(time_s, resolution_s=_NOTICE_RESOLUTION_S),
+        on_ready=on_connected,
+        on_crash=process.supervisor.crashed,
+    )
+    if client is None:
+        return Transport(pushes, pushes, _PUSH_WAIT_S, lists_commands=False, repeats_batches=False, device=pushes)
+    both = HybridSource(
+        pushes,
+        lists,
+        clock=clock,
+        list_every_s=_LIST_EVERY_S,
+        is_first_contact=store.journal.is_empty,
+        waits=RetryPolicy(fraction),
+    )
+    pushes.on_poll_hint = lambda poll_s: setattr(both, "list_every_s", poll_s)
+    return Transport(both, pushes, wait_s, repeats_batches=False, device=pushes)
+
+
+def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
+    """The broker as the section ``mqtt`` describes it.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+    """
+    from agent.transports.mqtt_connection import Broker, Tls
+
+    try:
+        client_id = user_name(config.device.device_id)
+    except InvalidMessage as error:
+        raise ConfigurationError([f"device.device_id: {error}"]) from None
+    return Broker(
+        host=mqtt.host,
+        port=mqtt.port_in_use,
+        client_id=client_id,
+        version=mqtt.version,
+        tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
+        websocket_path=mqtt.websocket_path,
+    )
+
+
+def make_token(credentials: Credentials) -> Callable[[], Secret]:
+    """The device token as its file holds it now."""
+    if credentials.token_path is None:
+        return lambda: credentials.secret
+    from agent.transports.renewed_token import RenewedToken
+
+    return RenewedToken(credentials.token_path, credentials.secret).current
