@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from agent.core.values import JsonObject
 from agent.handlers.upkeep import UpkeepRefused
@@ -44,50 +44,39 @@ _TEMPLATE: Final = re.compile(
 )
 # "sensor=board state=failing: ..." where the text was put together before: only what stands in front of it all.
 _LEADING: Final = re.compile(r"([a-z_]+)=([\w.-]{1,80})(:?)(?: |$)")
-_OWN_MEMBERS: Final = frozenset({"time", "level", "logger", "thread", "message", "exception"})
 
 
-class TextFormatter(logging.Formatter):
-    """``time=... level=info thread=readings text``; under journald with its priority instead of time and level."""
+class LineFormatter(logging.Formatter):
+    """Makes a line of a record: ``time=... level=info thread=readings text``, or an object of JSON.
 
-    def __init__(self, *, under_journald: bool = False) -> None:
+    In JSON what the line says as ``key=value`` is a member of its own, beside ``message``.
+
+    Args:
+        style: ``text`` or ``json``.
+        under_journald: the reader of standard error has the time already, and takes a priority before each line.
+    """
+
+    def __init__(self, style: str = "text", *, under_journald: bool = False) -> None:
         super().__init__()
+        self._is_json = style == "json"
         self._under_journald = under_journald
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback after it, indented, when there is one."""
-        text = _message(record)
-        if trace := _exception(record):
-            text += "\n" + "\n".join(f"  | {line}" for line in trace.split("\n"))
-        if self._under_journald:
-            # Every line of a traceback needs its priority too.
-            return "\n".join(f"{_priority(record)}{line}" for line in text.split("\n"))
-        return f"time={_time(record)} level={record.levelname.lower()} thread={record.threadName} {text}"
-
-
-class JsonFormatter(logging.Formatter):
-    """One object per line; what the line says as ``key=value`` is a member of its own, beside ``message``."""
-
-    def __init__(self, *, under_journald: bool = False) -> None:
-        super().__init__()
-        self._under_journald = under_journald
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One log line of a record."""
-        members: dict[str, Any] = {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "thread": record.threadName,
-            "message": _message(record),
-        }
-        for name, value in _fields(record):
-            if name not in _OWN_MEMBERS:
-                members.setdefault(name, _clean(value, _VALUE_MAX))
-        if trace := _exception(record):
-            members["exception"] = trace
-        # journald takes the priority off again, so what it stores is the object alone.
-        return f"{_priority(record) if self._under_journald else ''}{json.dumps(members, ensure_ascii=False)}"
+        """The line; a traceback after it, indented, when there is one."""
+        message, trace = _message(record), _exception(record)
+        at, level = _time(record), record.levelname.lower()
+        if self._is_json:
+            members = {name: _clean(value, _VALUE_MAX) for name, value in _fields(record, message).items()}
+            members |= {"time": at, "level": level, "logger": record.name, "thread": str(record.threadName)}
+            members |= {"message": message, **({"exception": trace} if trace else {})}
+            text = json.dumps(members, ensure_ascii=False)
+        else:
+            text = message if self._under_journald else f"time={at} level={level} thread={record.threadName} {message}"
+            text += "".join(f"\n  | {line}" for line in trace.splitlines())
+        if not self._under_journald:
+            return text
+        # Every line of a traceback needs its priority too. journald takes it off again, so it stores the object alone.
+        return "\n".join(f"<{_PRIORITIES.get(record.levelno, 6)}>{line}" for line in text.split("\n"))
 
 
 def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> None:
@@ -99,8 +88,7 @@ def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> N
         under_journald: standard error goes to journald, which has the time already and takes a priority.
     """
     handler = logging.StreamHandler(sys.stderr)
-    formatter = JsonFormatter if style == "json" else TextFormatter
-    handler.setFormatter(formatter(under_journald=under_journald))
+    handler.setFormatter(LineFormatter(style, under_journald=under_journald))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -137,19 +125,16 @@ def _exception(record: logging.LogRecord) -> str:
     return "\n".join(_printable(line) for line in _bounded(trace, _EXCEPTION_MAX).split("\n"))
 
 
-def _fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
+def _fields(record: logging.LogRecord, message: str) -> dict[str, str]:
     """The ``key=value`` pairs of a line, read from its template: text from outside makes no field."""
-    error = record.exc_info[1] if record.exc_info else None
-    for name, value in _own_fields(record).items():
-        yield name, str(value)
     arguments = record.args if isinstance(record.args, tuple) else ()
-    found = list(_template_fields(str(record.msg), arguments)) if arguments else []
-    yield from found
+    said = {name: str(value) for name, value in _own_fields(record).items()}
+    said |= _template_fields(str(record.msg), arguments) if arguments else ()
+    if not said:
+        said |= _leading_fields(message)
+    error = record.exc_info[1] if record.exc_info else None
     error = error or next((each for each in arguments if isinstance(each, BaseException)), None)
-    if not found and not _own_fields(record):
-        yield from _leading_fields(_message(record))
-    if error is not None:
-        yield "error", f"{type(error).__name__}: {error}"
+    return said if error is None else {"error": f"{type(error).__name__}: {error}", **said}
 
 
 def _template_fields(template: str, arguments: tuple[object, ...]) -> Iterator[tuple[str, str]]:
@@ -203,10 +188,6 @@ def _bounded(text: str, characters: int) -> str:
         return text
     kept = (characters - len(_CUT)) // 2
     return f"{text[:kept]}{_CUT}{text[-kept:]}"
-
-
-def _priority(record: logging.LogRecord) -> str:
-    return f"<{_PRIORITIES.get(record.levelno, 6)}>"
 
 
 def _time(record: logging.LogRecord) -> str:

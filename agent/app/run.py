@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.app.agent import Agent
 from agent.app.lock import StateLock
-from agent.app.logs import LogLevels, LogRing, TextFormatter, set_up_logging
+from agent.app.logs import LineFormatter, LogLevels, LogRing, set_up_logging
 from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.transport import open_client
@@ -141,7 +141,7 @@ class AgentProcess:
         self.environ = environ
         self.counter = counter
         self._read = read
-        self.log_ring = LogRing(TextFormatter())
+        self.log_ring = LogRing(LineFormatter())
         set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
         logging.getLogger().addHandler(self.log_ring)
         self.credentials = read_credentials(config.auth, environ)

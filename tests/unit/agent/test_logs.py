@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.app.logs import JsonFormatter, TextFormatter, set_up_logging
+from agent.app.logs import LineFormatter, set_up_logging
 from agent.config.credentials import read_credentials
 from agent.config.model import AuthConfig
 from agent.wire.secret import MASK, never_show, redact
@@ -28,7 +28,7 @@ def record(message: str, *arguments: object, level: int = logging.INFO, error: B
 
 
 def members(*arguments, **options):
-    return json.loads(JsonFormatter().format(record(*arguments, **options)))
+    return json.loads(LineFormatter("json").format(record(*arguments, **options)))
 
 
 def raised(error: BaseException) -> BaseException:
@@ -39,10 +39,10 @@ def raised(error: BaseException) -> BaseException:
 
 
 FORMATTERS = [
-    TextFormatter(),
-    TextFormatter(under_journald=True),
-    JsonFormatter(),
-    JsonFormatter(under_journald=True),
+    LineFormatter(),
+    LineFormatter(under_journald=True),
+    LineFormatter("json"),
+    LineFormatter("json", under_journald=True),
 ]
 
 
@@ -71,7 +71,7 @@ class TestFields:
         log = logging.Logger("agent.plugin")
         log.addHandler(Keep())
         HandlerLog(log, {"handler": "ping", "command": "50%d state=ok"}).info("opened %s", "the door")
-        line = json.loads(JsonFormatter().format(seen[0]))
+        line = json.loads(LineFormatter("json").format(seen[0]))
         assert line["message"] == "handler=ping command=50%d state=ok opened the door"
         assert (line["handler"], line["command"]) == ("ping", "50%d state=ok")
         assert "state" not in line
@@ -81,11 +81,11 @@ class TestShape:
     def test_a_line_of_text_has_its_time_and_under_journald_a_priority_on_each_line(self):
         error = ValueError("x\ntime=1970 level=error forged\n<0>forged")
         made = record("state=%s", "o\nk", level=logging.WARNING, error=error)
-        first, *rest = TextFormatter().format(made).split("\n")
+        first, *rest = LineFormatter().format(made).split("\n")
         assert first == "time=1970-01-01T00:00:00.005Z level=warning thread=lane:ping state=o k"
         assert rest
         assert all(line.startswith("  | ") for line in rest)
-        first, *rest = TextFormatter(under_journald=True).format(made).split("\n")
+        first, *rest = LineFormatter(under_journald=True).format(made).split("\n")
         assert first == "<4>state=o k"
         assert all(line.startswith("<4>  | ") for line in rest)
 
@@ -104,7 +104,7 @@ class TestShape:
     def test_whatever_a_line_holds_it_is_one_short_object(self, text, argument, error):
         made = record(f"{text} state=%s", argument, level=logging.WARNING, error=error)
         for under_journald in (False, True):
-            line = JsonFormatter(under_journald=under_journald).format(made)
+            line = LineFormatter("json", under_journald=under_journald).format(made)
             shown = line.encode("utf-8", "backslashreplace")  # as standard error does
             assert len(line.splitlines()) == 1
             assert line.removeprefix("<4>").isprintable()
@@ -130,7 +130,7 @@ class TestEnormous:
     def test_where_it_is_cut_no_half_of_a_secret_is_left(self, secret_bytes, shift):
         secret = "msk_" + "s" * secret_bytes
         text = "-" * shift + " " + " ".join([secret] * (400_000 // secret_bytes))
-        line = TextFormatter().format(record("%s", text))
+        line = LineFormatter().format(record("%s", text))
         assert MASK in line
         assert "sss" not in line
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.app.logs import CHARACTERS, LEVELS_MAX, LINES, LogLevels, LogRing, TextFormatter
+from agent.app.logs import CHARACTERS, LEVELS_MAX, LINES, LineFormatter, LogLevels, LogRing
 from agent.handlers.upkeep import UpkeepRefused
 
 OTHER = "agent.test_levels"
@@ -73,7 +73,7 @@ def test_loggers_whose_lines_hold_keys_are_left_alone(clock, name):
 
 
 def test_the_ring_keeps_the_last_lines_cut_and_without_secrets():
-    ring = LogRing(TextFormatter())
+    ring = LogRing(LineFormatter())
     for number in range(LINES + 10):
         text = f"line={number} msk_canary " + "x" * 1000
         ring.handle(logging.LogRecord("agent.x", logging.INFO, __file__, 1, text, (), None))
