@@ -23,13 +23,11 @@ import uvloop
 
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import IDEMPOTENCY_KEY
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import DeviceModel, Observer, SharedSettings
-from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.device.driver import HttpDriver
+from simulator.fleet.device.model import DeviceModel, DriverContext, Member, Observer, SharedSettings
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.http.origin import RequestHead, read_origin
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.health import GcFreeze
@@ -141,9 +139,8 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
     engine = Http1Engine(options, wheel)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
     fleet = SharedSettings(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
-    driver = HttpDriver(
-        engine, wheel, [RequestTemplate(origin, KEYS)] * given.devices, members, fleet, observer=observer
-    )
+    context = DriverContext(wheel, fleet, observer=observer)
+    driver = HttpDriver(engine, context, members, [RequestHead(origin, KEYS)] * given.devices)
     return driver, engine
 
 
@@ -176,7 +173,7 @@ async def _perform(given: argparse.Namespace) -> None:
             lag.percentile(99) if lag.count else 0.0,
             lag.percentile(100) if lag.count else 0.0,
             pss_kb(),
-            driver.gauges.waiting_readings,
+            driver.fleet.gauges.waiting_readings,
             engine.connections,
         )
         print(json.dumps(asdict(done)), flush=True)

@@ -11,13 +11,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.http_driver import HttpDriver
+from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, SharedSettings
-from simulator.fleet.device.request_template import RequestTemplate
+from simulator.fleet.device.model import DeviceModel, DriverContext, Member, SharedSettings
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.http.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.watched import ENDED, PartEnded, make_thread
 
@@ -75,14 +73,12 @@ class Fleet:
         self._ledgers = [DeviceLedger(identity.device_id, identity.name) for identity in identities]
         self._numbers = {identity.device_id: number for number, identity in enumerate(identities)}
         ledger = MemoryLedger(self._ledgers)
+        shared = SharedSettings(target.offers, seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url)
         self._driver = HttpDriver(
             self._engine,
-            wheel,
-            [RequestTemplate(origin, target.headers)] * len(identities),
+            DriverContext(wheel, shared, observer=ledger, on_news=self._changed.set),
             [Member(identity.device_id, identity.product_id, model) for identity in identities],
-            SharedSettings(target.offers, seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url),
-            observer=ledger,
-            on_news=self._changed.set,
+            [RequestHead(origin, target.headers)] * len(identities),
         )
 
     @property

@@ -1,6 +1,6 @@
 """The transports that a fleet can use: a row for each, with everything that other modules ask about it.
 
-What a worker needs to use one, engine, links and driver, is in :mod:`simulator.fleet.workload.make_devices`.
+What a worker needs to use one, engine, links and driver, is made in :mod:`simulator.fleet.workload.devices`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.models import PostSensorData
 from agent.wire.secret import Secret
 from simulator.fleet.device.answers import judge
-from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals
+from simulator.fleet.device.http_messages import HttpMessages, Operation, PagedPoll, Request, read_refusals
 from simulator.fleet.engine.ports import HttpAnswer
 from tests.fakes import FakeClock
 
@@ -109,9 +109,7 @@ def test_a_list_of_commands_means_the_same_to_both(kind):
                 agents = type(error)
         try:
             pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
-            reading = PagedPoll(
-                HttpCodec("d1", "p1", frozenset()), Request(Operation.POLL, "GET", "/devices/d1/commands")
-            )
+            reading = PagedPoll(HttpMessages(frozenset()), "d1", Request(Operation.POLL, "GET", "/devices/d1/commands"))
             listing = reading.take(HttpAnswer(status, pairs, body))
             assert listing is not None
             fleets = [(command.id, command.payload) for command in listing.poll.commands]
@@ -135,8 +133,8 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
     with agents_client(200, "application/json", body) as client:
         source = HttpSource(client, "d1", Discovery(client, FakeClock(), dialect))
         agents = [command.status for command in source.poll(0).commands]
-    codec = HttpCodec("d1", "p1", frozenset(offers), dialect)
-    listing = PagedPoll(codec, codec.poll(0, None)).take(HttpAnswer(200, [], body))
+    messages = HttpMessages(frozenset(offers), dialect)
+    listing = PagedPoll(messages, "d1", messages.poll("d1")).take(HttpAnswer(200, [], body))
     assert listing is not None
     assert agents == [command.status for command in listing.poll.commands]
     assert len(agents) == len(words)

@@ -12,10 +12,9 @@ import uvloop
 from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.wire.extensions import BATCH_SENSOR_DATA
-from simulator.fleet.device.driver import Member
+from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, SharedSettings
-from simulator.fleet.device.mqtt_driver import MqttDriver
+from simulator.fleet.device.model import DeviceModel, DriverContext, Member, SharedSettings
 from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from tests.gateway_stand_in import GatewayStandIn
@@ -36,14 +35,12 @@ class Fleet:
         self.ledgers = [DeviceLedger(device_id, device_id) for device_id in self.ids]
         ledger = MemoryLedger(self.ledgers)
         self._changed = asyncio.Event()
+        shared = SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=ledger)
         self.driver = MqttDriver(
             self.engine,
-            wheel,
+            DriverContext(wheel, shared, observer=ledger, on_news=self._changed.set),
             [Member(device_id, "product", MODEL) for device_id in self.ids],
-            SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=ledger),
-            observer=ledger,
             receipt_timeout_s=0.5,
-            on_news=self._changed.set,
         )
 
     def switch_on(self) -> None:

@@ -1,170 +1,57 @@
-"""Power, sampling, and which devices have something to hand over: the part of a driver that all transports share.
+"""The devices of a worker: power, sensors and links of all of them; calls, no tasks.
 
-A device has one slot in its driver for ever, and a life while its power is on.
+All calls come from the loop's thread.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Final
 
-from agent.core.values import Moment
-from simulator.fleet.device.device import VirtualDevice
-from simulator.fleet.device.fast_path import KnownAnswers
-from simulator.fleet.device.hashed_random import HashedRandom
-from simulator.fleet.device.http_codec import HttpCodec, Request
-from simulator.fleet.device.links import Links
-from simulator.fleet.device.model import TIMEOUT_S, Clocks, DeviceModel, Observer, SharedSettings
-from simulator.fleet.device.mqtt_links import MqttLinks
-from simulator.fleet.device.store import Disk
+from agent.wire.secret import Secret
+from simulator.fleet.device.answers import KnownAnswers
+from simulator.fleet.device.device import Device
+from simulator.fleet.device.http_device import HttpDevice
+from simulator.fleet.device.http_messages import HttpMessages
+from simulator.fleet.device.links import Links, MqttLinks
+from simulator.fleet.device.model import DriverContext, Member
+from simulator.fleet.device.mqtt_device import MqttDevice
+from simulator.fleet.device.mqtt_messages import MqttMessages
+from simulator.fleet.engine.http.origin import RequestHead
 from simulator.fleet.engine.mqtt import MqttEngine
 from simulator.fleet.engine.ports import HttpEngine
-from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
+from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals import DeviceRandom
+
+RECEIPT_TIMEOUT_S: Final = 30.0
+"""So long a device waits for the gateway's receipt, once the broker has acknowledged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One device of a fleet: its ids and its model.
-
-    Attributes:
-        device_id, product_id: the service's ids.
-        model: shared with all devices of its kind.
-    """
-
-    device_id: str
-    product_id: str
-    model: DeviceModel
-
-
-Life = TypeVar("Life", bound=VirtualDevice)
-
-
-class DeviceSlot(Timer, ABC, Generic[Life]):
-    """One device: its disk for ever, its life while the power is on; a timer for whatever is due next.
+class Driver:
+    """What every kind of load does with its engine and links.
 
     Args:
-        driver: of this device among others.
-        index: in the fleet.
-        member: what it is.
+        engine: carries what goes out.
+        context: see there.
 
     Attributes:
-        device: its life; None without power.
+        links: the engine in between where links can be lost or made bad; None where nothing is done to them.
+        is_over: the run is over: what is under way never ended, and counts as a timeout with what it has waited.
     """
 
-    __slots__ = ("_chance", "_disk", "_model", "device", "driver", "index")
-
-    def __init__(self, driver: DeviceDriver[Any], index: int, member: Member) -> None:
-        super().__init__()
-        self.driver = driver
-        self.index = index
-        self.device: Life | None = None
-        self._model = member.model
-        self._disk = Disk.empty()
-        self._chance = HashedRandom(driver.fleet.seed, index)
-
-    @abstractmethod
-    def begin_life(self, now: Moment) -> Life:
-        """Make the device that lives from now on."""
-
-    @abstractmethod
-    def turn(self, device: Life, now: Moment) -> None:
-        """Do what is due, and wake up for what is not."""
-
-    @abstractmethod
-    def life_ended(self) -> None:
-        """Forget what was under way: the power is gone."""
-
-    @property
-    def had_contact(self) -> bool:
-        """Whether its journal ever saw a list, so that what comes next is no history."""
-        return not self._disk.journal.is_empty
-
-    def switch_on(self, *, sampling: bool) -> None:
-        """Power; nothing happens when it has it."""
-        if self.device is None:
-            now = self.now()
-            self.device = device = self.begin_life(now)
-            if not sampling:
-                device.sample(on=False)
-            self.driver.gauges.online += 1
-            self.turn(device, now)
-
-    def switch_off(self) -> None:
-        """The power goes in this instant."""
-        device, driver = self.device, self.driver
-        if device is not None:
-            driver.engine.cut(self.index)
-            driver.wheel.cancel(self)
-            device.power_lost(self.now())
-            self.device = None
-            self.life_ended()
-            driver.gauges.online -= 1
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them."""
-        if self.device is not None:
-            self.device.sample(on=on)
-            self.turn(self.device, self.now())
-
-    def fire(self) -> None:
-        """Do what is due: the timer fired."""
-        if self.device is not None:
-            self.turn(self.device, self.now())
-
-    def now(self) -> Moment:
-        """This instant as the device sees it."""
-        return self.seen(self.driver.clocks.now())
-
-    def at(self, now_s: float) -> Moment:
-        """An instant of the monotonic clock as the device sees it."""
-        return self.seen(self.driver.clocks.moment(now_s))
-
-    def seen(self, now: Moment) -> Moment:
-        """An instant by the device's own wall clock."""
-        faults = self.driver.fleet.faults
-        return now if faults is None else faults.moment(DeviceRandom.at(self.driver.fleet.seed, self.index), now)
-
-    def give_up(self, now_s: float) -> None:
-        """The run is over: what waits on the disk was never accepted."""
-        self.driver.fleet.ages.given_up(self._disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
-
-    def live(self, kind: type[Life], codec: HttpCodec, now: Moment) -> Life:
-        """The life that begins now."""
-        parts = (self.index, codec, self._model, self.driver.fleet, self._disk)
-        return kind(*parts, chance=self._chance, known_answers=self.driver.known_answers, now=now)
-
-    def measure(
-        self, operation: str, outcome: OutcomeClass, request: Request, sent_s: float | None, now: Moment
-    ) -> None:
-        """Hand an exchange that ended to the observer."""
-        self.driver.observer.exchanged(
-            operation,
-            outcome,
-            self.index,
-            intended_s=request.intended_s,
-            ready_s=request.ready_s,
-            sent_s=sent_s,
-            now_s=now.monotonic_s,
-            attempt=request.attempt,
-        )
-
-
-AnySlot = TypeVar("AnySlot", bound=DeviceSlot[Any])
-
-
-class Linked:
-    """Devices whose links a scenario may take away or make bad.
-
-    Attributes:
-        links: the engine in between; None where nothing is done to links.
-    """
-
-    links: Links | MqttLinks | None = None
+    def __init__(self, engine: HttpEngine | MqttEngine, context: DriverContext) -> None:
+        self.links = engine if isinstance(engine, Links | MqttLinks) else None
+        self.wheel = context.wheel
+        self.fleet = context.fleet
+        self.first_index = context.first_index
+        self.observer = context.observer
+        self.clocks = context.clocks
+        self.timeout_s = context.timeout_s
+        self.on_news = context.on_news
+        self.is_over = False
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant, and no other can be made."""
@@ -174,72 +61,45 @@ class Linked:
     def restore(self, device: int) -> None:
         """Let the device connect again."""
         if self.links is not None:
-            self.links.state.restore(device)
+            self.links.restore(device)
 
     def apply_link_faults(self, faults: ActiveFaults | None) -> None:
         """Apply these faults of the network to everything that is sent from now on; None ends it."""
         if self.links is not None:
-            self.links.state.apply_link_faults(faults)
+            self.links.faults = faults
 
     def has_link_fault(self, device: int) -> bool:
         """Whether what this device does not get out is its link's doing, and not the generator's."""
         return self.links is not None and self.links.has_link_fault(device)
 
 
-class DeviceDriver(Linked, ABC, Generic[AnySlot]):
-    """What every driver does with its devices; all calls come from the loop's thread.
-
-    Args:
-        engine: carries what they send.
-        wheel: on the same clock as ``clocks``; what concerns every device is spread over its turns.
-        fleet: what the devices have in common.
-        first_index, observer, clocks, timeout_s: see :class:`~simulator.fleet.device.model.TransportOptions`.
-        on_news: called after each exchange, and when all devices have been reached.
+class DeviceDriver(Driver, ABC):
+    """What drivers of devices have in common.
 
     Attributes:
-        slots: one for each device, in their order.
+        devices: in their order.
         phases_end_s: when the phases were over; infinite before.
-        is_over: see :meth:`end`.
+        is_sampling: sensors are read; otherwise everything drains.
     """
 
-    slots: Sequence[AnySlot]
+    devices: Sequence[Device]
 
-    def __init__(
-        self,
-        engine: HttpEngine | MqttEngine,
-        wheel: Wheel,
-        fleet: SharedSettings,
-        *,
-        first_index: int = 0,
-        observer: Observer | None = None,
-        clocks: Clocks | None = None,
-        timeout_s: float = TIMEOUT_S,
-        on_news: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, engine: HttpEngine | MqttEngine, context: DriverContext) -> None:
+        super().__init__(engine, context)
         self.engine: HttpEngine | MqttEngine = engine
-        self.links = engine if isinstance(engine, Links | MqttLinks) else None
-        self.wheel = wheel
-        self.fleet = fleet
-        self.gauges = fleet.gauges
-        self.observer = observer or Observer()
-        self.clocks = clocks or Clocks()
-        self.timeout_s = timeout_s
         self.known_answers = KnownAnswers()
-        self.first_index = first_index
-        self._on_news = on_news
-        self._sampling = True
+        self.is_sampling = True
+        self.phases_end_s = NEVER
         self._unsettled: set[int] = set()
         self._unreached = 0  # calls of all devices that are not finished yet
-        self.phases_end_s = NEVER
-        self.is_over = False
 
     def switch_on(self, index: int) -> None:
         """Power for a device; nothing happens when it has it."""
-        self.slots[index - self.first_index].switch_on(sampling=self._sampling)
+        self.devices[index - self.first_index].switch_on()
 
     def switch_off(self, index: int) -> None:
         """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
-        self.slots[index - self.first_index].switch_off()
+        self.devices[index - self.first_index].switch_off()
         self._unsettled.discard(index)
 
     def sample(self, *, on: bool) -> None:
@@ -247,12 +107,16 @@ class DeviceDriver(Linked, ABC, Generic[AnySlot]):
 
         Devices are reached some in each turn of the loop; until all of them are, they have not settled.
         """
-        self._sampling = on
+        self.is_sampling = on
         self._unreached += 1
-        self.wheel.for_each(self.slots, self._reach, self._all_reached)
+        self.wheel.for_each(self.devices, self.reach, self._all_reached)
+
+    def reach(self, device: Device) -> None:
+        """Sensors are read no more, or again: let a device know."""
+        device.look()
 
     def note(self, index: int, *, settled: bool) -> None:
-        """Note whether a device has now handed over everything."""
+        """Note whether a device that reads its sensors no more has now handed over everything."""
         if settled:
             self._unsettled.discard(index)
         else:
@@ -260,7 +124,11 @@ class DeviceDriver(Linked, ABC, Generic[AnySlot]):
 
     def has_settled(self) -> bool:
         """Whether every device that is on has handed over everything; looks at none of them."""
-        return not self._unreached and not self._unsettled
+        return not (self.is_sampling or self._unreached or self._unsettled)
+
+    def unsettled(self) -> list[int]:
+        """The devices that are on and have something to hand over."""
+        return sorted(self._unsettled)
 
     def await_requests(self, before_s: float) -> None:
         """The phases were over then, on the monotonic clock: what fell due before is waited for, and counted.
@@ -269,22 +137,9 @@ class DeviceDriver(Linked, ABC, Generic[AnySlot]):
         """
         self.phases_end_s = before_s
 
-    def end(self) -> None:
-        """The run is over: what is under way never ended, and counts as a timeout with what it has waited."""
-        self.is_over = True
-
-    def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over."""
-        return sorted(self._unsettled)
-
-    def give_up(self, now_s: float) -> None:
-        """The run is over: what waits on any disk was never accepted."""
-        for slot in self.slots:
-            slot.give_up(now_s)
-
     def had_contact(self, index: int) -> bool:
         """Whether this device ever had a list of its commands, in this life or one before."""
-        return self.slots[index - self.first_index].had_contact
+        return not self.devices[index - self.first_index].disk.journal.is_empty
 
     @property
     @abstractmethod
@@ -298,12 +153,13 @@ class DeviceDriver(Linked, ABC, Generic[AnySlot]):
 
     def figures(self) -> Mapping[str, float]:
         """What is the case now: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
-        aside = self.gauges.results_put_aside
+        gauges = self.fleet.gauges
+        undeliverable = gauges.undeliverable_results
         return {
             "online": float(self.online),
-            "waiting_readings": float(self.gauges.waiting_readings),
+            "waiting_readings": float(gauges.waiting_readings),
             "connections": float(self.connections),
-            **({"results_put_aside": float(aside)} if aside else {}),
+            **({"results_put_aside": float(undeliverable)} if undeliverable else {}),
         }
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
@@ -312,19 +168,96 @@ class DeviceDriver(Linked, ABC, Generic[AnySlot]):
 
     async def close(self) -> int:
         """Close every connection; how many open arrivals had no answer: none."""
-        self.end()
+        self.is_over = True
+        for device in self.devices:
+            device.end()
         await self.engine.close()
-        self.give_up(self.clocks.monotonic())
+        now_s = self.clocks.monotonic()
+        for device in self.devices:  # what waits on any disk was never accepted
+            self.fleet.ages.given_up(device.disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
         return 0
-
-    def notify(self) -> None:
-        """Call ``on_news``: something changed."""
-        if self._on_news is not None:
-            self._on_news()
-
-    def _reach(self, slot: AnySlot) -> None:
-        slot.sample(on=self._sampling)
 
     def _all_reached(self) -> None:
         self._unreached -= 1
-        self.notify()
+        self.on_news()
+
+
+class HttpDriver(DeviceDriver):
+    """Runs devices over HTTP.
+
+    Args:
+        engine: carries the requests.
+        context: see there.
+        members: the devices.
+        heads: of requests, one for each member.
+
+    Attributes:
+        awaited_polls: of which devices a poll was due while the phases lasted and has no answer yet.
+    """
+
+    engine: HttpEngine
+
+    def __init__(
+        self, engine: HttpEngine, context: DriverContext, members: Sequence[Member], heads: Sequence[RequestHead]
+    ) -> None:
+        super().__init__(engine, context)
+        self.awaited_polls: set[int] = set()
+        messages = HttpMessages(self.fleet.offers, self.fleet.dialect)
+        self.devices = [
+            HttpDevice(self, messages, self.first_index + number, member, head)
+            for number, (member, head) in enumerate(zip(members, heads, strict=True))
+        ]
+
+    @property
+    def connections(self) -> int:
+        return self.engine.connections
+
+    @property
+    def online(self) -> int:
+        """Devices that are switched on and have a link."""
+        return self.fleet.gauges.online - (self.links.down if self.links is not None else 0)
+
+    def has_settled(self) -> bool:
+        """See :class:`DeviceDriver`; and no poll of the phases is without an answer."""
+        return not self.awaited_polls and super().has_settled()
+
+    def reach(self, device: Device) -> None:
+        super().reach(device)
+        is_awaited = isinstance(device, HttpDevice) and device.owes_poll(self.phases_end_s)
+        if math.isfinite(self.phases_end_s) and is_awaited:
+            self.awaited_polls.add(device.index)
+
+
+class MqttDriver(DeviceDriver):
+    """Runs devices over MQTT, with a session for each.
+
+    Args:
+        engine: carries the messages.
+        context: see there; readings go as arrays, whatever the service behind the gateway takes.
+        members: the devices.
+        tokens: a device's password; None for a broker that asks for none.
+        receipt_timeout_s: from the broker's acknowledgement until the gateway's receipt.
+
+    Attributes:
+        connections: sessions whose subscriptions are acknowledged.
+    """
+
+    engine: MqttEngine
+    connections = 0
+
+    def __init__(
+        self,
+        engine: MqttEngine,
+        context: DriverContext,
+        members: Sequence[Member],
+        *,
+        tokens: Callable[[int], Secret | None] = lambda _index: None,
+        receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
+    ) -> None:
+        super().__init__(engine, context)
+        self.tokens = tokens
+        self.receipt_timeout_s = receipt_timeout_s
+        messages = MqttMessages()
+        self.devices = [
+            MqttDevice(self, messages, self.first_index + number, member) for number, member in enumerate(members)
+        ]

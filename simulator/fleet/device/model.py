@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import Final
 from uuid import uuid4
 
 from agent.core.backoff import Backoff
@@ -14,12 +14,12 @@ from agent.core.values import Moment
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.handlers import Firmware
+from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import Ages
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import CLIMATE, SignalSet
 
-_AUTO: Final = Dialect()
 TIMEOUT_S: Final = 10.0
 RUN_OVER: Final = "the run was over before the answer"
 
@@ -37,7 +37,7 @@ class DeviceModel:
         wait_s: how long the service is asked to hold a poll.
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
-        defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
+        ignores_limit: go on after 429 instead of waiting as ``Retry-After`` says.
         firmware: None where nobody asks for it.
     """
 
@@ -48,7 +48,7 @@ class DeviceModel:
     wait_s: float = 20.0
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
-    defies_limit: bool = False
+    ignores_limit: bool = False
     firmware: Firmware | None = None
 
 
@@ -60,13 +60,13 @@ class Gauges:
         online: devices that are switched on.
         waiting_readings: readings in the outboxes, also of devices that are off.
         open_commands: commands that a device has and the service has no final result of.
-        results_put_aside: results that nothing on the service takes.
+        undeliverable_results: results that nothing on the service takes.
     """
 
     online: int = 0
     waiting_readings: int = 0
     open_commands: int = 0
-    results_put_aside: int = 0
+    undeliverable_results: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class SharedSettings:
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
     faults: ActiveFaults | None = None
-    dialect: Dialect = _AUTO
+    dialect: Dialect = field(default_factory=Dialect)
     base_url: str = "http://service.invalid"
     ages: Ages = field(default_factory=Ages)
 
@@ -110,38 +110,16 @@ class Clocks:
         wall: epoch seconds.
     """
 
-    __slots__ = ("_boot_id", "_wall", "monotonic")
+    __slots__ = ("_boot_id", "monotonic", "wall")
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
         self.monotonic = monotonic
-        self._wall = wall
+        self.wall = wall
         self._boot_id = uuid4().hex
-
-    def now(self) -> Moment:
-        """This instant on the fleet's clock."""
-        return Moment(self.monotonic(), self._wall(), self._boot_id)
 
     def moment(self, now_s: float) -> Moment:
         """The instant of a reading of the monotonic clock."""
-        return Moment(now_s, self._wall(), self._boot_id)
-
-
-class TransportOptions(TypedDict, total=False):
-    """What drivers and pure load take over every transport, beside their devices.
-
-    Attributes:
-        first_index: of the first device, in the fleet: another worker has the others; 0 by default.
-        observer: called with each exchange.
-        clocks: time; the machine's by default.
-        timeout_s: for one exchange; :data:`TIMEOUT_S` by default.
-        on_news: called after each exchange.
-    """
-
-    first_index: int
-    observer: Observer | None
-    clocks: Clocks | None
-    timeout_s: float
-    on_news: Callable[[], None] | None
+        return Moment(now_s, self.wall(), self._boot_id)
 
 
 class Observer:
@@ -178,3 +156,40 @@ class Observer:
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One device of a fleet: its ids and its model.
+
+    Attributes:
+        device_id, product_id: the service's ids.
+        model: shared with all devices of its kind.
+    """
+
+    device_id: str
+    product_id: str
+    model: DeviceModel
+
+
+@dataclass(frozen=True, slots=True)
+class DriverContext:
+    """What a driver needs beside its engine and its devices.
+
+    Attributes:
+        wheel: on the same clock as ``clocks``; what concerns every device is spread over its turns.
+        fleet: what the devices have in common.
+        first_index: of the first device, in the fleet: another worker has the others.
+        observer: called with each exchange.
+        clocks: time; the machine's by default.
+        timeout_s: for one exchange, beside the wait that it asks for.
+        on_news: called after each exchange, and when all devices have been reached.
+    """
+
+    wheel: Wheel
+    fleet: SharedSettings
+    first_index: int = 0
+    observer: Observer = field(default_factory=Observer)
+    clocks: Clocks = field(default_factory=Clocks)
+    timeout_s: float = TIMEOUT_S
+    on_news: Callable[[], None] = lambda: None

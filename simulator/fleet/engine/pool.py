@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.errors import ConfigurationError, ServiceError, TransportError, UnexpectedAnswer
+from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.http.origin import RequestHead, header_lines, read_origin
 from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -42,9 +42,7 @@ class HttpPool:
     ) -> None:
         self.base_url = base_url
         origin = read_origin(base_url, ca_file)
-        fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": "fleet-simulator"}
-        self._fixed = _header_lines(fixed)
-        self._prefix = origin.prefix
+        self._head = RequestHead(origin, {})
         self._timeout_s = timeout_s
         self._options = HttpOptions(origin, pool=connections, answer_bytes_max=ANSWER_BYTES_MAX)
         self._engine: Http1Engine | None = None
@@ -69,15 +67,13 @@ class HttpPool:
             TransportError: no answer: refused, closed, timed out.
             UnexpectedAnswer: what came is not HTTP, or too large.
         """
-        head = [f"{method} {self._prefix}{target} HTTP/1.1\r\n".encode("ascii"), self._fixed]
-        if headers:
-            head.append(_header_lines(headers))
-        if body is not None:
-            head.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
+        headers = headers or {}
+        header_lines(headers)
+        message = self._head.message(method, target, headers, body)
         if self._engine is None:
             self._engine = Http1Engine(self._options)
         caller = _Awaiting(f"{method} {target}", self._timeout_s)
-        self._engine.send(0, b"".join([*head, b"\r\n", body or b""]), caller, self._timeout_s)
+        self._engine.send(0, message, caller, self._timeout_s)
         try:
             return await caller.answer
         except asyncio.CancelledError:
@@ -115,10 +111,3 @@ class _Awaiting:
         else:
             error = TransportError(f"{self._name}: {reason}")
         self.answer.set_exception(error)
-
-
-def _header_lines(headers: Mapping[str, str]) -> bytes:
-    for name, value in headers.items():
-        if any(character in name + value for character in "\r\n\0"):
-            raise ConfigurationError([f"header {name}: a line break or NUL is not allowed in it"], "fleet")
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")

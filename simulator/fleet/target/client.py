@@ -26,7 +26,7 @@ from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk, Params
 from gateway.rate_limit import read_rate_limit
 from simulator.fleet.device.answers import judge
-from simulator.fleet.device.retry_policy import RequestRetries
+from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.key_pool import KeyPool, headers_of
 from simulator.keys import Keys
@@ -95,7 +95,7 @@ class TargetClient:
         Raises:
             ServiceError: the service refused it, or did not answer through all tries.
         """
-        retries = RequestRetries(_BACKOFF, random.random)
+        retries = Retries(_BACKOFF, random.random)
         text = None if body is None else encode_json(body)
         extra = {} if once is None else {"idempotency-key": once}
         while True:
@@ -109,7 +109,7 @@ class TargetClient:
                 lasting = isinstance(error, ErrorAnswer) and error.advice is not Advice.RETRY
                 if lasting or retries.failures >= _TRIES_MAX:
                     raise
-                await self._sleep(retries.failed())
+                await self._sleep(retries.failed(error))
             else:
                 self._keys.note_limit(key, read_rate_limit(answer.headers), self._clock())
                 return answer

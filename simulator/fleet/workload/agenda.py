@@ -1,8 +1,7 @@
-"""Queues of many calls on one timer of the wheel, of which each turn of the loop takes a bounded part."""
+"""The plan's events on one timer of the wheel, of which each turn of the loop takes a bounded part."""
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 
@@ -10,43 +9,6 @@ import numpy as np
 
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.plan import Event, EventKind, EventTable
-
-
-class CallHeap(Timer):
-    """Functions to call, each at its time; one for each time that the timer fires: the wheel bounds a turn of the loop.
-
-    On the wheel itself ten thousand calls of one instant would be filed anew in one turn.
-
-    Args:
-        wheel: of the worker.
-    """
-
-    __slots__ = ("_calls", "_serial", "_wheel")
-
-    def __init__(self, wheel: Wheel) -> None:
-        super().__init__()
-        self._wheel = wheel
-        self._calls: list[tuple[float, int, Callable[[], object]]] = []
-        self._serial = 0
-
-    def at(self, due_s: float, call: Callable[[], object]) -> None:
-        """Call it once; ``due_s`` is on the wheel's clock."""
-        self._serial += 1
-        heapq.heappush(self._calls, (due_s, self._serial, call))
-        if due_s < self.due_s:
-            self._wheel.at(due_s, self)
-
-    def clear(self) -> None:
-        """Call nothing of what is filed."""
-        self._calls.clear()
-        self._wheel.cancel(self)
-
-    def fire(self) -> None:
-        """The first one's time has come."""
-        _, _, call = heapq.heappop(self._calls)
-        if self._calls:
-            self._wheel.at(self._calls[0][0], self)
-        call()
 
 
 class Agenda(Timer):

@@ -37,9 +37,9 @@ from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of
 from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.hashed_random import HashedRandom
-from simulator.fleet.device.http_codec import HttpCodec, Operation, Request, TimedReading, read_refusals, values_text
+from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, read_refusals, values_text
 from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.device.retry_policy import RequestRetries
+from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -49,7 +49,7 @@ from simulator.fleet.signals import DeviceRandom, SignalSet
 from simulator.fleet.target.client import Keyring
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
-from simulator.fleet.workload.models import build_models
+from simulator.fleet.workload.devices import build_models
 from simulator.watched import into_loop, start_task
 
 OPERATION: Final = "http.sensor_data"
@@ -234,7 +234,7 @@ class BackfillWorkload:
 
     async def _hand_over(self, number: int) -> None:
         job = self._job
-        codec = HttpCodec(job.device_ids[number], job.product_id, job.offers, job.scenario.target.dialect.dialect())
+        messages = HttpMessages(job.offers, job.scenario.target.dialect.dialect())
         telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
         size = telemetry.batch if BATCH_SENSOR_DATA in job.offers else 1
         history = self._history(number)
@@ -250,7 +250,7 @@ class BackfillWorkload:
         name = f"{history_name(job.scenario, job.from_s, job.to_s)}-{job.devices.start + number}"
         while batch := list(islice(history, size)):
             readings = [self._write(number, reading) for reading in batch]
-            await self._post(number, codec.readings(readings, name), chance)
+            await self._post(number, messages.readings(job.device_ids[number], readings, name), chance)
             self._flush()
 
     async def _post(self, number: int, request: Request, chance: HashedRandom) -> None:
@@ -260,7 +260,7 @@ class BackfillWorkload:
             _Refused: the service will not have some of it.
         """
         device, ledger, sums = self._job.devices.start + number, self._ledger, self._sums
-        retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
+        retries, due_s = Retries(_BACKOFF, chance), time.monotonic()
         while True:
             try:
                 answer = await self._exchange(request, OPERATION, due_s, retries.attempt)
@@ -273,7 +273,7 @@ class BackfillWorkload:
                     raise _Refused(str(error)) from None
                 if not is_refused(error):
                     ledger.readings("unanswered", device, request.keys, self._run_s())
-                pause_s = retries.failed_with(error)
+                pause_s = retries.failed(error)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
             sums.resent += len(request.keys)
@@ -326,14 +326,14 @@ class BackfillWorkload:
         below = httpx.URL(self._job.base_url).raw_path.decode("ascii").rstrip("/")
         path = httpx.URL(walk.target).raw_path.decode("ascii").removeprefix(below)
         request = Request(Operation.POLL, "GET", f"{path}?{urlencode(walk.params)}" if walk.params else path)
-        retries, due_s = RequestRetries(_BACKOFF, chance), time.monotonic()
+        retries, due_s = Retries(_BACKOFF, chance), time.monotonic()
         while True:
             try:
                 return await self._exchange(request, _ASKED, due_s, retries.attempt)
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
                     raise _Refused(f"what is there already cannot be read: {error}") from None
-                pause_s = retries.failed_with(error)
+                pause_s = retries.failed(error)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
 
@@ -393,7 +393,7 @@ class BackfillWorkload:
     def _expected(self, number: int) -> int:
         return round((self._job.to_s - self._job.from_s) / self._model(number).interval_s)
 
-    def _write(self, number: int, reading: PastReading) -> TimedReading:
+    def _write(self, number: int, reading: PastReading) -> Reading:
         """A reading as it goes out; written into the ledger first."""
         self._sums.made += 1
         recorded_ms = round(reading.time_s * 1000)
@@ -401,7 +401,7 @@ class BackfillWorkload:
         device, digest = self._job.devices.start + number, digest_values(reading.values)
         self._ledger.reading_sent(device, reading.sequence, digest, recorded_ms, at_s, at_s)
         text = values_text({**reading.values, SEQUENCE_NAME: self._first_number + reading.sequence})
-        return TimedReading(reading.sequence, text, recorded_ms)
+        return Reading(reading.sequence, text, recorded_ms)
 
     def _run_s(self) -> float:
         return time.monotonic() - self._began_s

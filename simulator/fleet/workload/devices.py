@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.core.poll_interval import PollIntervals
 from agent.errors import ConfigurationError
 from agent.wire.network import trust_store
 from agent.wire.secret import Secret
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.links import Links
-from simulator.fleet.device.model import SharedSettings, TransportOptions
-from simulator.fleet.device.mqtt_driver import MqttDriver
-from simulator.fleet.device.mqtt_links import MqttLinks
-from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.device.requests import RequestDriver
+from simulator.fleet.device.driver import HttpDriver, MqttDriver
+from simulator.fleet.device.handlers import Firmware
+from simulator.fleet.device.links import Links, MqttLinks
+from simulator.fleet.device.model import DeviceModel, DriverContext, Member
+from simulator.fleet.device.request_load import RequestDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
+from simulator.fleet.engine.http.origin import RequestHead, read_origin
+from simulator.fleet.engine.mqtt import BrokerAddress, MqttEngine, MqttSessions
 from simulator.fleet.engine.ports import HttpEngine
-from simulator.fleet.engine.wheel import Clock, Wheel
+from simulator.fleet.engine.wheel import Clock
 from simulator.fleet.plan import key_of
-from simulator.fleet.scenario.model import RequestsScenario, Scenario, StormPhase
+from simulator.fleet.scenario.model import (
+    DeviceModelSettings,
+    ModelSettings,
+    PollSettings,
+    ReadingModelSettings,
+    RequestsScenario,
+    Scenario,
+    StormPhase,
+    TelemetrySettings,
+)
+from simulator.fleet.signals import build_signals
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.target import KeyPairFile, read_keys
 
@@ -55,62 +63,57 @@ class Address:
     ca_file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """The devices of a worker, and what they need of it.
-
-    Attributes:
-        members: one for each device.
-        fleet: what they have in common.
-        clock, wheel: of the worker's loop.
-        connections: for devices that share them.
-    """
-
-    members: Sequence[Member]
-    fleet: SharedSettings
-    clock: Clock
-    wheel: Wheel
-    connections: int
-
-
-def make_devices(scenario: Scenario, address: Address, parts: WorkerParts, options: TransportOptions) -> Devices:
+def make_devices(
+    scenario: Scenario,
+    address: Address,
+    context: DriverContext,
+    members: Sequence[Member],
+    clock: Clock,
+    connections: int,
+) -> Devices:
     """The devices as the scenario wants them.
+
+    Args:
+        scenario: whose they are.
+        address: where they talk to.
+        context: of the worker.
+        members: its devices.
+        clock: of its loop.
+        connections: for devices that share them.
 
     Raises:
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
-    timeout_s = scenario.target.timeout_s
+    timeout_s, wheel = scenario.target.timeout_s, context.wheel
     sources, has_links = _sources_of(scenario), _touches_links(scenario)
+    tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
     if scenario.target.transport == "mqtt":
         broker = broker_of(scenario, address)
-        sessions = MqttSessions(broker, parts.wheel, sources=sources, connect_timeout_s=timeout_s)
-        links = MqttLinks(sessions, parts.clock, parts.wheel, connect_timeout_s=timeout_s, seed=scenario.seed)
-        tokens = read_tokens(address.tokens) if address.tokens is not None else {}
-        first = options["first_index"]
-        return MqttDriver(
-            links if has_links else sessions,
-            parts.wheel,
-            parts.members,
-            parts.fleet,
-            tokens=lambda device: tokens.get(parts.members[device - first].device_id),
-            **options,
-        )
+        sessions: MqttEngine = MqttSessions(broker, wheel, sources=sources, connect_timeout_s=timeout_s)
+        if has_links:
+            sessions = MqttLinks(sessions, clock, wheel, connect_timeout_s=timeout_s, seed=scenario.seed)
+        first = context.first_index
+        return MqttDriver(sessions, context, members, tokens=lambda device: tokens[device - first] if tokens else None)
     http = HttpOptions(
         read_origin(address.base_url, address.ca_file),
         per_device=not scenario.target.is_pooled,
-        pool=parts.connections,
+        pool=connections,
         sources=sources,
     )
-    engine: HttpEngine = Http1Engine(http, parts.wheel)
+    engine: HttpEngine = Http1Engine(http, wheel)
     if has_links:
-        engine = Links(engine, parts.clock, parts.wheel, scenario.seed)
-    templates = _templates_of(scenario, address, parts.members, options["first_index"])
+        engine = Links(engine, clock, wheel, scenario.seed)
+    if tokens:
+        credentials = [{"authorization": f"Bearer {token.reveal()}"} for token in tokens]
+        heads = [RequestHead(http.origin, each) for each in credentials]
+    else:  # each device has a key pair that is its own of the whole fleet's
+        pairs = [RequestHead(http.origin, headers_of(pair)) for pair in read_keys(address.keys)]
+        devices = range(context.first_index, context.first_index + len(members))
+        heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in devices]
     if isinstance(scenario, RequestsScenario):
-        share = len(parts.members) / scenario.fleet.devices
-        return RequestDriver(
-            engine, parts.wheel, templates, parts.members, parts.fleet, scenario.arrivals, share, **options
-        )
-    return HttpDriver(engine, parts.wheel, templates, parts.members, parts.fleet, **options)
+        share = len(members) / scenario.fleet.devices
+        return RequestDriver(engine, context, members, heads, scenario.arrivals, share)
+    return HttpDriver(engine, context, members, heads)
 
 
 def _touches_links(scenario: Scenario) -> bool:
@@ -137,30 +140,17 @@ def broker_of(scenario: Scenario, address: Address) -> BrokerAddress:
     return BrokerAddress(address.broker_host, address.broker_port, tls)
 
 
-def read_tokens(path: Path) -> dict[str, Secret]:
-    """The devices' tokens by device id, out of the file that the coordinator wrote.
+def read_tokens(path: Path, device_ids: Iterable[str]) -> list[Secret]:
+    """The tokens of these devices, out of the file of the whole fleet's that the coordinator wrote.
 
     Raises:
-        ConfigurationError: the file cannot be read.
+        ConfigurationError: the file cannot be read, or lacks one.
     """
     try:
-        return {name: Secret(token) for name, token in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigurationError([f"the devices' tokens cannot be read: {error}"], str(path)) from None
-
-
-def _templates_of(
-    scenario: Scenario, address: Address, members: Sequence[Member], first_index: int
-) -> list[RequestTemplate]:
-    """One for each device of the worker: with its token, or with the key pair that is its own of the whole fleet's."""
-    origin = read_origin(address.base_url, address.ca_file)
-    if address.tokens is None:
-        heads = [RequestTemplate(origin, headers_of(pair)) for pair in read_keys(address.keys)]
-        devices = range(first_index, first_index + len(members))
-        return [heads[key_of(device, scenario.fleet.devices, len(heads))] for device in devices]
-    tokens = read_tokens(address.tokens)
-    credentials = [f"Bearer {tokens[member.device_id].reveal()}" for member in members]
-    return [RequestTemplate(origin, {"authorization": each}) for each in credentials]
+        tokens = json.loads(path.read_text(encoding="utf-8"))
+        return [Secret(tokens[device_id]) for device_id in device_ids]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError([f"the devices' tokens cannot be read: {error!r}"], str(path)) from None
 
 
 def _sources_of(scenario: Scenario) -> tuple[str, ...]:
@@ -175,3 +165,39 @@ def _sources_of(scenario: Scenario) -> tuple[str, ...]:
     if not (own := own_addresses(listed)):
         raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
     return own
+
+
+def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[DeviceModel, ...]:
+    """The models of a scenario, in its order.
+
+    Args:
+        scenario: that has them.
+        folder: relative paths start here.
+        origin_s: the run's begin, or the end of history, seconds since the epoch.
+
+    Raises:
+        ConfigurationError: a file cannot be used.
+    """
+    return tuple(_build(each, scenario, folder, origin_s) for each in scenario.fleet.models)
+
+
+def _build(settings: ModelSettings, scenario: Scenario, folder: Path, origin_s: float) -> DeviceModel:
+    try:
+        signals = build_signals(settings.signals, folder=folder, origin_s=origin_s)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"model {settings.name}: {fault}" for fault in error.faults], "models") from None
+    telemetry = settings.telemetry if isinstance(settings, ReadingModelSettings) else TelemetrySettings()
+    poll = settings.poll if isinstance(settings, DeviceModelSettings) else PollSettings()
+    firmware = settings.firmware if isinstance(settings, DeviceModelSettings) else None
+    # Where the service holds the polls the core's own pace only counts when it cannot.
+    is_held = scenario.target.traits.polls != "periodic"
+    return DeviceModel(
+        signals=signals,
+        firmware=Firmware(firmware.versions, firmware.update_s, firmware.failure_share) if firmware else None,
+        interval_s=telemetry.every_s,
+        in_step=telemetry.phase == "in_step",
+        polling=PollIntervals() if is_held else PollIntervals(poll.every_s, poll.every_s, poll.every_s),
+        wait_s=poll.wait_s,
+        batch=telemetry.batch,
+        ignores_limit=getattr(scenario.target, "on_limited", "obey") == "defy",
+    )

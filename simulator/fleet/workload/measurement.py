@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.ledger import CommandEvent, Ledger
-from simulator.fleet.device.http_codec import HELD_POLL
+from simulator.fleet.device.http_messages import HELD_POLL
 from simulator.fleet.device.model import Observer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage
@@ -108,15 +108,13 @@ class TrackedLedger(Ledger):
     Args:
         ledger: keeps everything.
         commands: where the commands are.
-
-    Attributes:
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
     """
 
-    def __init__(self, ledger: Ledger, commands: CommandTracker) -> None:
+    def __init__(self, ledger: Ledger, commands: CommandTracker, began_s: float = 0.0) -> None:
         self._ledger = ledger
         self._commands = commands
-        self.began_s = 0.0
+        self._began_s = began_s
         # Nothing is added to these: the ledger itself is called, since each reading calls them.
         self.reading_sent = ledger.reading_sent  # type: ignore[method-assign]
         self.readings = ledger.readings  # type: ignore[method-assign]
@@ -127,7 +125,7 @@ class TrackedLedger(Ledger):
         stage = _STAGES.get(event)
         if stage is not None:
             state = _end_state(facts["detail"], facts["error"]) if stage is Stage.FINISHED else None
-            self._commands.mark(command_id, stage, at_s + self.began_s, state)
+            self._commands.mark(command_id, stage, at_s + self._began_s, state)
         elif event == "undeliverable":
             self._commands.end(command_id)
 

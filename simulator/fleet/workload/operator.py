@@ -8,84 +8,37 @@ a minute after the first: eight attempts may lie within three seconds, and a ser
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import httpx
+from typing import Final
 
 from agent.core.backoff import Backoff
-from agent.errors import ServiceError
-from agent.wire import paths
-from agent.wire.answers import KEY_IN_USE, Answer, read_retry_after
-from agent.wire.commands import CommandRecord, SendCommand
+from agent.errors import ErrorAnswer, RateLimited, ServiceError, StillRunning, TransportError, UnexpectedAnswer
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
-from agent.wire.json_text import encode_json
 from simulator.fleet.audit.digest import digest_document
-from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.device.answers import judge, read_written
+from simulator.fleet.device.answers import command_id_in
 from simulator.fleet.device.hashed_random import HashedRandom
-from simulator.fleet.device.http_codec import Operation, Request
-from simulator.fleet.device.model import RUN_OVER, Observer
-from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.device.retry_policy import RequestRetries
+from simulator.fleet.device.http_messages import HttpMessages, Operation
+from simulator.fleet.device.model import RUN_OVER, DriverContext
+from simulator.fleet.device.retries import Retries
+from simulator.fleet.engine.http.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
-from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
-from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.model import CommandSettings
 
-OPERATION: Final = Operation.ORDER
+_OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0
 """A command that its device has not got so long after its end is on its way to it no more."""
 _TRIES: Final = 8
 _PATIENCE_S: Final = 60.0
 _BACKOFF: Final = Backoff(base_s=0.5, cap_s=10.0)
-_CONFLICT: Final = 409
-_AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
-_UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
 
-
-@dataclass(frozen=True, slots=True)
-class OrderContext:
-    """How the operator reaches the service.
-
-    Attributes:
-        engine: carries the requests, under an index that no device has.
-        templates: one with each credential of the operator; its commands take turns.
-        wheel: for what is sent again.
-        now: the engine's clock.
-        timeout_s: for one request.
-        offers: the service's extensions.
-        run: begins each idempotency key.
-    """
-
-    engine: HttpEngine
-    templates: Sequence[RequestTemplate]
-    wheel: Wheel
-    now: Callable[[], float]
-    timeout_s: float
-    offers: frozenset[str]
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """A command that the service took; times on the engine's clock.
-
-    Attributes:
-        stream: number of the scenario's stream of commands.
-        due_s: when it was due by the plan.
-        expires_s: when the service hands it out no more; None where the service takes no time to live.
-    """
-
-    command_id: str
-    stream: int
-    due_s: float
-    expires_s: float | None
+OnOrdered = Callable[[str, int, float, float | None], object]
+"""Called with a command's id, the number of its stream, when it was due by the plan, and when the service hands it out
+no more (None where it takes no time to live); on the monotonic clock."""
 
 
 @dataclass(slots=True)
@@ -107,50 +60,45 @@ class Operator:
     """One for each worker; sends to that worker's devices.
 
     Args:
-        context: to the service.
+        engine: carries the requests, under an index that no device has.
+        context: of the worker's devices.
+        heads: of requests, one with each credential of the operator; its commands take turns.
         device_ids: the service's ids of this worker's devices.
-        first_index: of the first of them, in the fleet.
-        payloads: the scenario's streams of commands: payload and time to live, seconds; the latter goes out where the
-            service takes it.
-        ledger: for the audit.
-        observer: for the measurement.
-        began_s: the run's begin on the engine's clock: the ledger's times count from it.
+        offers: the service's extensions.
+        commands: the scenario's streams of commands.
         on_ordered: called for each command that the service took.
 
     Attributes:
         under_way: orders that were sent and are not answered for good yet.
         refused: orders that were refused for good, by the status and the service's word.
-        streams: what became of the orders, by stream of commands.
+        tallies: what became of the orders, by stream of commands.
         is_over: the run is over; what ends from now on has not come to an end by itself, and nothing goes out again.
     """
 
     def __init__(
         self,
-        context: OrderContext,
+        engine: HttpEngine,
+        context: DriverContext,
+        heads: Sequence[RequestHead],
         device_ids: Sequence[str],
-        first_index: int,
-        payloads: Sequence[tuple[Mapping[str, Any], float]],
-        *,
-        ledger: Ledger,
-        observer: Observer,
-        began_s: float,
-        on_ordered: Callable[[Ordered], None],
+        offers: frozenset[str],
+        commands: Sequence[CommandSettings],
+        on_ordered: OnOrdered,
     ) -> None:
+        self.engine = engine
         self.context = context
-        self.ledger = ledger
-        self.observer = observer
-        self.began_s = began_s
-        self.on_ordered = on_ordered
         self.under_way = 0
         self.refused: Counter[str] = Counter()
-        self.streams = tuple(StreamTally() for _ in payloads)
+        self.tallies = tuple(StreamTally() for _ in commands)
         self.is_over = False
+        self.is_repeatable = IDEMPOTENCY_KEY in offers
+        self.digests = tuple(digest_document(command.payload) for command in commands)
+        self.chance = HashedRandom(0, context.first_index)
+        self._messages = HttpMessages(offers)
+        self._commands = commands
         self._device_ids = device_ids
-        self._first = first_index
-        self._payloads = payloads
-        self.digests = tuple(digest_document(payload) for payload, _ in payloads)
-        self._chance = HashedRandom(0, first_index)
-        self._templates = itertools.cycle(context.templates)
+        self._heads = itertools.cycle(heads)
+        self._on_ordered = on_ordered
 
     def send(self, device: int, stream: int, serial: int, due_s: float) -> None:
         """Send one command to a device.
@@ -161,48 +109,54 @@ class Operator:
             serial: of the command in its stream; both together identify the order within the run.
             due_s: when it was due by the plan, on the engine's clock.
         """
-        payload, ttl_s = self._payloads[stream]
-        body = SendCommand(
-            device_id=self._device_ids[device - self._first],
-            command_payload=dict(payload),
-            ttl_seconds=round(ttl_s) if COMMAND_TTL in self.context.offers else None,
-        )
-        once = IDEMPOTENCY_KEY in self.context.offers
-        headers = {"idempotency-key": f"{self.context.run}-order-{stream}-{serial}"} if once else {}
-        request = Request(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
+        command, device_id = self._commands[stream], self._device_ids[device - self.context.first_index]
+        once = f"{self.context.fleet.run}-order-{stream}-{serial}"
+        request = self._messages.order(device_id, command.payload, command.ttl_s, due_s, once)
         self.under_way += 1
-        self.streams[stream].sent += 1
-        _Order(self, device, next(self._templates).message(request), due_s, repeatable=once, stream=stream).go()
+        self.tallies[stream].sent += 1
+        message = next(self._heads).message(request.method, request.target, request.headers, request.body)
+        _Order(self, device, message, due_s, stream).go()
 
-    def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
-        """The service has a command, and answered now."""
-        lasts_s = round(self._payloads[stream][1]) if COMMAND_TTL in self.context.offers else None
-        expires_s = None if lasts_s is None else now_s + lasts_s
-        self.on_ordered(Ordered(command_id, stream, due_s, expires_s))
+    def took(self, device: int, command_id: str, stream: int, due_s: float, now_s: float) -> None:
+        """The service has a command, and answered now; without an id it is there, and nobody knows which it is."""
+        fleet = self.context.fleet
+        if not command_id:
+            self.forget(device, stream, now_s)
+            return
+        self.under_way -= 1
+        fleet.ledger.command("ordered", device, command_id, now_s - fleet.began_s, digest=self.digests[stream])
+        expires_s = now_s + round(self._commands[stream].ttl_s) if COMMAND_TTL in self._messages.offers else None
+        self._on_ordered(command_id, stream, due_s, expires_s)
+
+    def forget(self, device: int, stream: int, now_s: float) -> None:
+        """Nobody knows what became of an order."""
+        fleet = self.context.fleet
+        self.under_way -= 1
+        self.tallies[stream].unanswered += 1
+        fleet.ledger.command("order_unanswered", device, "", now_s - fleet.began_s)
+
+    def refuse(self, stream: int, why: str) -> None:
+        """The service refused an order for good."""
+        self.under_way -= 1
+        self.refused[why] += 1
+        self.tallies[stream].refused += 1
 
     def end(self) -> int:
-        """The run is over.
-
-        Returns:
-            Orders that never came to their end: without an answer, or waiting to go out again.
-        """
+        """The run is over; how many orders never came to their end: without an answer, or waiting to go out again."""
         self.is_over = True
         return self.under_way
 
     def count_unnumbered(self) -> int:
         """How many orders may be commands whose id is not known: no answer, or one that does not say it."""
-        return sum(stream.unanswered for stream in self.streams)
+        return sum(tally.unanswered for tally in self.tallies)
 
-    def command_ends(
-        self, commands: Sequence[CommandSettings], ends: Mapping[int | None, Mapping[EndState, int]]
-    ) -> tuple[CommandEnds, ...]:
+    def command_ends(self, ends: Mapping[int | None, Mapping[EndState, int]]) -> tuple[CommandEnds, ...]:
         """How the commands to this worker's devices ended.
 
         Args:
-            commands: the scenario's streams.
             ends: how so many commands of a stream ended; under None those that nobody here sent.
         """
-        if not commands:
+        if not self._commands:
             return ()
         ours = [
             CommandEnds(
@@ -213,100 +167,74 @@ class Operator:
                 tally.unanswered,
                 {str(state): count for state, count in ends.get(stream, {}).items()},
             )
-            for stream, (command, tally) in enumerate(zip(commands, self.streams, strict=True))
+            for stream, (command, tally) in enumerate(zip(self._commands, self.tallies, strict=True))
         ]
         others = {str(state): count for state, count in ends.get(None, {}).items()}
         return (*ours, CommandEnds("", "any", 0, 0, 0, others))
-
-    def retries(self) -> RequestRetries:
-        """The retries of one order."""
-        return RequestRetries(_BACKOFF, self._chance)
 
 
 class _Order:
     """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    __slots__ = (
-        "_device",
-        "_due_s",
-        "_first_due_s",
-        "_gives_up_s",
-        "_message",
-        "_operator",
-        "_repeatable",
-        "_retries",
-        "_stream",
-        "_tries",
-    )
+    __slots__ = ("_device", "_due_s", "_first_due_s", "_gives_up_s", "_message", "_operator", "_retries", "_stream")
 
-    def __init__(
-        self, operator: Operator, device: int, message: bytes, due_s: float, *, repeatable: bool, stream: int
-    ) -> None:
+    def __init__(self, operator: Operator, device: int, message: bytes, due_s: float, stream: int) -> None:
         self._operator = operator
         self._device = device
         self._message = message
         self._due_s = self._first_due_s = due_s
-        self._repeatable = repeatable
         self._stream = stream
-        self._retries = operator.retries()
-        self._tries = 0
-        self._gives_up_s = operator.context.now() + _PATIENCE_S
+        self._retries = Retries(_BACKOFF, operator.chance)
+        self._gives_up_s = operator.context.clocks.monotonic() + _PATIENCE_S
 
     def go(self) -> None:
-        if self._operator.is_over:
-            return
-        self._tries += 1
-        context = self._operator.context
-        context.engine.send(self._device, self._message, self, context.timeout_s)
+        """Send it, once more."""
+        operator = self._operator
+        if not operator.is_over:
+            operator.engine.send(self._device, self._message, self, operator.context.timeout_s)
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """The answer came. See :class:`~simulator.fleet.engine.ports.Caller`."""
-        operator, outcome = self._operator, class_of(status)
-        self._note(outcome, sent_s, now_s)
-        if outcome is OutcomeClass.OK:
-            try:
-                command_id = _id_of(judge(HttpAnswer(status, headers, body)))
-            except ServiceError as error:
-                self._operator.observer.faulted(OPERATION, self._device, str(error))
-                self._forget(now_s)
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        operator = self._operator
+        self._measure(class_of(status), sent_s, now_s)
+        try:
+            command_id = command_id_in(HttpAnswer(status, headers, body))
+        except ServiceError as error:
+            is_answer = isinstance(error, ErrorAnswer)
+            is_open = isinstance(error, StillRunning) or class_of(status) is OutcomeClass.SERVER_ERROR
+            if is_answer and not is_open and not isinstance(error, RateLimited):
+                operator.refuse(self._stream, f"{status} {getattr(error, 'error', '')[:80]}".strip())
                 return
-            operator.under_way -= 1
-            if command_id is None:  # the status has decided: it is there, under an id that the answer does not name
-                operator.streams[self._stream].unanswered += 1
-                operator.ledger.command("order_unanswered", self._device, "", now_s - operator.began_s)
-                return
-            at_s, digest = now_s - operator.began_s, operator.digests[self._stream]
-            operator.ledger.command("ordered", self._device, command_id, at_s, digest=digest)
-            operator.took(command_id, self._stream, self._first_due_s, now_s)
-        elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
-            # An attempt that timed out here still runs there: what became of the order is not known yet.
-            if self._goes_on(now_s):
-                self._again(self._retries.failed(read_retry_after(httpx.Headers(headers))), now_s)
-            else:
-                self._forget(now_s)
-        elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._goes_on(now_s):
-            wait_s = read_retry_after(httpx.Headers(headers))
-            self._again(self._retries.failed(wait_s, refused=outcome in REFUSALS), now_s)
-        elif outcome is OutcomeClass.SERVER_ERROR:
-            self._forget(now_s)
+            if not is_answer:
+                operator.context.observer.faulted(_OPERATION, self._device, str(error))
+            is_again = is_answer and (operator.is_repeatable or isinstance(error, RateLimited))
+            self._go_on(error, now_s, is_again=is_again)
         else:
-            self._give_up(f"{status} {_word_of(body)}".strip())
+            operator.took(self._device, command_id, self._stream, self._first_due_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No answer. See :class:`~simulator.fleet.engine.ports.Caller`."""
-        if self._operator.is_over:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        operator = self._operator
+        if operator.is_over:
             # Neither the target nor the network ended it: it has waited until now.
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
-        self._note(outcome, sent_s, now_s)
-        self._operator.observer.faulted(OPERATION, self._device, reason)
-        if not self._operator.is_over and (self._repeatable or sent_s is None) and self._goes_on(now_s):
-            self._again(self._retries.failed(left=sent_s is not None), now_s)
-        else:
-            self._forget(now_s)
+        self._measure(outcome, sent_s, now_s)
+        operator.context.observer.faulted(_OPERATION, self._device, reason)
+        error = UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
+        is_again = not operator.is_over and (operator.is_repeatable or sent_s is None)
+        self._go_on(error, now_s, is_again=is_again, left=sent_s is not None)
 
-    def _note(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        self._operator.observer.exchanged(
-            OPERATION,
+    def _go_on(self, error: ServiceError, now_s: float, *, is_again: bool, left: bool = True) -> None:
+        """Send it again after a while, or give it up."""
+        if is_again and (self._retries.failures + 1 < _TRIES or now_s < self._gives_up_s):
+            self._due_s = now_s + self._retries.failed(error, left=left)
+            self._operator.context.wheel.at(self._due_s, self.go)
+        else:
+            self._operator.forget(self._device, self._stream, now_s)
+
+    def _measure(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        self._operator.context.observer.exchanged(
+            _OPERATION,
             outcome,
             self._device,
             intended_s=self._due_s,
@@ -315,34 +243,3 @@ class _Order:
             now_s=now_s,
             attempt=self._retries.attempt,
         )
-
-    def _goes_on(self, now_s: float) -> bool:
-        return self._tries < _TRIES or now_s < self._gives_up_s
-
-    def _again(self, pause_s: float, now_s: float) -> None:
-        self._due_s = now_s + pause_s
-        self._operator.context.wheel.at(self._due_s, self.go)
-
-    def _forget(self, now_s: float) -> None:
-        operator = self._operator
-        operator.under_way -= 1
-        operator.streams[self._stream].unanswered += 1
-        operator.ledger.command("order_unanswered", self._device, "", now_s - operator.began_s)
-
-    def _give_up(self, why: str) -> None:
-        self._operator.under_way -= 1
-        self._operator.refused[why] += 1
-        self._operator.streams[self._stream].refused += 1
-
-
-def _id_of(answer: Answer) -> str | None:
-    """The id that the service gave a command; None where the answer names none."""
-    return read_written(CommandRecord, answer, "command", {"command_payload": {}}).id
-
-
-def _word_of(body: bytes) -> str:
-    try:
-        found = json.loads(body)
-    except ValueError:
-        return ""
-    return str(found.get("error", ""))[:80] if isinstance(found, dict) else ""

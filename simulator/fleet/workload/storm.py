@@ -15,16 +15,16 @@ import httpx
 
 from agent.core.backoff import Backoff
 from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
-from agent.wire.answers import Answer, read_retry_after
+from agent.wire.answers import Answer
 from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
 from agent.wire.models import Device, RegisterDevice
-from simulator.fleet.device.answers import judge, read_written
-from simulator.fleet.device.retry_policy import RequestRetries
+from simulator.fleet.device.answers import judge, outcome_of, read_written
+from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
+from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
 from simulator.fleet.record import STORM
 from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.fleet.target.provisioning import MARK
@@ -258,24 +258,22 @@ class StormWorkload:
 
     async def _ask(self, journey: Journey, step: _Step, due_s: float) -> HttpAnswer | None:
         """One step until it is answered for good; None when it never was, or was refused, which the journey notes."""
-        retries, unanswered = RequestRetries(_BACKOFF, random.random), 0
+        retries, unanswered = Retries(_BACKOFF, random.random), 0
         for _ in range(_TRIES):
             try:
                 answer = await self._send(step, due_s, retries.attempt)
                 if answer.status == step.also_good:
                     journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
-                    return answer
-                if class_of(answer.status) not in _LATER:
+                else:
                     judge(answer)
-                    return answer
-                wait_s = read_retry_after(httpx.Headers(answer.headers))
-                pause_s = retries.failed(wait_s, refused=class_of(answer.status) in REFUSALS)
-            except TransportError:
-                unanswered += 1
-                pause_s = retries.failed()
+                return answer
             except ServiceError as error:
-                journey.faults.append(f"{step.operation}: {error}"[:_FAULT_CHARACTERS])
-                return None
+                is_open = isinstance(error, TransportError)
+                if not is_open and outcome_of(error) not in _LATER:
+                    journey.faults.append(f"{step.operation}: {error}"[:_FAULT_CHARACTERS])
+                    return None
+                unanswered += is_open
+                pause_s = retries.failed(error)
             due_s = self._now() + pause_s
             await asyncio.sleep(pause_s)
         journey.unsure = True

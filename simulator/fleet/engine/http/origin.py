@@ -1,14 +1,18 @@
-"""The address of a target, and the authorities that are trusted there."""
+"""The address of a target, the authorities that are trusted there, and the head that its requests share."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
 from agent.wire.network import trust_store
+
+_USER_AGENT: Final = "fleet-simulator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,45 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
         raise ConfigurationError([f"ca_file {ca_file}: not a PEM file with certificates ({error})"], "fleet") from None
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+class RequestHead:
+    """What all requests with one credential to one address share: the prefix of the path and the fixed headers.
+
+    Args:
+        origin: the address.
+        headers: sent with every request, such as the two keys.
+
+    Raises:
+        ConfigurationError: a header cannot be sent.
+    """
+
+    __slots__ = ("_fixed", "_prefix")
+
+    def __init__(self, origin: Origin, headers: Mapping[str, str]) -> None:
+        self._prefix = origin.prefix
+        fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": _USER_AGENT}
+        self._fixed = header_lines({**fixed, **headers})
+
+    def message(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+        """The whole request, ready for the wire (RFC 9112); ``headers`` are not checked."""
+        head = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._fixed}"
+        for name, value in headers.items():
+            head += f"{name}: {value}\r\n"
+        if body is None:
+            return f"{head}\r\n".encode()
+        return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def header_lines(headers: Mapping[str, str]) -> str:
+    """Headers as they go out.
+
+    Raises:
+        ConfigurationError: one cannot be sent.
+    """
+    for name, value in headers.items():
+        if any(character in name + value for character in "\r\n\0") or not (name + value).isascii():
+            raise ConfigurationError(
+                [f"header {name}: a line break, NUL or what is not ASCII is not allowed in it"], "fleet"
+            )
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])

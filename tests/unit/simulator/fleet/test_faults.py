@@ -14,11 +14,9 @@ from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire import extensions
 from agent.wire.json_text import parse_json
 from agent.wire.times import parse_time
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
-from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.device.driver import HttpDriver
+from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
+from simulator.fleet.engine.http.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import FREE, KINDS, ActiveFaults, Body
 from simulator.fleet.outcomes import Attempt
@@ -206,14 +204,12 @@ class Bench:
         offers = extensions.ALL - {extensions.LONG_POLL}
         active = ActiveFaults(1000.0, START_S + 1000.0, [read_fault(fault) for fault in faults])
         fleet = SharedSettings(offers, 1, "run", numbered=True, ledger=self.ledger, began_s=1000.0, faults=active)
+        clocks = Clocks(self.clock.time, lambda: START_S + self.clock.time())
         self.driver = HttpDriver(
             self.engine,
-            Wheel(self.clock),
-            [RequestTemplate(read_origin("http://service"), {})] * devices,
+            DriverContext(Wheel(self.clock), fleet, observer=self.observer, clocks=clocks),
             [Member(f"d{number}", "p", model) for number in range(devices)],
-            fleet,
-            observer=self.observer,
-            clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
+            [RequestHead(read_origin("http://service"), {})] * devices,
         )
         for number in range(devices):
             self.driver.switch_on(number)
@@ -258,7 +254,7 @@ def test_copies_go_out_later_and_nobody_waits_for_them(key, keys):
     assert len({post.headers["idempotency-key"] for post in first}) == keys
     told = [told.attempt for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
     assert told[:3] == [Attempt.FIRST, Attempt.AMBIGUOUS, Attempt.AMBIGUOUS]
-    assert bench.driver.gauges.waiting_readings == 0
+    assert bench.driver.fleet.gauges.waiting_readings == 0
 
 
 def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive():

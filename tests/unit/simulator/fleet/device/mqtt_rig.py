@@ -13,11 +13,11 @@ from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from agent.wire.secret import Secret
 from gateway.mqtt_messages import read_readings
-from simulator.fleet.device.driver import Member
+from simulator.fleet.device.driver import MqttDriver
+from simulator.fleet.device.links import MqttLinks
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
-from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
-from simulator.fleet.device.mqtt_links import MqttLinks
+from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
+from simulator.fleet.device.mqtt_device import SPREAD_S
 from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
@@ -124,23 +124,14 @@ class Rig:
         fleet = SharedSettings(frozenset({BATCH_SENSOR_DATA}), 1, "run", ledger=self.observed, faults=active)
         wheel = Wheel(self.clock)
         self.links = MqttLinks(self.engine, self.clock, wheel, seed=1)
-        self.links.state.apply_link_faults(active)
+        self.links.faults = active
+        fields = {name: getattr(MODEL, name) for name in ("interval_s", "polling", "backoff")}
+        clocks = Clocks(self.clock.time, lambda: EPOCH_S + self.clock.time())
         self.driver = MqttDriver(
             self.links,
-            wheel,
-            [
-                Member(
-                    ID,
-                    "product",
-                    DeviceModel(
-                        **({field: getattr(MODEL, field) for field in ("interval_s", "polling", "backoff")} | model)
-                    ),
-                )
-            ],
-            fleet,
+            DriverContext(wheel, fleet, observer=self.observed, clocks=clocks),
+            [Member(ID, "product", DeviceModel(**(fields | model)))],
             tokens=lambda _index: Secret("dat_1"),
-            observer=self.observed,
-            clocks=Clocks(self.clock.time, lambda: EPOCH_S + self.clock.time()),
         )
 
     def pass_s(self, seconds: float) -> None:

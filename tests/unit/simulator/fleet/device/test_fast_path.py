@@ -15,10 +15,17 @@ from agent.wire import extensions, paths
 from agent.wire.json_text import encode_json
 from agent.wire.models import PostSensorData
 from agent.wire.times import to_rfc3339
-from simulator.fleet.device.answers import judge
-from simulator.fleet.device.fast_path import KnownAnswers, stamps_of
-from simulator.fleet.device.http_codec import HttpCodec, Operation, PagedPoll, Request, read_refusals, values_text
-from simulator.fleet.device.store import MemoryOutbox, Row
+from simulator.fleet.device.answers import KnownAnswers, judge, stamps_of
+from simulator.fleet.device.disk import MemoryOutbox
+from simulator.fleet.device.http_messages import (
+    HttpMessages,
+    Operation,
+    PagedPoll,
+    Reading,
+    Request,
+    read_refusals,
+    values_text,
+)
 from simulator.fleet.engine.ports import HttpAnswer
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S
 
@@ -57,71 +64,60 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 @settings(max_examples=150)
 @given(st.lists(ANSWERS, min_size=1, max_size=4))
 def test_a_poll_on_the_fast_path_means_the_same_as_the_parsed_one(answers):
-    known_answers = KnownAnswers()
+    known = KnownAnswers()
     for answer in [*answers, *answers]:
+        is_known = answer.status == 304 or known.is_empty_list(answer)
+        stamps = stamps_of(answer.headers) if is_known else None
         try:
-            listing = PagedPoll(HttpCodec("d", "", frozenset()), POLL).take(answer)
+            listing = PagedPoll(HttpMessages(frozenset()), "d", POLL).take(answer)
         except ServiceError:
-            assert known_answers.unchanged(answer) is None or stamps_of(answer.headers) is None
+            assert stamps is None
             continue
         assert listing is not None
-        unchanged = known_answers.unchanged(answer)
-        stamps = None if unchanged is None else stamps_of(answer.headers)
         if stamps is not None:
-            assert unchanged == listing.poll.unchanged
+            assert (answer.status == 304) == listing.poll.unchanged
             assert (listing.poll.commands, listing.poll.malformed) == ((), ())
-            assert tuple(stamps) == (listing.poll.server_time, listing.etag)
+            assert stamps == (listing.poll.server_time, listing.etag)
         if not (listing.poll.unchanged or listing.poll.commands or listing.poll.malformed):
-            known_answers.learn_empty(answer.body)
-            assert known_answers.unchanged(answer) is (False if answer.status == 200 else None)
+            known.learn_empty_list(answer.body)
+            assert known.is_empty_list(answer) is (answer.status == 200)
 
 
 @settings(max_examples=150)
 @given(st.lists(ANSWERS, min_size=1, max_size=4), st.integers(1, 3))
 def test_readings_taken_on_the_fast_path_are_taken_when_the_answer_is_parsed(answers, count):
-    known_answers = KnownAnswers()
+    known = KnownAnswers()
     request = Request(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=tuple(range(count)))
     for answer in [*answers, *answers]:
         try:
             good = judge(answer)
             refused = read_refusals(good, request)
         except ServiceError:
-            assert not known_answers.taken(answer, count) or stamps_of(answer.headers) is None
+            assert not known.are_taken(answer, count) or stamps_of(answer.headers) is None
             continue
-        if known_answers.taken(answer, count):
+        if known.are_taken(answer, count):
             assert refused == {}
             stamps = stamps_of(answer.headers)
-            assert stamps is None or stamps.server_time == good.server_time
+            assert stamps is None or stamps[0] == good.server_time
         if not refused:
-            known_answers.learn_taken(answer.body, count)
-
-
-def test_the_usual_answers_take_the_fast_path():
-    known_answers = KnownAnswers()
-    date = (b"Date", formatdate(START_S, usegmt=True).encode())
-    assert known_answers.unchanged(HttpAnswer(304, [date], b"")) is True
-    assert known_answers.taken(HttpAnswer(201, [date], b'{"id":"r1"}'), 1)
-    empty = HttpAnswer(200, [date], b'{"data":[],"next_cursor":null,"has_more":false}')
-    assert known_answers.unchanged(empty) is None
-    known_answers.learn_empty(empty.body)
-    assert known_answers.unchanged(empty) is False
-    assert stamps_of([date, (b"ETag", b'"v7"')]) == (START_S, '"v7"')
+            known.learn_taken(answer.body, count)
+    assert known.are_taken(HttpAnswer(201, [], b'{"id":"r1"}'), 1)
+    assert stamps_of([(b"Date", formatdate(START_S, usegmt=True).encode()), (b"ETag", b'"v7"')]) == (START_S, '"v7"')
 
 
 @settings(max_examples=100)
 @given(st.dictionaries(TEXT, NUMBERS, min_size=1, max_size=5), TEXT, st.integers(0, 4_000_000_000_000))
 def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_ms):
-    codec = HttpCodec(device_id, "p", frozenset({extensions.RECORDED_AT}))
-    row = Row(1, values_text(values), 0, Moment(0, 0, "b"), 0.0)
-    row.recorded_ms = recorded_ms
+    messages = HttpMessages(frozenset({extensions.RECORDED_AT}))
+    reading = Reading(1, values_text(values), recorded_ms)
     body = PostSensorData(device_id=device_id, sensor_data=values, recorded_at=to_rfc3339(recorded_ms / 1000))
-    assert codec.readings([row], "name").body == encode_json(body.to_wire())
+    assert messages.readings(device_id, [reading], "name").body == encode_json(body.to_wire())
     assert json.loads(values_text(values)) == values
 
 
 @given(TEXT)
 def test_a_polls_path_is_the_contracts(device_id):
-    target = HttpCodec(device_id, "p", frozenset({extensions.COMMAND_STATUS})).poll(0.0, None).target
+    target = HttpMessages(frozenset({extensions.COMMAND_STATUS})).poll(device_id).target
     assert target == f"{paths.device_commands(device_id)}?status=open"
 
 

@@ -13,11 +13,9 @@ import pytest
 from agent.core.poll_interval import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.http_driver import HttpDriver
-from simulator.fleet.device.model import Clocks, DeviceModel, SharedSettings
-from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.device.driver import HttpDriver
+from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
+from simulator.fleet.engine.http.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
@@ -44,14 +42,16 @@ class Bench:
         fleet = SharedSettings(offers, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=1000.0)
         self.driver = HttpDriver(
             self.engine,
-            Wheel(self.clock),
-            [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})] * devices,
+            DriverContext(
+                Wheel(self.clock),
+                fleet,
+                first_index=first_index,
+                observer=self.observer,
+                clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
+                on_news=self._count,
+            ),
             [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
-            fleet,
-            first_index=first_index,
-            observer=self.observer,
-            clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
-            on_news=self._count,
+            [RequestHead(read_origin("http://service/api"), {"x-api-key": "k"})] * devices,
         )
         self.indices = range(first_index, first_index + devices)
 
@@ -87,7 +87,7 @@ def test_a_device_that_waits_for_answers_only_is_not_woken_before_its_sensor_is_
     bench.switch_on()
     bench.run(300)
     assert len(bench.engine.requests) == 2
-    assert bench.driver.gauges.waiting_readings == 5
+    assert bench.driver.fleet.gauges.waiting_readings == 5
 
 
 def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_was():
@@ -96,7 +96,7 @@ def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_
     bench.run(90)
     first = [request for request in bench.engine.requests if request.method == "POST"]
     bench.driver.switch_off(0)
-    assert (bench.engine.cuts, bench.driver.gauges.online) == ([0], 0)
+    assert (bench.engine.cuts, bench.driver.fleet.gauges.online) == ([0], 0)
     assert bench.written("unanswered") == [(0, (1,), 90.0)]
     told = len(bench.observer.exchanges)
     bench.run(600)
@@ -296,7 +296,7 @@ def _traced_bytes(devices: int) -> int:
         kept.clear()
     gc.collect()
     size = tracemalloc.get_traced_memory()[0]
-    assert bench.driver.gauges.online == devices
+    assert bench.driver.fleet.gauges.online == devices
     return size
 
 

@@ -12,7 +12,7 @@ from agent.errors import LockedOut
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Refusal, encode
 from gateway.mqtt_messages import read_result
-from simulator.fleet.device.mqtt_driver import SPREAD_S
+from simulator.fleet.device.mqtt_device import SPREAD_S
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.mqtt_rig import EPOCH_S, ID, Rig
 
@@ -131,9 +131,9 @@ def test_a_command_is_acknowledged_once_it_is_known_and_its_result_confirmed(rig
     result = read_result(rig.until_published(topics.result(ID, "c1")))
     assert result.status == "succeeded"  # type: ignore[union-attr]  # a refusal has none
     rig.engine.puback()
-    assert rig.driver.gauges.open_commands == 1
+    assert rig.driver.fleet.gauges.open_commands == 1
     rig.confirm("result-succeeded-c1")
-    assert rig.driver.gauges.open_commands == 0
+    assert rig.driver.fleet.gauges.open_commands == 0
     assert rig.driver.has_settled()
 
 
@@ -232,7 +232,7 @@ def test_power_loss_leaves_the_disk_and_nothing_else(rig):
     keys = rig.readings()
     rig.command(command_payload={"command": "self_test", "seconds": 5})
     rig.driver.switch_off(0)
-    assert (rig.engine.cuts, rig.driver.connections, rig.driver.gauges.online) == (1, 0, 0)
+    assert (rig.engine.cuts, rig.driver.connections, rig.driver.fleet.gauges.online) == (1, 0, 0)
     rig.pass_s(100)
     assert len(rig.engine.openings) == 1
     rig.up()
@@ -252,7 +252,7 @@ def test_a_lost_link_is_found_again_by_the_device_itself(rig):
     rig.pass_s(30)
     assert len(rig.engine.openings) == 1
     assert set(rig.observed.of("mqtt.connect")[1:]) == {OutcomeClass.TRANSPORT}
-    rig.links.state.restore(0)
+    rig.links.restore(0)
     rig.pass_s(8)
     assert len(rig.engine.openings) == 2
     rig.engine.stand()
@@ -268,10 +268,10 @@ def test_a_link_may_go_at_any_time(rig, step):
     rig.links.lose(0)
     rig.links.lose(0)
     rig.pass_s(20)
-    rig.links.state.restore(0)  # the other cause is still there
+    rig.links.restore(0)  # the other cause is still there
     rig.pass_s(10)
     assert rig.driver.connections == 0
-    rig.links.state.restore(0)
+    rig.links.restore(0)
     rig.pass_s(10)
     rig.engine.stand()
     assert rig.driver.connections == 1

@@ -64,7 +64,7 @@ class World:
         self.clock = VirtualClock()
         self.engine = FakeEngine(self.clock)
         self.links = Links(self.engine, self.clock, Wheel(self.clock), seed=1)
-        self.links.state.apply_link_faults(ActiveFaults(0.0, 0.0, map(read_fault, faults)))
+        self.links.faults = ActiveFaults(0.0, 0.0, map(read_fault, faults))
 
     def send(self, device: int = 0, timeout_s: float = 5.0) -> Witness:
         witness = Witness(self.clock)
@@ -92,9 +92,9 @@ def test_a_lost_link_ends_what_is_under_way_refuses_what_is_new_and_can_be_resto
     assert refused.ends == [(OutcomeClass.TRANSPORT, "the link is down", None, 0.01)]
     assert world.send(device=1).ends == []
     world.links.lose(0)  # a second cause
-    world.links.state.restore(0)
-    assert world.links.state.down == 1
-    world.links.state.restore(0)
+    world.links.restore(0)
+    assert world.links.down == 1
+    world.links.restore(0)
     world.engine.gone.clear()
     assert world.ends()[0][0] == 201
 

@@ -170,7 +170,7 @@ async def a_broken_plan(play: FleetWorkload, _recorder: Recorder, _began_s: floa
         raise ArithmeticError("no such event")
 
     play._file = fail  # as a fault in the plan would
-    await asyncio.wait([play._filing])
+    await asyncio.wait([play._tasks[0]])
 
 
 def test_a_plan_that_fails_on_the_way_is_no_quiet_end_of_the_load(tmp_path):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from agent.wire.extensions import IDEMPOTENCY_KEY
-from simulator.fleet.device.request_template import RequestTemplate
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.device.model import Clocks, DriverContext, SharedSettings
+from simulator.fleet.engine.http.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.workload.operator import Operator, OrderContext
+from simulator.fleet.scenario.model import CommandSettings
+from simulator.fleet.workload.operator import Operator
 from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingLedger, RecordingObserver
 from tests.virtual_clock import VirtualClock
 
@@ -41,16 +42,18 @@ class Bench:
         clock = VirtualClock(100.0)
         self.engine = UnreachableOnce(clock, lambda _request: left.pop(0), refusals=refusals)
         self.ledger, self.observer, self.ordered = RecordingLedger(), RecordingObserver(), []
-        templates = [RequestTemplate(read_origin("http://service/api"), {"x-api-key": key}) for key in keys]
+        heads = [RequestHead(read_origin("http://service/api"), {"x-api-key": key}) for key in keys]
+        fleet = SharedSettings(offers, 1, "run", ledger=self.ledger, began_s=100.0)
+        context = DriverContext(Wheel(clock), fleet, observer=self.observer, clocks=Clocks(clock.time))
+        ping = CommandSettings(payload={"command": "ping"}, rate_per_s=1.0)
         self.operator = Operator(
-            OrderContext(self.engine, templates, Wheel(clock), clock.time, 10.0, offers, "run"),
+            self.engine,
+            context,
+            heads,
             ["d0"],
-            0,
-            [({"command": "ping"}, 60.0)],
-            ledger=self.ledger,
-            observer=self.observer,
-            began_s=100.0,
-            on_ordered=lambda ordered: self.ordered.append((ordered.command_id, ordered.due_s)),
+            offers,
+            [ping],
+            lambda command_id, _stream, due_s, _expires_s: self.ordered.append((command_id, due_s)),
         )
         for serial in range(1, orders + 1):
             self.operator.send(0, 0, serial, 100.0)

@@ -8,7 +8,7 @@ and go when it is gone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -17,7 +17,7 @@ from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_e
 from agent.core.outbox import ROW_BYTES, Bounds, Shortage, StoredItem, choose_next, evict, is_live, too_old
 from agent.core.timekeeping import age_s
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
-from simulator.fleet.device.http_codec import Request
+from simulator.fleet.device.http_messages import Reading, Request
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
 _NO_ENTRIES: Final[Mapping[str, JournalEntry]] = MappingProxyType({})
@@ -121,27 +121,27 @@ class MemoryJournal:
         return entry
 
 
-class Row:
+class Row(Reading):
     """A reading that waits.
 
+    Its key is ascending in the order of acceptance, from 1 on, and never used again: the reading's sequence number. It
+    gets its time once it is first sent.
+
     Attributes:
-        key: ascending in the order of acceptance, from 1 on, and never used again: the reading's sequence number.
-        text: its values as JSON text, as they go over the wire.
         digest: of its values, for the audit.
         at: when it was read.
         due_s: when it was to be read, on the monotonic clock.
-        recorded_ms: the time that it carries, epoch milliseconds, once it was first sent; None before.
     """
 
-    __slots__ = ("at", "digest", "due_s", "key", "recorded_ms", "text")
+    __slots__ = ("at", "digest", "due_s")
 
     def __init__(self, key: int, text: str, digest: int, at: Moment, due_s: float) -> None:
         self.key = key
         self.text = text
+        self.recorded_ms = None
         self.digest = digest
         self.at = at
         self.due_s = due_s
-        self.recorded_ms: int | None = None
 
 
 class MemoryOutbox:
@@ -152,24 +152,20 @@ class MemoryOutbox:
 
     Attributes:
         rows: by key; None while nothing waits.
+        next_key: of the reading that is put next.
     """
 
-    __slots__ = ("_bounds", "_dated", "_next_key", "_size_bytes", "rows")
+    __slots__ = ("_bounds", "_dated", "_size_bytes", "next_key", "rows")
 
     def __init__(self, bounds: Bounds = _BOUNDS) -> None:
         self._bounds = bounds
         self.rows: dict[int, Row] | None = None
         self._size_bytes = 0
-        self._next_key = 1
+        self.next_key = 1
         self._dated: list[int] | None = None
 
     def __len__(self) -> int:
         return 0 if self.rows is None else len(self.rows)
-
-    @property
-    def next_key(self) -> int:
-        """The key of the reading that is put next."""
-        return self._next_key
 
     def put(self, text: str, digest: int, at: Moment, due_s: float) -> Sequence[float]:
         """Accept one reading; older ones give way at a bound. Arguments as for :class:`Row`.
@@ -177,8 +173,8 @@ class MemoryOutbox:
         Returns:
             When those that gave way were taken, on the monotonic clock.
         """
-        key = self._next_key
-        self._next_key = key + 1
+        key = self.next_key
+        self.next_key = key + 1
         row = Row(key, text, digest, at, due_s)
         rows = self.rows
         if rows is None:
@@ -223,33 +219,27 @@ class MemoryOutbox:
         row.recorded_ms = recorded_ms
         return recorded_ms
 
-    def taken_s(self, keys: Iterable[int] | None = None) -> list[float]:
-        """When those of these readings that still wait were taken, on the monotonic clock; None for all that wait."""
+    def taken_s(self) -> list[float]:
+        """When the readings that wait were taken, on the monotonic clock."""
+        return [row.at.monotonic_s for row in (self.rows or {}).values()]
+
+    def remove(self, keys: Iterable[int]) -> list[float]:
+        """These need not be sent any more; when those of them that still waited were taken, on the monotonic clock."""
         rows = self.rows
         if rows is None:
             return []
-        return [rows[key].at.monotonic_s for key in (rows if keys is None else keys) if key in rows]
-
-    def delivered(self, keys: Iterable[int]) -> int:
-        """The service has these; how many of them still waited."""
-        rows = self.rows
-        if rows is None:
-            return 0
-        gone = 0
+        taken_s = []
         for key in keys:
             row = rows.pop(key, None)
             if row is not None:
                 self._size_bytes -= len(row.text)
-                gone += 1
+                taken_s.append(row.at.monotonic_s)
         if not rows:
             self.rows = None
-        return gone
+        return taken_s
 
     def _drop(self, gone: Iterable[StoredItem]) -> list[float]:
-        keys = [held.key for held in gone]
-        taken_s = self.taken_s(keys)
-        self.delivered(keys)
-        return taken_s
+        return self.remove([held.key for held in gone])
 
 
 def _held(row: Row) -> StoredItem:
@@ -262,15 +252,9 @@ class Disk:
 
     Attributes:
         in_flight: the readings that were sent and never answered: they go again in the same request, byte for byte, so
-            that a service with idempotency keys recognises it. Its ``attempt`` is that of the next
-            sending.
+            that a service with idempotency keys recognises it. Its ``attempt`` is that of the next sending.
     """
 
-    journal: MemoryJournal
-    outbox: MemoryOutbox
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     in_flight: Request | None = None
-
-    @classmethod
-    def empty(cls) -> Disk:
-        """The disk of a device that leaves the factory."""
-        return cls(MemoryJournal(), MemoryOutbox())

@@ -1,6 +1,6 @@
-"""Messages of a virtual device over MQTT, and those that come for it: values in, bytes out, and back. No I/O.
+"""Messages of devices over MQTT, and those that come for them: values in, bytes out, and back. No I/O.
 
-The topics and messages of docs/protocol.md, out of :mod:`agent.wire`, as the real agent's transports use them. What is
+The topics and messages of docs/protocol.md, out of :mod:`agent.wire`, as the real agent's adapters use them. What is
 said all day, readings, is written without the models, to the same bytes.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -20,13 +19,14 @@ from agent.wire.commands import CommandRecord
 from agent.wire.json_text import encode_json, parse_object
 from agent.wire.mqtt_messages import KEY_CHARACTERS, ResultMessage, StatusMessage, encode
 from agent.wire.secret import Secret
-from simulator.fleet.device.http_codec import (
+from simulator.fleet.device.http_messages import (
     IN_PROGRESS,
-    DatedReading,
-    HttpCodec,
+    HttpMessages,
     Operation,
+    Reading,
     Request,
     command_of,
+    json_name,
     time_text,
 )
 from simulator.fleet.engine.mqtt import MAX_PACKET_BYTES, Opening, Will
@@ -40,7 +40,7 @@ class MqttOperation(StrEnum):
     """What is measured; the value is its name in the measurement."""
 
     CONNECT = "mqtt.connect"
-    """From when it was due until the subscriptions stood."""
+    """From when it was due until the subscriptions were acknowledged."""
     STATUS = "mqtt.status"
     READINGS = "mqtt.sensor_data"
     """Until the broker acknowledged."""
@@ -53,44 +53,32 @@ OPERATIONS: Final = {Operation.READINGS: MqttOperation.READINGS, Operation.REPOR
 """What a request is counted as."""
 
 
-@dataclass(frozen=True, slots=True)
-class MqttCodec(HttpCodec):
-    """Builds the messages of one device to the gateway: they carry keys, and the gateway's receipt settles them.
+class MqttMessages(HttpMessages):
+    """Builds the messages of devices to the gateway: they carry keys, and the gateway's receipt settles them."""
 
-    ``offers`` has no meaning here.
-    """
+    def __init__(self) -> None:
+        super().__init__(frozenset())
+        # By the gateway's contract, whatever the service behind it takes.
+        self.sends_time = self.takes_arrays = True
 
     def readings(
         self,
-        batch: Sequence[DatedReading],
+        device_id: str,
+        batch: Sequence[Reading],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
-        *,
         attempt: Attempt = Attempt.FIRST,
     ) -> Request:
         """Hand over readings: a lone one as an object, several as an array."""
-        items = [self._item(reading, name) for reading in batch]
+        items = [_item(reading, name) for reading in batch]
         body = items[0] if len(items) == 1 else f"[{','.join(items)}]"
         keys = tuple([reading.key for reading in batch])
-        topic = topics.sensor_data(self.device_id)
-        return Request(
-            Operation.READINGS,
-            _PUBLISH,
-            topic,
-            body.encode(),
-            keys=keys,
-            intended_s=intended_s,
-            ready_s=ready_s,
-            attempt=attempt,
-        )
+        topic = topics.sensor_data(device_id)
+        request = Request(Operation.READINGS, _PUBLISH, topic, body.encode(), keys=keys)
+        return request._replace(intended_s=intended_s, ready_s=ready_s, attempt=attempt)
 
-    @property
-    def sends_time(self) -> bool:
-        """Whether readings go out with the time at which they were made: always, by the gateway's contract."""
-        return True
-
-    def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Request | None:
+    def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
         """Report progress or the result of a command."""
         message = ResultMessage(
             status=report.status,  # type: ignore[arg-type]  # checked by the model
@@ -98,44 +86,39 @@ class MqttCodec(HttpCodec):
             error=report.error,
             key=None if report.status == IN_PROGRESS else result_key(report),
         )
-        topic = topics.result(self.device_id, report.command_id)
-        return Request(
-            Operation.REPORT,
-            _PUBLISH,
-            topic,
-            encode(message),
-            report=report,
-            intended_s=intended_s,
-            ready_s=ready_s,
-        )
+        topic = topics.result(device_id, report.command_id)
+        return Request(Operation.REPORT, _PUBLISH, topic, encode(message), report=report)
 
-    def awaited(self, request: Request, name: str) -> dict[str, int]:
-        """The keys that a receipt has to name, with the outbox's key of each (0 for a result); empty for none."""
-        if request.report is not None:
-            return {} if request.report.status == IN_PROGRESS else {result_key(request.report): 0}
-        return {f"{name}-{key}": key for key in request.keys}
 
-    def status(self, *, online: bool) -> Will:
-        """The retained status; ``offline`` is also the will."""
-        word = StatusMessage(status="online" if online else "offline", firmware_version=_FIRMWARE)
-        return Will(topics.status(self.device_id), encode(word))
+def awaited_keys(request: Request, name: str) -> dict[str, int]:
+    """The keys that a receipt has to name, with the outbox's key of each (0 for a result); empty for none."""
+    if request.report is not None:
+        return {} if request.report.status == IN_PROGRESS else {result_key(request.report): 0}
+    return {f"{name}-{key}": key for key in request.keys}
 
-    def opening(self, token: Secret | None) -> Opening:
-        """What a session begins with."""
-        device_id = self.device_id
-        subscriptions = (
-            (topics.commands_filter(device_id), 1),
-            (topics.receipts(device_id), 1),
-            (topics.notice(device_id), 0),
-        )
-        return Opening(topics.user_name(device_id), token, subscriptions, self.status(online=False))
 
-    def _item(self, reading: DatedReading, name: str) -> str:
-        """:class:`agent.wire.mqtt_messages.ReadingMessage` as JSON text."""
-        text = f'{{"sensor_data":{reading.text}'
-        if reading.recorded_ms is not None:
-            text += f',"recorded_at":"{time_text(reading.recorded_ms)}"'
-        return f'{text},"key":{encode_json(f"{name}-{reading.key}").decode()}}}'
+def status_of(device_id: str, *, online: bool) -> Will:
+    """The retained status; ``offline`` is also the will."""
+    word = StatusMessage(status="online" if online else "offline", firmware_version=_FIRMWARE)
+    return Will(topics.status(device_id), encode(word))
+
+
+def opening_of(device_id: str, token: Secret | None) -> Opening:
+    """What a session begins with."""
+    subscriptions = (
+        (topics.commands_filter(device_id), 1),
+        (topics.receipts(device_id), 1),
+        (topics.notice(device_id), 0),
+    )
+    return Opening(topics.user_name(device_id), token, subscriptions, status_of(device_id, online=False))
+
+
+def _item(reading: Reading, name: str) -> str:
+    """:class:`agent.wire.mqtt_messages.ReadingMessage` as JSON text."""
+    text = f'{{"sensor_data":{reading.text}'
+    if reading.recorded_ms is not None:
+        text += f',"recorded_at":"{time_text(reading.recorded_ms)}"'
+    return f'{text},"key":{json_name(name)[:-1]}-{reading.key}"}}'
 
 
 def renamed(request: Request, suffix: str) -> Request:

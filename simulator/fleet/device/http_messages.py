@@ -1,4 +1,4 @@
-"""Requests of a virtual device over HTTP, and the meaning of answers: values in, bytes out, and back. No I/O.
+"""Requests of devices over HTTP, and the meaning of their lists of commands: values in, bytes out, and back. No I/O.
 
 The real agent's client is synchronous and holds a socket; a hundred thousand devices share one loop. So the requests
 are built here, out of the same wire models, and the answers judged by the same rules. What every device says all day,
@@ -8,13 +8,12 @@ a poll and readings, is written without the models, to the same bytes.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import httpx
@@ -24,12 +23,13 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
+from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload, SendCommand
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
     BATCH_SENSOR_DATA,
     COMMAND_RESULTS,
     COMMAND_STATUS,
+    COMMAND_TTL,
     IDEMPOTENCY_KEY,
     LONG_POLL,
     RECORDED_AT,
@@ -41,16 +41,14 @@ from agent.wire.models import BatchAnswer, NewRuntimeRecord
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, judge
 from simulator.fleet.engine.ports import HttpAnswer
-from simulator.fleet.faults import Body as SentBody
+from simulator.fleet.faults import Body
 from simulator.fleet.outcomes import Attempt
 
 IN_PROGRESS: Final = "in_progress"
+ONCE: Final = "idempotency-key"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-_AUTO: Final = Dialect()
 _PAGES_MAX: Final = 1000
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
-_NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
-_UNRESERVED: Final = re.compile(r"[A-Za-z0-9_~-]+")
 
 HELD_POLL: Final = "http.long_poll"
 """What a poll that the service was asked to hold is measured as."""
@@ -66,15 +64,11 @@ class Operation(StrEnum):
     """Not a device's: the operator sends a command."""
 
 
-_POLL: Final = Operation.POLL
-_READINGS: Final = Operation.READINGS
-
-
 class Request(NamedTuple):
     """One request of a device.
 
     Attributes:
-        target: path and query, percent-encoded.
+        target: path and query, percent-encoded; over MQTT the topic.
         body: JSON text, or None.
         wait_s: how long the service was asked to hold the answer.
         keys: of the readings in it, for ``READINGS``.
@@ -96,153 +90,152 @@ class Request(NamedTuple):
     intended_s: float = 0.0
     ready_s: float = 0.0
     attempt: Attempt = Attempt.FIRST
-    copies: tuple[SentBody, ...] = ()
+    copies: tuple[Body, ...] = ()
 
 
-class DatedReading(Protocol):
-    """A reading that goes over the wire."""
-
-    @property
-    def key(self) -> int:
-        """The key of the reading in its outbox."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """The values, as :func:`values_text` writes them."""
-        ...
-
-    @property
-    def recorded_ms(self) -> int | None:
-        """Epoch milliseconds by the device's estimate of the service's clock; None leaves the time to the service."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TimedReading:
-    """A reading that goes over the wire without an outbox; see :class:`DatedReading`."""
-
-    key: int
-    text: str
-    recorded_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class HttpCodec:
-    """Builds the requests of one device, in the dialect of one service.
+class Reading:
+    """A reading that goes over the wire.
 
     Attributes:
-        device_id: the service's id of this device.
-        product_id: whose table takes results on a plain server.
+        key: its number.
+        text: the values, as :func:`values_text` writes them.
+        recorded_ms: the time that it carries, epoch milliseconds; None leaves the time to the service.
+    """
+
+    __slots__ = ("key", "recorded_ms", "text")
+
+    def __init__(self, key: int, text: str, recorded_ms: int | None = None) -> None:
+        self.key = key
+        self.text = text
+        self.recorded_ms = recorded_ms
+
+
+class HttpMessages:
+    """Builds the requests of all devices in the dialect of one service.
+
+    Args:
         offers: the extensions that the service has (its discovery document, or the scenario); empty for a plain
             server, which is sent nothing beyond the specification.
         dialect: what the scenario says of the service beside that.
+
+    Attributes:
+        sends_time: readings go out with the time at which they were made.
+        takes_arrays: several readings go out at once.
+        result_place: the destination of results: by the scenario, else the endpoint where it is announced, else the
+            table.
     """
 
-    device_id: str
-    product_id: str
-    offers: frozenset[str]
-    dialect: Dialect = _AUTO
-    _is_plain: bool = field(init=False, repr=False)
+    def __init__(self, offers: frozenset[str], dialect: Dialect | None = None) -> None:
+        self.offers = offers
+        self.dialect = dialect = dialect or Dialect()
+        self.sends_time = RECORDED_AT in offers or dialect.recorded_at_reading is not None
+        self.takes_arrays = BATCH_SENSOR_DATA in offers
+        announced = ResultPlace.ENDPOINT if COMMAND_RESULTS in offers else ResultPlace.TABLE
+        self.result_place = announced if dialect.results is None else dialect.results
+        self._keeps_keys = IDEMPOTENCY_KEY in offers
+        self._open_only = {"status": OPEN} if COMMAND_STATUS in offers else {}
 
-    def __post_init__(self) -> None:
-        # An id that is written the same in a path, in JSON, and as it is: any that a service makes.
-        object.__setattr__(self, "_is_plain", _UNRESERVED.fullmatch(self.device_id) is not None)
-
-    def poll(self, wait_s: float, etag: str | None, due_s: float = 0.0) -> Request:
+    def poll(self, device_id: str, wait_s: float = 0.0, etag: str | None = None, due_s: float = 0.0) -> Request:
         """Ask for the open commands, held open for ``wait_s`` where the service can; ``due_s`` is when it was due."""
         held_s = wait_s if LONG_POLL in self.offers else 0.0
-        device_id = self.device_id
-        path = f"/devices/{device_id}/commands" if self._is_plain else paths.device_commands(device_id)
+        query = {**self._open_only, **({"wait": round(held_s)} if held_s > 0 else {})}
+        path = paths.device_commands(device_id)
+        target = f"{path}?{urlencode(query)}" if query else path
         headers: Mapping[str, str] = {"if-none-match": etag} if etag else _NO_HEADERS
-        query = _poll_query(held_s, only_open=COMMAND_STATUS in self.offers)
-        return Request(_POLL, "GET", path + query, None, headers, held_s, (), None, due_s, due_s)
+        return Request(Operation.POLL, "GET", target, None, headers, held_s, (), None, due_s, due_s)
 
     def readings(
         self,
-        batch: Sequence[DatedReading],
+        device_id: str,
+        batch: Sequence[Reading],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
-        *,
         attempt: Attempt = Attempt.FIRST,
     ) -> Request:
         """Hand over readings; as one array where the service takes arrays, else only the first of them.
 
         Args:
+            device_id: whose.
             batch: one or more.
             name: begins the idempotency keys; unique among all devices and runs that talk to one service.
             intended_s: as in :class:`Request`.
             ready_s: as in :class:`Request`.
             attempt: as in :class:`Request`.
         """
-        if len(batch) == 1 or BATCH_SENSOR_DATA not in self.offers:
-            reading = batch[0]
-            keys: tuple[int, ...] = (reading.key,)
-            body = self._reading(reading)
+        if len(batch) == 1 or not self.takes_arrays:
+            keys: tuple[int, ...] = (batch[0].key,)
+            body = self._reading(device_id, batch[0])
+            once = f"{name}-{keys[0]}"
         else:
             keys = tuple([reading.key for reading in batch])
-            body = f"[{','.join([self._reading(reading) for reading in batch])}]"
-        headers: Mapping[str, str] = _NO_HEADERS
-        if IDEMPOTENCY_KEY in self.offers:
-            headers = {"idempotency-key": _once_key(name, keys)}
+            body = f"[{','.join([self._reading(device_id, reading) for reading in batch])}]"
+            once = hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
+        headers: Mapping[str, str] = {ONCE: once} if self._keeps_keys else _NO_HEADERS
         return Request(
-            _READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, 0.0, keys, None, intended_s, ready_s, attempt
+            Operation.READINGS,
+            "POST",
+            paths.SENSOR_DATA,
+            body.encode(),
+            headers,
+            0.0,
+            keys,
+            None,
+            intended_s,
+            ready_s,
+            attempt,
         )
 
-    def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Request | None:
+    def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
         """A command's progress or result; None for progress on a plain server, and where nothing takes results."""
         headers: Mapping[str, str] = _NO_HEADERS
-        place = self.result_place
-        if place is ResultPlace.NONE:
-            return None
-        if place is ResultPlace.ENDPOINT:
+        if self.result_place is ResultPlace.ENDPOINT:
             result = CommandResult(status=report.status, result=report.result, error=report.error)  # type: ignore[arg-type]  # checked by the model
-            target = paths.command_result(self.device_id, report.command_id)
-            body = encode_json(result.to_wire())
-        elif report.status == IN_PROGRESS:
+            target = paths.command_result(device_id, report.command_id)
+            body = result.to_wire()
+        elif self.result_place is ResultPlace.NONE or report.status == IN_PROGRESS:
             return None
         else:
-            target, body = paths.RUNTIME_DATA, encode_json(self._result_row(report).to_wire())
-            if IDEMPOTENCY_KEY in self.offers:
-                headers = {"idempotency-key": f"result-{report.command_id}"}
-        return Request(
-            Operation.REPORT,
-            "POST",
-            target,
-            body,
-            headers,
-            report=report,
-            intended_s=intended_s,
-            ready_s=ready_s,
-        )
+            target, body = paths.RUNTIME_DATA, self._result_row(device_id, product_id, report).to_wire()
+            if self._keeps_keys:
+                headers = {ONCE: f"result-{report.command_id}"}
+        return Request(Operation.REPORT, "POST", target, encode_json(body), headers, report=report)
 
-    @property
-    def result_place(self) -> ResultPlace:
-        """The destination of results: by the scenario, else the endpoint where it is announced, else the table."""
-        if self.dialect.results is not None:
-            return self.dialect.results
-        return ResultPlace.ENDPOINT if COMMAND_RESULTS in self.offers else ResultPlace.TABLE
+    def order(
+        self, device_id: str, payload: Mapping[str, Any], ttl_s: float, due_s: float = 0.0, once: str | None = None
+    ) -> Request:
+        """Not a device's: an operator sends a command.
+
+        Args:
+            device_id: to whom.
+            payload: of the command.
+            ttl_s: how long the service keeps it; goes out where the service takes it.
+            due_s: as in :class:`Request`.
+            once: the idempotency key, where the service takes one.
+        """
+        seconds = round(ttl_s) if COMMAND_TTL in self.offers else None
+        order = SendCommand(device_id=device_id, command_payload=dict(payload), ttl_seconds=seconds)
+        headers = {ONCE: once} if once is not None and self._keeps_keys else _NO_HEADERS
+        body = encode_json(order.to_wire())
+        return Request(Operation.ORDER, "POST", paths.SEND_COMMAND, body, headers, intended_s=due_s, ready_s=due_s)
 
     def state_of(self, status: str | None) -> str | None:
         """The state of a listed command, as far as this service can be taken at its word."""
         only_open = self.dialect.command_lists is CommandLists.OPEN
         return listed_state(status, has_states=COMMAND_STATUS in self.offers, only_open=only_open)
 
-    @property
-    def sends_time(self) -> bool:
-        """Whether readings go out with the time at which they were made."""
-        return sends_time(self.offers, self.dialect)
+    def _reading(self, device_id: str, reading: Reading) -> str:
+        """:class:`agent.wire.models.PostSensorData` as JSON text."""
+        text, recorded_ms = reading.text, reading.recorded_ms
+        time = ""
+        if recorded_ms is not None and RECORDED_AT in self.offers:
+            time = f',"recorded_at":"{time_text(recorded_ms)}"'
+        elif recorded_ms is not None and self.dialect.recorded_at_reading is not None:
+            member = f"{json_name(self.dialect.recorded_at_reading)}:{recorded_ms / 1000!r}"
+            text = f"{text[:-1]},{member}}}" if text != "{}" else f"{{{member}}}"
+        return f'{{"device_id":{json_name(device_id)},"sensor_data":{text}{time}}}'
 
-    def _dated(self, reading: DatedReading) -> str:
-        """The values, with the time among them where the scenario names a reading for it."""
-        name = self.dialect.recorded_at_reading
-        if reading.recorded_ms is None or name is None:
-            return reading.text
-        time = f"{encode_json(name).decode()}:{reading.recorded_ms / 1000!r}"
-        return f"{reading.text[:-1]},{time}}}" if reading.text != "{}" else f"{{{time}}}"
-
-    def _result_row(self, report: Report) -> NewRuntimeRecord:
+    def _result_row(self, device_id: str, product_id: str, report: Report) -> NewRuntimeRecord:
         payload = CommandResultPayload(
             command_id=report.command_id,
             status=report.status,  # type: ignore[arg-type]  # checked by the model
@@ -252,24 +245,17 @@ class HttpCodec:
             finished_at=_time(report.finished_at),
         )
         return NewRuntimeRecord(
-            product_id=self.product_id,
-            device_id=self.device_id,
+            product_id=product_id,
+            device_id=device_id,
             table_name=self.dialect.results_table,
             data_payload=payload.to_wire(),
         )
 
-    def _reading(self, reading: DatedReading) -> str:
-        """:class:`agent.wire.models.PostSensorData` as JSON text."""
-        device_id = self.device_id
-        name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()
-        if reading.recorded_ms is None or RECORDED_AT not in self.offers:
-            return f'{{"device_id":{name},"sensor_data":{self._dated(reading)}}}'
-        return f'{{"device_id":{name},"sensor_data":{reading.text},"recorded_at":"{time_text(reading.recorded_ms)}"}}'
 
-
-def sends_time(offers: frozenset[str], dialect: Dialect) -> bool:
-    """Whether readings go out with the time at which they were made."""
-    return RECORDED_AT in offers or dialect.recorded_at_reading is not None
+@lru_cache(maxsize=4096)
+def json_name(text: str) -> str:
+    """A name as JSON text."""
+    return encode_json(text).decode()
 
 
 def values_text(values: Mapping[str, float]) -> str:
@@ -291,21 +277,7 @@ _PLAIN_NUMBERS: Final = frozenset({float, int})
 @lru_cache(maxsize=1024)
 def _shape(names: tuple[str, ...]) -> str:
     """The JSON text of an object with these names and a place for each number."""
-    members = [encode_json(name).decode().replace("%", "%%") + ":%r" for name in names]
-    return "{" + ",".join(members) + "}"
-
-
-@lru_cache(maxsize=64)
-def _poll_query(held_s: float, *, only_open: bool) -> str:
-    query: dict[str, str | int] = {"status": OPEN} if only_open else {}
-    if held_s > 0:
-        query["wait"] = round(held_s)
-    return f"?{urlencode(query)}" if query else ""
-
-
-@lru_cache(maxsize=256)
-def _second_text(second: int) -> str:
-    return to_rfc3339(second)[:-4]
+    return "{" + ",".join([json_name(name).replace("%", "%%") + ":%r" for name in names]) + "}"
 
 
 def time_text(epoch_ms: int) -> str:
@@ -314,13 +286,16 @@ def time_text(epoch_ms: int) -> str:
     return f"{_second_text(second)}{millisecond:03d}Z"
 
 
-def _once_key(name: str, keys: tuple[int, ...]) -> str:
-    if len(keys) == 1:
-        return f"{name}-{keys[0]}"
-    return hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
+@lru_cache(maxsize=256)
+def _second_text(second: int) -> str:
+    return to_rfc3339(second)[:-4]
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+def _time(epoch_s: float | None) -> str | None:
+    return None if epoch_s is None else to_rfc3339(epoch_s)
+
+
+# --- lists of commands ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,25 +310,31 @@ class PagedPoll:
     """One poll on its way through the pages of its list, by the readers of the real agent's client.
 
     Args:
-        codec: whose list.
+        messages: of the service.
+        device_id: whose list.
         request: for its first page.
         base_url: of the service; links to other pages are followed below it.
+
+    Attributes:
+        has_begun: at least one page of the list was read.
     """
 
-    __slots__ = ("_base", "_codec", "_pages", "_request", "_walk")
+    __slots__ = ("_base", "_device_id", "_messages", "_pages", "_request", "_walk")
 
-    def __init__(self, codec: HttpCodec, request: Request, base_url: str = "http://service.invalid") -> None:
-        self._codec = codec
+    def __init__(
+        self, messages: HttpMessages, device_id: str, request: Request, base_url: str = "http://service.invalid"
+    ) -> None:
+        self._messages = messages
+        self._device_id = device_id
         self._request = request
         self._base = base_url.rstrip("/")
-        path = paths.device_commands(codec.device_id)
-        status = {"status": OPEN} if COMMAND_STATUS in codec.offers else {}
+        path = paths.device_commands(device_id)
+        status = {"status": OPEN} if COMMAND_STATUS in messages.offers else {}
         self._walk = PageWalk(path, status, httpx.URL(self._base + path), pages_max=_PAGES_MAX)
         self._pages: list[tuple[Answer, Page]] = []
 
     @property
     def has_begun(self) -> bool:
-        """Whether at least one page of the list was read."""
         return bool(self._pages)
 
     def take(self, answer: HttpAnswer) -> Listing | None:
@@ -376,22 +357,23 @@ class PagedPoll:
         target = str(walk.target).removeprefix(self._base)
         if walk.params:
             target = f"{target}?{urlencode(walk.params)}"
-        return Request(_POLL, "GET", target, intended_s=due_s, ready_s=due_s)
+        return Request(Operation.POLL, "GET", target, intended_s=due_s, ready_s=due_s)
 
     def listing(self, *, is_whole: bool = True) -> Listing:
         """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
         is missing.
         """
-        found = read_commands(iter(self._pages), self._codec.dialect.reading, ANSWER_BYTES)
+        messages = self._messages
+        found = read_commands(iter(self._pages), messages.dialect.reading, ANSWER_BYTES)
         commands: list[Command] = []
         malformed = list(found.malformed)
         for record in found.records:
             try:
-                command = command_of(record, self._codec.device_id)
-                state = self._codec.state_of(command.status)
-                commands.append(command if state == command.status else replace(command, status=state))
+                command = command_of(record, self._device_id)
             except InvalidMessage as error:
                 malformed.append(str(error))
+            else:
+                commands.append(replace(command, status=messages.state_of(command.status)))
         commands.sort(key=lambda command: command.created_at or 0.0)
         is_whole = is_whole and found.incomplete is None
         poll = CommandPoll(
@@ -403,43 +385,6 @@ class PagedPoll:
             pushed=not is_whole,
         )
         return Listing(poll, found.etag if is_whole else None)
-
-
-def read_refusals(good: Answer, request: Request) -> dict[int, str]:
-    """The readings of a batch that the service refused, by key with the reason; empty for a single reading.
-
-    Raises:
-        UnexpectedAnswer: it does not say which readings it left out.
-    """
-    if len(request.keys) == 1:
-        return {}
-    batch = _read_batch(good)
-    if batch is None:
-        return {}
-    if batch.accepted + len(batch.errors) != len(request.keys):
-        raise UnexpectedAnswer(
-            f"{SOURCE} took {batch.accepted} of {len(request.keys)} readings and named {len(batch.errors)} errors",
-            good.status,
-        )
-    return {request.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
-
-
-def _read_batch(good: Answer) -> BatchAnswer | None:
-    """The answer to a batch; None where its body holds nothing to read: the status alone means that all were taken.
-
-    Raises:
-        UnexpectedAnswer: it counts errors without naming them.
-    """
-    try:
-        value = good.json()
-    except UnexpectedAnswer:
-        return None
-    try:
-        return BatchAnswer.receive(value)
-    except InvalidMessage as error:
-        if isinstance(value, dict) and any(value.get(name) for name in _ERRORS):
-            raise UnexpectedAnswer(f"{SOURCE} answered a batch with {error}", good.status) from None
-        return None
 
 
 def command_of(record: CommandRecord, device_id: str) -> Command:
@@ -461,5 +406,32 @@ def command_of(record: CommandRecord, device_id: str) -> Command:
     )
 
 
-def _time(epoch_s: float | None) -> str | None:
-    return None if epoch_s is None else to_rfc3339(epoch_s)
+# --- answers to readings ----------------------------------------------------------------------------------------------
+
+
+def read_refusals(good: Answer, request: Request) -> dict[int, str]:
+    """The readings of a batch that the service refused, by key with the reason; empty for a single reading.
+
+    An answer without anything to read says that all were taken.
+
+    Raises:
+        UnexpectedAnswer: it does not say which readings it left out.
+    """
+    if len(request.keys) == 1:
+        return {}
+    try:
+        value = good.json()
+    except UnexpectedAnswer:
+        return {}
+    try:
+        batch = BatchAnswer.receive(value)
+    except InvalidMessage as error:
+        if isinstance(value, dict) and any(value.get(name) for name in _ERRORS):
+            raise UnexpectedAnswer(f"{SOURCE} answered a batch with {error}", good.status) from None
+        return {}
+    if batch.accepted + len(batch.errors) != len(request.keys):
+        raise UnexpectedAnswer(
+            f"{SOURCE} took {batch.accepted} of {len(request.keys)} readings and named {len(batch.errors)} errors",
+            good.status,
+        )
+    return {request.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}

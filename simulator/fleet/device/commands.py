@@ -1,0 +1,320 @@
+"""The commands of a virtual device: decided on, run and reported by the agent's own core; each handler is a lane.
+
+Every step is in the journal before it counts. A device has this object from its first command on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agent.core.admission import Verdict, decide_commands
+from agent.core.commands import OPEN_STATES, HandlerRule, recover, refuse_at_start
+from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_of
+from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
+from agent.errors import ErrorAnswer, ServiceError
+from simulator.fleet.audit.digest import digest_document
+from simulator.fleet.device.answers import is_refused
+from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
+from simulator.fleet.device.http_messages import IN_PROGRESS, Request
+from simulator.fleet.engine.wheel import NEVER
+from simulator.fleet.outcomes import Attempt
+
+if TYPE_CHECKING:  # a device has commands, which are a device's
+    from simulator.fleet.device.device import Device
+
+# Shorter works are over before anybody could look.
+_PROGRESS_FROM_S: Final = 0.5
+_PROGRESS_KEPT: Final = 16
+# So often a result is tried when the run drains: what nothing takes is not waited for until the agent's own limits.
+_TRIES_IN_DRAIN: Final = 5
+_UNDELIVERABLE: Final = frozenset({ReportFault.NO_PLACE, ReportFault.FAILING, ReportFault.CONTENT})
+_NOWHERE: Final = "the scenario says that the service has no place for results"
+_AT_ONCE_S: Final = float("-inf")
+
+
+def take_in(device: Device, poll: CommandPoll, now: Moment) -> bool:
+    """Decide on commands, commit, queue; whether they brought something new.
+
+    What is over is forgotten when a list comes without it. Pushed commands are no list.
+    """
+    journal = device.disk.journal
+    ids = [command.id for command in poll.commands]
+    decided = decide_commands(
+        poll.commands,
+        journal.known(ids),
+        RULES,
+        received=now,
+        service_now_s=device.time.at(now),
+        first_contact=journal.is_empty,
+    )
+    journal.admit(decided.entries)
+    if not poll.pushed:
+        journal.forget(ids)
+    if decided.entries:
+        commands = device.commands = device.commands or Commands(device)
+        for entry in decided.entries:
+            commands.note(entry, now)
+        for decision in decided.of(Verdict.ADMIT):
+            if decision.entry is not None:
+                commands.queue(decision.entry)
+    return bool(decided.entries)
+
+
+class _Running(NamedTuple):
+    command_id: str
+    work: Work
+    ends_s: float
+
+
+class Commands:
+    """Runs what the journal has admitted, and says what is to be reported.
+
+    Args:
+        device: whose.
+
+    Attributes:
+        results_after_s: results wait until then, and nothing else does: what nobody takes holds no reading back.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_device",
+        "_place_is_missing",
+        "_progress",
+        "_reported_before",
+        "_row",
+        "_running",
+        "_shortened",
+        "_tries",
+        "_tries_of",
+        "_waiting",
+        "results_after_s",
+    )
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._waiting: dict[str, deque[str]] = {}
+        self._running: dict[str, _Running] = {}
+        self._progress: deque[Report] = deque(maxlen=_PROGRESS_KEPT)
+        self.results_after_s = _AT_ONCE_S
+        self._backoff = device.member.model.backoff
+        self._tries = self._row = FailureStreak()  # of the oldest result, and of any of them, since one was taken
+        self._tries_of = self._shortened = ""
+        self._place_is_missing = False
+        # The report that went out and was not answered for good: command and status, and what sending it again is.
+        self._reported_before = ("", "", Attempt.FIRST)
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command is running or waits for its lane."""
+        return bool(self._running or self._waiting)
+
+    @property
+    def due_s(self) -> float:
+        """When the next running command ends, on the monotonic clock; infinity when none runs."""
+        return min([running.ends_s for running in self._running.values()], default=NEVER)
+
+    def resume(self, started: Moment) -> None:
+        """Judge after a power-on at ``started`` what the last life left, and queue what it left waiting."""
+        journal = self._device.disk.journal
+        for entry in journal.in_state(CommandState.STARTED):
+            handler = VOCABULARY.get(entry.handler)
+            rule = HandlerRule(handler.contract, entry.handler) if handler else None
+            recovery = recover(entry, rule, started)
+            if recovery.outcome is not None:
+                self._finish(entry.command.id, recovery.outcome, started)
+            else:
+                self.queue(entry)
+        for entry in journal.in_state(CommandState.RECEIVED):
+            self.queue(entry)
+
+    def note(self, entry: JournalEntry, now: Moment) -> None:
+        """Count a new entry and write it down for the audit."""
+        if entry.state not in OPEN_STATES:
+            return
+        device, command = self._device, entry.command
+        fleet, at_s = device.fleet, device.run_s(now)
+        fleet.gauges.open_commands += 1
+        # What is over at once is kept without its payload.
+        digest = digest_document(command.payload) if entry.outcome is None else None
+        created_at = command.created_at
+        fleet.ledger.command("received", device.index, command.id, at_s, digest=digest, created_at=created_at)
+        if (outcome := entry.outcome) is not None:
+            detail, error = outcome.status, outcome.error
+            fleet.ledger.command("finished", device.index, command.id, at_s, detail=detail, error=error)
+
+    def queue(self, entry: JournalEntry) -> None:
+        """Let an admitted command wait for its lane."""
+        self._waiting.setdefault(entry.handler, deque()).append(entry.command.id)
+
+    def advance(self, now: Moment) -> list[Work]:
+        """End what is due and begin what can; the works that ended."""
+        ended: list[Work] = []
+        self._begin(now)
+        # Works without a duration end in the instant they begin, and the next one of their lane begins then.
+        while due := [lane for lane, running in self._running.items() if running.ends_s <= now.monotonic_s]:
+            for lane in due:
+                running = self._running.pop(lane)
+                self._finish(running.command_id, running.work.outcome, now)
+                ended.append(running.work)
+            self._begin(now)
+        return ended
+
+    def _begin(self, now: Moment) -> None:
+        device = self._device
+        for lane in list(self._waiting):
+            while lane in self._waiting and lane not in self._running:
+                command_id = self._waiting[lane].popleft()
+                if not self._waiting[lane]:
+                    del self._waiting[lane]
+                entry = device.disk.journal.known([command_id])[command_id]
+                refusal = refuse_at_start(entry, device.time.at(now))
+                if refusal is not None:
+                    self._finish(command_id, refusal, now)
+                else:
+                    self._running[lane] = self._start(entry, now)
+
+    def _start(self, entry: JournalEntry, now: Moment) -> _Running:
+        device, command_id = self._device, entry.command.id
+        started = device.disk.journal.start(command_id, now)
+        handler = VOCABULARY[entry.handler]
+        at_s, contract = device.run_s(now), handler.contract
+        device.fleet.ledger.command(
+            "started", device.index, command_id, at_s, detail=contract, attempt=started.attempts
+        )
+        model = device.member.model
+        context = HandlerContext(
+            device.member.device_id, now, device.values(now), model.interval_s, device.firmware_version, model.firmware
+        )
+        work = handler.handle(parse_payload(handler, entry.command.payload), context)
+        if work.duration_s >= _PROGRESS_FROM_S:
+            self._progress.append(Report(command_id, IN_PROGRESS, started_at=now.wall_s))
+        return _Running(command_id, work, now.monotonic_s + work.duration_s)
+
+    def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
+        device = self._device
+        device.disk.journal.finish(command_id, outcome, now)
+        at_s, detail, error = device.run_s(now), outcome.status, outcome.error
+        digest = None if outcome.result is None else digest_document(outcome.result)
+        ledger = device.fleet.ledger
+        ledger.command("finished", device.index, command_id, at_s, detail=detail, digest=digest, error=error)
+
+    # --- reporting ----------------------------------------------------------------------------------------------------
+
+    @property
+    def reports_due_s(self) -> float:
+        """When something can be reported, on the monotonic clock; infinity while there is nothing."""
+        if self._progress:
+            return _AT_ONCE_S
+        return NEVER if self._device.disk.journal.first_finished() is None else self.results_after_s
+
+    def next_report(self, now: Moment) -> tuple[Request, Moment] | None:
+        """Results first, then progress, and since when it waits; None when there is nothing to report now."""
+        journal = self._device.disk.journal
+        if now.monotonic_s >= self.results_after_s:
+            while (finished := journal.first_finished()) is not None:
+                request = self._request(self._shortened_report(finished))
+                if request is not None:
+                    return request, finished.finished or now
+                self._give_up(finished.command.id, _NOWHERE, now)
+        while self._progress:
+            report = self._progress.popleft()
+            if any(running.command_id == report.command_id for running in self._running.values()):
+                request = self._request(report)
+                if request is not None:
+                    return request, now
+        return None
+
+    def _request(self, report: Report) -> Request | None:
+        member = self._device.member
+        request = self._device.messages.report(member.device_id, member.product_id, report)
+        command_id, status, attempt = self._reported_before
+        if request is not None and (report.command_id, report.status) == (command_id, status):
+            request = request._replace(attempt=attempt)
+        return request
+
+    def _shortened_report(self, entry: JournalEntry) -> Report:
+        """The result; without its content, where that is what the service refused."""
+        report = report_of(entry)
+        if report.command_id != self._shortened:
+            return report
+        why = f"result_refused: {self._device.uplink.fault}"
+        return replace(report, result=None, error=why if report.error is None else f"{report.error} ({why})")
+
+    def reported(self, report: Report, now: Moment) -> None:
+        """The service has taken a report, or does not want it any more."""
+        if report.status == IN_PROGRESS:
+            return
+        device = self._device
+        self._tries = self._row = FailureStreak()
+        self._place_is_missing = False
+        self._backoff = device.member.model.backoff
+        device.disk.journal.reported(report.command_id)
+        device.fleet.gauges.open_commands -= 1
+        device.fleet.ledger.command("reported", device.index, report.command_id, device.run_s(now))
+
+    def note_failure(self, request: Request, report: Report, error: ServiceError) -> None:
+        """A report went out and was not answered for good."""
+        again = request.attempt.again(refused=is_refused(error))
+        self._reported_before = (report.command_id, report.status, again)
+
+    def is_not_taken(self, request: Request, report: Report, error: ServiceError, now: Moment) -> bool:
+        """Whether this error says that the result itself is not taken; then its further way is decided here.
+
+        A result is given up by the limits of :mod:`agent.core.unreported`, and so are all when no place is there. The
+        oldest is tried; those behind it wait with it, and nothing else does.
+        """
+        fault = fault_of(error)
+        if fault not in _UNDELIVERABLE:
+            return False
+        if report.status == IN_PROGRESS:
+            return True
+        if fault is ReportFault.CONTENT:
+            if self._shortened != report.command_id and report.result is not None:
+                self._shortened = report.command_id
+            else:
+                self._give_up(report.command_id, str(error), now)
+            return True
+        device, now_s = self._device, now.monotonic_s
+        if self._tries_of != report.command_id:
+            self._tries_of, self._tries = report.command_id, FailureStreak()
+        self._tries, self._row = self._tries.failed(now_s), self._row.failed(now_s)
+        is_second = self._row.times > self._tries.times  # two results failed: the place is in doubt, not the result
+        is_enough = self._tries.are_enough(fault, now_s) or (is_second and self._row.are_enough(fault, now_s))
+        is_draining = not device.driver.is_sampling
+        if self._place_is_missing or is_enough or (is_draining and self._row.times >= _TRIES_IN_DRAIN):
+            self._place_is_missing = self._place_is_missing or is_second or fault is ReportFault.NO_PLACE
+            self._give_up(report.command_id, str(error), now)
+        else:
+            retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
+            self._backoff, wait_s = self._backoff.failed(device.chance(), retry_after_s)
+            self.results_after_s = now_s + wait_s
+            self.note_failure(request, report, error)
+        return True
+
+    def _give_up(self, command_id: str, reason: str, now: Moment) -> None:
+        """Nothing takes this result: it stays in the journal, and holds nothing else back."""
+        device = self._device
+        device.disk.journal.undeliverable(command_id, reason[:REASON_MAX])
+        device.fleet.gauges.open_commands -= 1
+        device.fleet.gauges.undeliverable_results += 1
+        device.fleet.ledger.command("undeliverable", device.index, command_id, device.run_s(now))
+
+
+def report_of(entry: JournalEntry) -> Report:
+    """What the service is told of a command that is finished."""
+    outcome = entry.outcome
+    if outcome is None:
+        raise AssertionError("the core puts an outcome on every finished entry")
+    return Report(
+        command_id=entry.command.id,
+        status=str(outcome.status),
+        result=outcome.result,
+        error=outcome.error,
+        started_at=entry.started.wall_s if entry.started else None,
+        finished_at=entry.finished.wall_s if entry.finished else None,
+    )

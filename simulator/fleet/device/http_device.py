@@ -1,0 +1,251 @@
+"""A virtual device over HTTP: it polls for commands and posts what it has; each channel has one request on its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agent.core.poll_interval import PollPace
+from agent.core.schedule import phase_s
+from agent.core.values import Moment
+from agent.errors import ServiceError, TransportError, UnexpectedAnswer
+from simulator.fleet.device.answers import outcome_of, stamps_of
+from simulator.fleet.device.commands import take_in
+from simulator.fleet.device.device import Device
+from simulator.fleet.device.http_messages import HELD_POLL, ONCE, HttpMessages, Listing, Operation, PagedPoll, Request
+from simulator.fleet.device.model import RUN_OVER, Member
+from simulator.fleet.device.retries import Retries
+from simulator.fleet.device.unwaited import Unwaited, send_copies
+from simulator.fleet.engine.http.origin import RequestHead
+from simulator.fleet.engine.ports import Headers, HttpAnswer
+from simulator.fleet.engine.wheel import NEVER
+from simulator.fleet.outcomes import OutcomeClass
+
+if TYPE_CHECKING:  # a driver has devices, which are a driver's
+    from simulator.fleet.device.driver import HttpDriver
+
+_POLL: Final = Operation.POLL
+_AT_ONCE_S: Final = float("-inf")
+_UNCHANGED: Final = 304
+
+
+class HttpDevice(Device):
+    """One device over HTTP.
+
+    Args:
+        driver: of this device among others.
+        messages: what it sends, as bytes.
+        index: in the fleet.
+        member: what it is.
+        head: of its requests.
+    """
+
+    __slots__ = ("_etag", "_head", "_list", "_pace", "_poll", "_poll_due_s", "_poll_fault", "_poll_retries")
+
+    driver: HttpDriver
+
+    def __init__(
+        self, driver: HttpDriver, messages: HttpMessages, index: int, member: Member, head: RequestHead
+    ) -> None:
+        super().__init__(driver, messages, index, member)
+        self._head = head
+        self._poll: Request | None = None  # what is on its way
+
+    def boot(self, now: Moment) -> None:
+        model = self.member.model
+        self._pace = PollPace(model.polling)
+        self._poll_retries = Retries(model.backoff, self.chance, ignores_limit=model.ignores_limit)
+        self._poll_fault = ""
+        self._etag: str | None = None
+        self._list: PagedPoll | None = None  # a list that has more pages
+        # The first poll follows within fast_s, each device at its own place in it.
+        self._poll_due_s = now.monotonic_s + phase_s(self.member.device_id, "poll", model.polling.fast_s)
+
+    def power_gone(self) -> None:
+        self._poll = None
+        self.driver.awaited_polls.discard(self.index)
+
+    def owes_poll(self, before_s: float) -> bool:
+        """Whether a poll is on its way that was due before this time and that the service does not hold."""
+        return self._poll is not None and self._poll.wait_s <= 0 and self._poll.intended_s < before_s
+
+    def turn(self, now: Moment) -> None:
+        """Send what is due, and wake up for what is not."""
+        now_s, uplink = now.monotonic_s, self.uplink
+        if now_s >= self.own_due_s:
+            self.advance(now)
+        uplink_s = uplink.due_s
+        if uplink_s <= now_s:
+            if (request := uplink.next_request(now)) is not None:
+                self._send(request)
+            uplink_s = uplink.due_s
+        if self._poll_due_s <= now_s:
+            self._send(self._next_poll())
+        self.wait_until(min(self.own_due_s, uplink_s, self._poll_due_s))
+
+    def _send(self, request: Request) -> None:
+        driver = self.driver
+        message = self._head.message(request.method, request.target, request.headers, request.body)
+        driver.engine.send(self.index, message, _Exchange(self, request), driver.timeout_s + request.wait_s)
+        if request.copies:
+            send_copies(self, request, _renamed, self._send_copy)
+
+    def _send_copy(self, copy: Request, due_s: float) -> None:
+        message = self._head.message(copy.method, copy.target, copy.headers, copy.body)
+        caller = Unwaited(self.driver.observer, Operation.READINGS, self.index, due_s)
+        self.driver.engine.send(self.index, message, caller, self.driver.timeout_s)
+
+    # --- polls --------------------------------------------------------------------------------------------------------
+
+    def _next_poll(self) -> Request:
+        due_s, self._poll_due_s = self._poll_due_s, NEVER
+        member = self.member
+        if self._list is not None:
+            self._poll = self._list.next_page(due_s)
+        else:
+            self._poll = self.messages.poll(member.device_id, member.model.wait_s, self._etag, due_s)
+        return self._poll
+
+    def _poll_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take a poll's answer, good or not; the class that it counts in."""
+        known, is_held = self.driver.known_answers, request.wait_s > 0
+        is_unchanged = answer.status == _UNCHANGED
+        if self._list is None and (is_unchanged or known.is_empty_list(answer)):
+            stamps = stamps_of(answer.headers)
+            if stamps is not None:
+                if not is_unchanged:
+                    self.disk.journal.admit(())
+                    self.disk.journal.forget(())
+                server_time, etag = stamps
+                self.time = self.time.observe(server_time, now, now.monotonic_s - sent_s)
+                self._polled(etag, is_unchanged=is_unchanged, has_news=False, is_held=is_held, sent_s=sent_s, now=now)
+                return OutcomeClass.OK
+        reading = self._list or PagedPoll(self.messages, self.member.device_id, request, self.fleet.base_url)
+        try:
+            listing = reading.take(answer)
+        except ServiceError as error:
+            if reading.has_begun:
+                self._take_in(reading.listing(is_whole=False), sent_s, now)
+            self._poll_failed(error, now)
+            return outcome_of(error)
+        if listing is None:
+            self._list = reading
+            self._poll_due_s = now.monotonic_s
+            return OutcomeClass.OK
+        is_one_page, self._list, poll = self._list is None, None, listing.poll
+        has_news = self._take_in(listing, sent_s, now)
+        if is_one_page and not (poll.unchanged or poll.commands or poll.malformed):
+            known.learn_empty_list(answer.body)
+        self._polled(
+            listing.etag, is_unchanged=poll.unchanged, has_news=has_news, is_held=poll.held, sent_s=sent_s, now=now
+        )
+        self._poll_fault = "; ".join(poll.malformed)
+        return OutcomeClass.OK
+
+    def _poll_failed(self, error: ServiceError, now: Moment) -> None:
+        """No good answer came."""
+        self._list = None
+        self._poll_fault = str(error)
+        self._poll_due_s = now.monotonic_s + self._poll_retries.failed(error)
+
+    def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
+        """Decide on what is listed; whether it brought something new."""
+        poll = listing.poll
+        self.time = self.time.observe(poll.server_time, now, now.monotonic_s - sent_s)
+        has_news = not poll.unchanged and take_in(self, poll, now)
+        if has_news:
+            self.own_due_s = _AT_ONCE_S
+        return has_news
+
+    def _polled(
+        self, etag: str | None, *, is_unchanged: bool, has_news: bool, is_held: bool, sent_s: float, now: Moment
+    ) -> None:
+        """A whole list has come: note its version, and when to ask again."""
+        self._poll_retries.succeeded()
+        self._poll_fault = ""
+        if etag or not is_unchanged:
+            self._etag = etag
+        self._pace, wait_s = self._pace.polled(
+            active=has_news,
+            busy=self.commands is not None and self.commands.is_busy,
+            held=is_held,
+            took_s=now.monotonic_s - sent_s,
+            fraction=self.chance(),
+        )
+        self._poll_due_s = now.monotonic_s + wait_s
+
+    # --- the end of a request -----------------------------------------------------------------------------------------
+
+    def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now_s: float) -> None:
+        """An answer came, good or not."""
+        if not self.is_on:
+            return
+        now = self.moment(now_s)
+        if request.operation is _POLL:
+            outcome = self._poll_answered(request, answer, sent_s, now)
+        else:
+            outcome = self.uplink.answered(request, answer, sent_s, now)
+        self._ended(request, outcome, sent_s, now)
+
+    def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """No answer came: the same is asked again after a while."""
+        if not self.is_on:
+            return
+        now = self.moment(now_s)
+        if self.driver.is_over:
+            outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
+        error = UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
+        if request.operation is _POLL:
+            self._poll_failed(error, now)
+        else:
+            self.uplink.failed(request, error, now, left=sent_s is not None)
+        self._ended(request, outcome, sent_s, now)
+
+    def _ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
+        """Measure a request that was handled, and send what is due next."""
+        driver, fault = self.driver, self.uplink.fault
+        if request.operation is _POLL:
+            self._poll, fault = None, self._poll_fault
+            driver.awaited_polls.discard(self.index)
+        if driver.is_over and not self._is_overdue(request, now.monotonic_s):
+            return
+        # How long the service holds a poll says nothing of how fast it answers.
+        name = HELD_POLL if request.wait_s > 0 else request.operation
+        self.measure(name, outcome, request, sent_s, now.monotonic_s)
+        if fault:
+            driver.observer.faulted(name, self.index, fault)
+        if not driver.is_over:
+            self.turn(now)
+            driver.on_news()
+
+    def _is_overdue(self, request: Request, now_s: float) -> bool:
+        """Whether an answer that has not come when the run is over ought to have come."""
+        if request.operation is not _POLL:
+            return True
+        if request.wait_s > 0:
+            return now_s - request.intended_s > request.wait_s
+        return request.intended_s < self.driver.phases_end_s
+
+
+class _Exchange:
+    """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
+
+    __slots__ = ("device", "request")
+
+    def __init__(self, device: HttpDevice, request: Request) -> None:
+        self.device = device
+        self.request = request
+
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self.device.answered(self.request, HttpAnswer(status, headers, body), sent_s, now_s)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self.device.failed(self.request, outcome, reason, sent_s, now_s)
+
+
+def _renamed(request: Request, suffix: str) -> Request:
+    """The same request with a key of its own, where it has one."""
+    if ONCE not in request.headers:
+        return request
+    return request._replace(headers={**request.headers, ONCE: request.headers[ONCE] + suffix})
