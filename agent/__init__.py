@@ -1,12 +1,13 @@
-"""The public door for plug-in authors: everything that a handler or a sensor needs.
+"""The public door for plug-in authors: everything that a handler or a sensor needs, and nothing else.
 
-Importing this package costs nothing: each name is imported when it is first used (PEP 562).
+Importing this package costs nothing: each name is imported when it is first used (PEP 562), since root's part of an
+update imports this package, too, and takes nothing but the standard library.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agent.core.values import Contract, JsonObject
@@ -42,35 +43,9 @@ __all__ = [
     "handler",
 ]
 
-_HOMES: Final = {
-    **dict.fromkeys(["Contract", "JsonObject"], "agent.core.values"),
-    **dict.fromkeys(["Sensor", "SensorFailed", "SensorSettings"], "agent.sensors.base"),
-    **dict.fromkeys(
-        [
-            "AgentControls",
-            "CommandContext",
-            "Handler",
-            "HandlerFailed",
-            "HandlerPayload",
-            "HandlerRejected",
-            "HandlerSettings",
-            "NoPayload",
-            "Verified",
-            "handler",
-        ],
-        "agent.handlers.base",
-    ),
-}
-
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'agent' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    home = "agent.sensors.base" if name.startswith("Sensor") else "agent.handlers.base"
+    return getattr(import_module(home), name)

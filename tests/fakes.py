@@ -48,7 +48,9 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import AgentError, StorageError
-from agent.handlers.upkeep import Bundle, ConfigChange, UpkeepRefused
+from agent.handlers.base import HandlerRejected
+from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
+from agent.handlers.built_in.update_config import UpdateConfig
 
 START_WALL_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where every fake clock starts."""
@@ -473,31 +475,25 @@ class FakeUpkeep:
     """Notes what it is asked for; with ``refusal`` it refuses everything."""
 
     def __init__(self) -> None:
-        self.changes: list[ConfigChange] = []
+        self.ca_file = None
+        self.changes: list[UpdateConfig.Settings] = []
         self.levels: list[tuple[str, float, str]] = []
-        self.bundles: list[Bundle] = []
-        self.sources: list[object] = []
-        self.refusal: UpkeepRefused | None = None
+        self.bundles: list[CollectDiagnostics.Settings] = []
+        self.refusal: HandlerRejected | None = None
         self.bundle: JsonObject = {}
 
-    def try_configuration(self, change: ConfigChange) -> None:
+    def try_configuration(self, command_id: str, config: object, settings: UpdateConfig.Settings) -> None:
         self._refuse()
-        self.changes.append(change)
+        self.changes.append(settings)
 
     def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
         self._refuse()
         self.levels.append((level, for_s, logger))
         return {"level": level}
 
-    def fetch_release(self, source, stopping, report):
+    def collect_diagnostics(self, settings: CollectDiagnostics.Settings) -> JsonObject:
         self._refuse()
-        self.sources.append(source)
-        report(1, 2)
-        return None if stopping.is_set() else source.folder / "release"
-
-    def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
-        self._refuse()
-        self.bundles.append(bundle)
+        self.bundles.append(settings)
         return dict(self.bundle)
 
     def _refuse(self) -> None:

@@ -33,7 +33,8 @@ from agent.config import AgentConfig
 from agent.config.layer import FOLDER as LAYERS
 from agent.core.values import JsonObject
 from agent.files import replace_file, sync_directory
-from agent.handlers.upkeep import Bundle, UpkeepRefused
+from agent.handlers.base import HandlerRejected
+from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
 from agent.wire.secret import MASK, mask
 
 FOLDER: Final = "diagnostics"
@@ -50,7 +51,7 @@ def collect(
     environ: Mapping[str, str],
     status: StatusFile | AgentStatus,
     lines: Callable[[], Sequence[str]],
-    bundle: Bundle,
+    settings: CollectDiagnostics.Settings,
     folder: Path | None = None,
 ) -> JsonObject:
     """Write a bundle; its path, size, digest and a summary.
@@ -60,11 +61,11 @@ def collect(
         environ: of the process; its values may be secrets.
         status: of the agent, with what its store holds.
         lines: the last lines of its log.
-        bundle: its bounds.
-        folder: where it goes; by default ``diagnostics`` in the state directory.
+        settings: its limits.
+        folder: where it goes, and nothing there is deleted; by default ``diagnostics`` in the state directory.
 
     Raises:
-        UpkeepRefused: it could not be written, or a secret was found in it.
+        HandlerRejected: it could not be written, or a secret was found in it.
     """
     secrets = secrets_of(config, environ)
     makers: dict[str, Callable[[], str]] = {
@@ -78,17 +79,17 @@ def collect(
     }
     parts = {name: _masked(_made(make), secrets)[-_PART_CHARACTERS:] for name, make in makers.items()}
     content = _packed(parts)
-    while len(content) > bundle.max_bytes:
+    while len(content) > settings.max_bytes:
         largest = max(parts, key=lambda name: len(parts[name]))
         # The end of a log is what one wants to see.
         parts[largest] = f"[cut]\n{parts[largest][len(parts[largest]) // 2 :]}"
         content = _packed(parts)
     if any(secret in text for text in parts.values() for secret in secrets):
-        raise UpkeepRefused("secret_found", "a secret is still in it, so it was not written; report this as a bug")
+        raise HandlerRejected("secret_found", "a secret is still in it, so it was not written; report this as a bug")
     try:
-        path = _stored(folder or config.state_dir / FOLDER, content, bundle.keep)
+        path = _stored(folder or config.state_dir / FOLDER, content, settings.keep if folder is None else None)
     except OSError as error:
-        raise UpkeepRefused("not_written", f"{error.filename or config.state_dir}: {error.strerror}") from error
+        raise HandlerRejected("not_written", f"{error.filename or config.state_dir}: {error.strerror}") from error
     return {
         "path": str(path),
         "size_bytes": len(content),
@@ -211,11 +212,11 @@ def _packed(parts: Mapping[str, str]) -> bytes:
     return raw.getvalue()
 
 
-def _stored(folder: Path, content: bytes, keep: int) -> Path:
-    """Write it under the next number, and remove the oldest ones beyond ``keep``."""
+def _stored(folder: Path, content: bytes, keep: int | None) -> Path:
+    """Write it under the next number, and remove the oldest ones beyond ``keep``, if any."""
     folder.mkdir(mode=0o700, exist_ok=True)
     numbers = sorted(int(match[1]) for file in folder.iterdir() if (match := _NAME.fullmatch(file.name)))
-    for number in numbers[: max(0, len(numbers) + 1 - keep)]:
+    for number in [] if keep is None else numbers[: max(0, len(numbers) + 1 - keep)]:
         (folder / f"diagnostics-{number:06d}.tar.gz").unlink(missing_ok=True)
     path = folder / f"diagnostics-{(numbers[-1] if numbers else 0) + 1:06d}.tar.gz"
     replace_file(path, content, 0o600, durable=True)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from agent.core.values import JsonObject
-from agent.handlers.upkeep import UpkeepRefused
+from agent.handlers.base import HandlerRejected
 from agent.wire.secret import mask
 
 _log = logging.getLogger(__name__)
@@ -247,16 +247,16 @@ class LogLevels:
         """Set the level of a logger, an empty name for all, for ``for_s`` seconds; 0 takes back what is set.
 
         Raises:
-            UpkeepRefused: the lines of this logger hold secrets, or too many loggers have a level of their own.
+            HandlerRejected: the lines of this logger hold secrets, or too many loggers have a level of their own.
         """
         if name.split(".", 1)[0] in _SECRETIVE:
-            raise UpkeepRefused("not_allowed", f"the lines of {name!r} hold keys; its level stays as it is")
+            raise HandlerRejected("not_allowed", f"the lines of {name!r} hold keys; its level stays as it is")
         logger = logging.getLogger(name or None)
         before = logging.getLevelName(logger.getEffectiveLevel()).lower()
         with self._lock:
             if name not in self._ends_s and len(self._ends_s) >= LEVELS_MAX:
                 text = f"{LEVELS_MAX} loggers have a level of their own: wait for their end, or restart the agent"
-                raise UpkeepRefused("too_many", text)
+                raise HandlerRejected("too_many", text)
             self._ends_s[name] = time.monotonic() + for_s
             logger.setLevel(level.upper())
             if for_s <= 0:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.app.plugins import is_usable, load_handlers, load_sensors
 from agent.app.start_counter import KEPT, ConfigTrial, StartCounter
@@ -23,7 +24,7 @@ from agent.config.load import load_layered
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_REPLACE
-from agent.handlers.upkeep import ConfigChange, UpkeepRefused
+from agent.handlers.base import HandlerRejected
 from agent.plugins import PluginInfo
 from agent.runtime.health import Health, Part
 
@@ -38,6 +39,23 @@ NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing
 # Their state comes from the change itself, or from what no configuration can help.
 _NOT_COMPARED: Final = frozenset({"configuration", "mode", "clock"})
 _LINK: Final = "commands"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A new layer of the configuration.
+
+    Attributes:
+        command_id: of the command that brings it, which is answered when the trial is over.
+        config: the whole layer, as YAML text or as an object.
+        allow: dotted keys that may change, ``*`` for one name.
+        probation_s: how long the agent must stay well with it, seconds.
+    """
+
+    command_id: str
+    config: str | dict[str, Any]
+    allow: tuple[str, ...]
+    probation_s: float
 
 
 def put_on_trial(
@@ -59,25 +77,25 @@ def put_on_trial(
         health: how the agent is now, which it must not fall behind.
 
     Raises:
-        UpkeepRefused: it is not good, with every reason; nothing was touched.
+        HandlerRejected: it is not good, with every reason; nothing was touched.
     """
     if counter.trial is not None:
-        raise UpkeepRefused("busy", "another configuration is on trial; send this one when it is over")
+        raise HandlerRejected("busy", "another configuration is on trial; send this one when it is over")
     # JSON is YAML.
     text = change.config if isinstance(change.config, str) else json.dumps(change.config, indent=1, ensure_ascii=False)
     try:
         new, _ = load_layered(path, environ, parse_layer(text, "update_config"))
     except ConfigurationError as error:
-        raise UpkeepRefused("invalid_configuration", "; ".join(error.faults)) from error
+        raise HandlerRejected("invalid_configuration", "; ".join(error.faults)) from error
     old = _in_force(path, environ, state_dir)
     changed = changed_keys(old, new)
     refused = [key for key in changed if is_covered(key, NEVER) or not is_covered(key, change.allow)]
     if refused:
         keys = ", ".join(".".join(key) for key in refused)
         fault = f"a command may not change {keys}; see commands.handlers.update_config.settings.allow on the device"
-        raise UpkeepRefused("not_allowed", fault)
+        raise HandlerRejected("not_allowed", fault)
     if faults := _plugin_faults(old, new):
-        raise UpkeepRefused("invalid_configuration", "; ".join(faults))
+        raise HandlerRejected("invalid_configuration", "; ".join(faults))
     trial = ConfigTrial(
         command_id=change.command_id,
         probation_s=change.probation_s,
@@ -87,7 +105,7 @@ def put_on_trial(
     try:
         counter.propose(text, trial)
     except OSError as error:
-        raise UpkeepRefused("not_written", f"{error.filename or state_dir}: {error.strerror}") from error
+        raise HandlerRejected("not_written", f"{error.filename or state_dir}: {error.strerror}") from error
     return trial
 
 

@@ -29,8 +29,8 @@ from agent.doctor.device import Device
 from agent.doctor.findings import Named, examine
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
+from agent.handlers.base import HandlerRejected
 from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
-from agent.handlers.upkeep import Bundle, UpkeepRefused
 from agent.plugins import tell_loading
 
 
@@ -125,12 +125,11 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
     """
     with configuration_faults_end_it():
         loaded = load(config_path)
-    bounds = CollectDiagnostics.Settings()
     status = read_agent_status(loaded.config, os.environ)
-    bundle = Bundle(bounds.max_bytes, keep=10**6)  # a person's directory is not tidied up
+    settings = CollectDiagnostics.Settings()
     try:
-        written = collect(loaded.config, os.environ, status, journal_lines, bundle, folder.absolute())
-    except UpkeepRefused as error:
+        written = collect(loaded.config, os.environ, status, journal_lines, settings, folder.absolute())
+    except HandlerRejected as error:
         click.echo(bounded(f"no bundle was written: {error.message}"), err=True)
         raise SystemExit(EXIT_CHECK_FAILED) from None
     if as_json:

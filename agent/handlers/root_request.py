@@ -11,11 +11,9 @@ import threading
 from pathlib import Path
 from typing import Final
 
-_LOOK_EVERY_S: Final = 0.1
+from agent.handlers.base import HandlerRejected
 
-
-class NotTaken(Exception):
-    """Nobody took the request, and it is withdrawn: nothing was done or will be. The text says why."""
+_CHECK_EVERY_S: Final = 0.1
 
 
 def ask_root(request: Path, unit: str, timeout_s: float, stopping: threading.Event) -> None:
@@ -28,20 +26,22 @@ def ask_root(request: Path, unit: str, timeout_s: float, stopping: threading.Eve
         stopping: ends the wait early.
 
     Raises:
-        NotTaken: nobody took it in time, or it cannot be written.
+        HandlerRejected: ``not_allowed`` or ``stopped``: nobody took it, and it is withdrawn, so nothing was done or
+            will be.
     """
     try:
         request.touch(0o600)
     except OSError as error:
         text = f"the request cannot be written to {request}: {error.strerror}; run the agent by device-agent.service"
-        raise NotTaken(text) from error
-    for _ in range(max(1, round(timeout_s / _LOOK_EVERY_S))):
-        if stopping.wait(_LOOK_EVERY_S) or not request.exists():
+        raise HandlerRejected("not_allowed", text) from error
+    for _ in range(max(1, round(timeout_s / _CHECK_EVERY_S))):
+        if stopping.wait(_CHECK_EVERY_S) or not request.exists():
             break
     try:
         request.unlink()
     except FileNotFoundError:
         return
     if stopping.is_set():
-        raise NotTaken("the agent stopped before anybody took the request")
-    raise NotTaken(f"nobody took the request within {timeout_s:g} s: systemctl enable --now {unit}")
+        raise HandlerRejected("stopped", "the agent stopped before anybody took the request")
+    text = f"nobody took the request within {timeout_s:g} s: systemctl enable --now {unit}"
+    raise HandlerRejected("not_allowed", text)

@@ -6,15 +6,12 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Final
 
 from agent.error_text import disk_refusal
 from agent.update.install import begin, install, serve
 from agent.update.release import ReleaseRefused
-from agent.update.state import TRIAL_UNIT, Places, log_line
-from agent.update.trial import after_package, start, watch
-
-_REFUSED: Final = 1
+from agent.update.state import Places, log_line
+from agent.update.trial import TRIAL_UNIT, after_package, start, watch
 
 
 def main() -> int:
@@ -32,33 +29,27 @@ def main() -> int:
     # The agent's user reads what is written here, whatever root's own habit is.
     os.umask(0o022)
     places = Places(arguments.root)
-    if arguments.word == "install":
-        return _install(places, arguments.file)
-    if arguments.word == "serve":
-        return serve(places)
     try:
-        {"start": start, "watch": watch, "after-package": after_package}[arguments.word](places)
-    except OSError as error:
-        log_line(f"nothing is done: {error}")
-        return _REFUSED
-    return 0
-
-
-def _install(places: Places, path: Path) -> int:
-    try:
-        trial = install(places, path)
+        if arguments.word == "install":
+            _install(places, arguments.file)
+        else:
+            {"serve": serve, "start": start, "watch": watch, "after-package": after_package}[arguments.word](places)
     except ReleaseRefused as refusal:
         log_line(f"refused: {refusal}")
-        return _REFUSED
+        return 1
     except OSError as error:
         log_line(f"refused: {disk_refusal(error) or error}")
-        return _REFUSED
+        return 1
+    return 0
+
+
+def _install(places: Places, path: Path) -> None:
+    trial = install(places, path)
     if trial is None:
         log_line("already installed: this release runs; nothing was done")
-        return 0
+        return
     begin(places)
     log_line(f"it has {trial.deadline_s:g} s to prove itself; how that ends: journalctl -f -u {TRIAL_UNIT}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Final
 
@@ -17,87 +16,44 @@ from agent.error_text import disk_refusal
 from agent.files import sync_directory
 from agent.update.release import (
     CONTENT,
+    MAX_BYTES,
     Release,
     ReleaseRefused,
-    check_content,
     check_suits,
+    copy_content,
     extract,
-    open_file,
+    open_plain,
     read_release,
     trusted_keys,
 )
 from agent.update.state import (
+    COMMAND_ID,
+    FILE,
     INCOMING,
     PACKAGE,
     ROLLED_BACK,
-    TRIAL_UNIT,
     TRYING,
     Places,
     Trial,
     alone,
     begin_trial,
-    boot_id,
     log_line,
-    now_s,
     python_folder,
     read_trial,
     running_program,
     write_answer,
 )
-from agent.update.trial import ask_systemd, look, service_state
+from agent.update.trial import TRIAL_UNIT, ask_systemd, observe, service_state
 
-FILE: Final = "release"
-"""The file of a release in the agent's download folder."""
-COMMAND_ID: Final = "command-id"
-"""Beside it: which command brought it."""
 LIMIT_PREFIX: Final = "DEVICE_AGENT_UPDATE_"
+"""Of the variables with the limits of a trial: PROBATION_S, DEADLINE_S, MAX_STARTS."""
 
-_TEXT: Final = 200
-_DAY_S: Final = 86_400.0
+_ID_BYTES: Final = 200
 _COMPILE_S: Final = 600.0
 # What is compiled takes about as much again; the rest stays free for readings.
 _COMPILED_SHARE: Final = 2
 _RESERVE_BYTES: Final = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a trial.
-
-    Attributes:
-        probation_s: how long a new release must stay well, seconds.
-        deadline_s: within so long it must have done so, seconds, counted anew after a boot.
-        max_starts: so many starts of the service may begin with it.
-    """
-
-    probation_s: float = 120.0
-    deadline_s: float = 600.0
-    max_starts: int = 3
-
-
-def read_limits(environ: Mapping[str, str]) -> Limits:
-    """The limits in the environment of the installer, such as ``DEVICE_AGENT_UPDATE_DEADLINE_S``; else the defaults.
-
-    Raises:
-        ReleaseRefused: ``misconfigured``, with what to mend.
-    """
-    defaults = Limits()
-
-    def value(name: str, default: float) -> float:
-        return float(environ.get(f"{LIMIT_PREFIX}{name}") or default)
-
-    try:
-        limits = Limits(
-            value("PROBATION_S", defaults.probation_s),
-            value("DEADLINE_S", defaults.deadline_s),
-            int(value("MAX_STARTS", defaults.max_starts)),
-        )
-    except ValueError as error:
-        raise ReleaseRefused("misconfigured", f"{LIMIT_PREFIX}...: {error}: write a number") from error
-    if not 1 <= limits.probation_s <= limits.deadline_s / 2 <= _DAY_S / 2 or not 1 <= limits.max_starts <= 20:
-        text = "1 <= PROBATION_S <= half of DEADLINE_S <= half a day, and 1 to 20 MAX_STARTS"
-        raise ReleaseRefused("misconfigured", f"{LIMIT_PREFIX}...: the limits are {text}")
-    return limits
+_MB: Final = 1_000_000
 
 
 def install(places: Places, path: Path, command_id: str = "") -> Trial | None:
@@ -115,10 +71,10 @@ def install(places: Places, path: Path, command_id: str = "") -> Trial | None:
         ReleaseRefused: it is not taken; nothing was changed.
         OSError: the disk refuses; nothing was changed.
     """
-    limits = read_limits(os.environ)
+    probation_s, deadline_s, max_starts = _limit("PROBATION_S", 120), _limit("DEADLINE_S", 600), _limit("MAX_STARTS", 3)
     keys = trusted_keys(places.keys, places.root.stat().st_uid)  # root, whatever number a sandbox shows for it
     places.releases.mkdir(mode=0o755, exist_ok=True)
-    with open_file(path) as file, alone(places, "install"):
+    with _open(path) as file, alone(places, "install"):
         before = read_trial(places)
         running = running_program(places, before)
         release = read_release(file, keys)
@@ -127,57 +83,58 @@ def install(places: Places, path: Path, command_id: str = "") -> Trial | None:
             if before.digest == release.digest:
                 return before  # an earlier run of this was cut off after it had begun
             raise ReleaseRefused("busy", f"version {before.version} is on trial: send this one when that is over")
-        if _runs_already(before, release, running.version):
+        is_release = before is not None and before.version_in_force == before.version
+        if version == running.version and is_release and before is not None and before.digest != release.digest:
+            text = f"another build of version {version} runs: give this one a version of its own"
+            raise ReleaseRefused("same_version", text)
+        if version == running.version:
             return None
         check_suits(release, running)
         if before is not None and before.phase == ROLLED_BACK and before.digest == release.digest and command_id:
             text = f"version {version} was taken back on this device before"
             raise ReleaseRefused("taken_back_before", f"{text}: build a newer one, or install it by hand as root")
-        _check_service(places)
+        state = service_state(places).get("ActiveState", "")
+        if state in {"", "inactive", "failed", "deactivating"}:
+            text = f"the service is {state or 'not known to systemd'}, so nothing can prove a new version"
+            raise ReleaseRefused("not_running", f"{text}: systemctl start device-agent, or update by apt")
         tree = unpack(file, release, places)
-        seen = look(places)
+        seen = observe(places)
         trial = Trial(
             phase=TRYING,
             version=version,
             digest=release.digest,
             previous="" if before is None else before.version_in_force,
             command_id=command_id,
-            boot_id=boot_id(places),
-            began_s=now_s(),
-            probation_s=limits.probation_s,
-            deadline_s=limits.deadline_s,
-            max_starts=limits.max_starts,
+            probation_s=probation_s,
+            deadline_s=deadline_s,
+            max_starts=int(max_starts),
             worked_before=tuple(sorted(seen.working)),
             faults_before=tuple(sorted(seen.faults)),
         )
         with alone(places):
             _put_in_place(tree, version, places)
             begin_trial(places, trial)
-    log_line(f"release={version} installed beside {running.version}, on trial for {limits.probation_s:g} s")
+    log_line(f"release={version} installed beside {running.version}, on trial for {probation_s:g} s")
     return trial
 
 
-def _runs_already(before: Trial | None, release: Release, running: str) -> bool:
-    """Whether this very release is in force.
-
-    Raises:
-        ReleaseRefused: ``same_version``: another build of that version runs.
-    """
-    version = release.program.version
-    if version != running:
-        return False
-    if before is not None and before.version_in_force == before.version and before.digest != release.digest:
-        raise ReleaseRefused(
-            "same_version", f"another build of version {version} runs: give this one a version of its own"
-        )
-    return True
+def _limit(name: str, default: float) -> float:
+    text = os.environ.get(f"{LIMIT_PREFIX}{name}") or default
+    with contextlib.suppress(ValueError):
+        if float(text) >= 1:
+            return float(text)
+    raise ReleaseRefused("misconfigured", f"{LIMIT_PREFIX}{name} is {text!r}: write a number of at least 1")
 
 
-def _check_service(places: Places) -> None:
-    state = service_state(places).get("ActiveState", "")
-    if state in {"", "inactive", "failed", "deactivating"}:
-        text = f"the service is {state or 'not known to systemd'}, so nothing can prove a new version"
-        raise ReleaseRefused("not_running", f"{text}: systemctl start device-agent, or update by apt")
+def _open(path: Path) -> IO[bytes]:
+    try:
+        file = open_plain(path)
+    except OSError as error:
+        raise ReleaseRefused("no_file", f"{path} cannot be opened: {error.strerror}") from error
+    if os.fstat(file.fileno()).st_size > MAX_BYTES:
+        file.close()
+        raise ReleaseRefused("too_large", f"{path} has more than {MAX_BYTES} bytes")
+    return file
 
 
 def unpack(file: IO[bytes], release: Release, places: Places) -> Path:
@@ -195,14 +152,13 @@ def unpack(file: IO[bytes], release: Release, places: Places) -> Path:
         tree.mkdir(parents=True, mode=0o755)
         with (incoming / CONTENT).open("w+b") as copy:
             # From here on only root's own copy counts.
-            check_content(file, release, copy)
+            copy_content(file, release, copy)
             copy.seek(0)
             extract(copy, release.unpacked_bytes, tree)
         if not (tree / python_folder()).is_dir():
             text = f"it has no libraries for Python {sys.version_info.major}.{sys.version_info.minor}"
             raise ReleaseRefused("wrong_python", f"{text}: take a release that has them")
-        says = {"version": release.program.version, "architecture": release.program.architecture}
-        (tree / PACKAGE).write_text(json.dumps({**says, "store_schema": release.program.store_schema}))
+        (tree / PACKAGE).write_text(json.dumps(asdict(release.program)))
         # Compiled modules make the start quick; a module that cannot be compiled shows in the trial.
         folders = [str(tree / name) for name in ("common", python_folder())]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -227,14 +183,8 @@ def _check_room(release: Release, places: Places) -> None:
     needed = release.size + _COMPILED_SHARE * release.unpacked_bytes + _RESERVE_BYTES
     free = found.f_bavail * found.f_frsize
     if free < needed:
-        raise not_enough_disk(places.releases, needed, free)
-
-
-def not_enough_disk(folder: Path, needed: int, free: int) -> ReleaseRefused:
-    """The refusal of a disk that has not the room, in bytes, that the folder needs."""
-    mb = 1_000_000
-    text = f"{folder} has {free / mb:.0f} MB free, and the update needs {needed / mb:.0f} MB: free some"
-    return ReleaseRefused("not_enough_disk", text)
+        text = f"{places.releases} has {free / _MB:.0f} MB free, and the update needs {needed / _MB:.0f} MB: free some"
+        raise ReleaseRefused("not_enough_disk", text)
 
 
 def _put_in_place(tree: Path, version: str, places: Places) -> None:
@@ -250,31 +200,23 @@ def begin(places: Places) -> None:
     ask_systemd(places, "--no-block", "start", TRIAL_UNIT)
 
 
-def serve(places: Places) -> int:
-    """Install what the agent has downloaded, and leave an answer for it; the exit code."""
-    command_id = _command_id(places.download / COMMAND_ID)
+def serve(places: Places) -> None:
+    """Install what the agent has downloaded, and leave an answer for it."""
+    command_id = ""
+    with contextlib.suppress(OSError), open_plain(places.download / COMMAND_ID) as file:
+        # The agent's own words: a short text that is only repeated.
+        command_id = file.read(_ID_BYTES).decode("utf-8", "replace")
     try:
         trial = install(places, places.download / FILE, command_id)
     except ReleaseRefused as refusal:
-        log_line(f"refused {refusal}")
+        log_line(f"refused: {refusal}")
         write_answer(places, command_id, code=refusal.code, message=refusal.message)
     except OSError as error:
         text = disk_refusal(error) or f"{error.filename or places.releases}: {error.strerror}"
-        log_line(f"refused disk: {text}")
+        log_line(f"refused: disk: {text}")
         write_answer(places, command_id, code="disk", message=text)
     else:
         if trial is None:
             write_answer(places, command_id, version=running_program(places, read_trial(places)).version)
         else:
             begin(places)
-    return 0
-
-
-def _command_id(path: Path) -> str:
-    """The agent's own words: a short text that is only repeated."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            return file.read(_TEXT).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -6,6 +6,7 @@ bytes, so openssl can check it. It has the digest of the archive. Nothing else i
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import re
 import shutil
 import stat
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -29,18 +30,36 @@ CONTENT: Final = "content.tar.xz"
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Of one file."""
 
-_MEMBERS: Final = frozenset(
-    {"kind", "format", "version", "architecture", "store_schema", "downgrade", "size", "sha256", "unpacked_bytes"}
-)
-_VERSION: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
-# Letters, digits and what file names of Python packages have; no step upwards, nothing compiled.
-_PATH: Final = re.compile(r"(?!.*(^|/)(\.\.?|__pycache__)(/|$))[A-Za-z0-9_.+@ -]+(/[A-Za-z0-9_.+@ -]+)*")
 _MOST_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 _MOST_MANIFEST_BYTES: Final = 64 * 1024
-_SIGNATURE_BYTES: Final = 64
 _MOST_KEY_BYTES: Final = 4096
+_SIGNATURE_BYTES: Final = 64
 _CHUNK: Final = 256 * 1024
+# Letters, digits and what file names of Python packages have; no step upwards, nothing compiled.
+_PATH: Final = re.compile(r"(?!.*(^|/)(\.\.?|__pycache__)(/|$))[A-Za-z0-9_.+@ -]+(/[A-Za-z0-9_.+@ -]+)*")
+
+
+def _text(pattern: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+def _number(most: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and 0 < value <= most
+
+
+_PROGRAM: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "version": _text(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}"),
+    "architecture": _text(r"[A-Za-z0-9]+"),
+    "store_schema": _number(10**6),
+}
+_MEMBERS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "kind": lambda value: value == KIND,
+    **_PROGRAM,
+    "downgrade": lambda value: isinstance(value, bool),
+    "size": _number(MAX_BYTES),
+    "sha256": _text(r"[0-9a-f]{64}"),
+    "unpacked_bytes": _number(_MOST_UNPACKED_BYTES),
+}
 
 
 class ReleaseRefused(Exception):
@@ -100,20 +119,45 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(numbers + [0] * (4 - len(numbers)))
 
 
-def parse_program(members: Mapping[str, Any]) -> Program:
-    """Version, architecture and schema out of a manifest, or out of the package's ``release.json``.
+def parse_program(says: object) -> Program:
+    """The program that the package's ``release.json`` describes.
 
     Raises:
         ReleaseRefused: ``malformed``.
     """
-    version, architecture, schema = (members.get(name) for name in ("version", "architecture", "store_schema"))
-    if not isinstance(version, str) or not _VERSION.fullmatch(version):
-        raise _malformed("'version' is no version such as 1.2.3")
-    if not isinstance(architecture, str) or not architecture.isalnum():
-        raise _malformed("'architecture' is no word")
-    if type(schema) is not int or schema <= 0:
-        raise _malformed("'store_schema' is no positive whole number")
-    return Program(version, architecture, schema)
+    return Program(**_checked(says, _PROGRAM))
+
+
+def parse_manifest(text: bytes, offset: int = 0) -> Release:
+    """The release that a manifest describes. Call it only for bytes whose signature holds.
+
+    Args:
+        text: the manifest.
+        offset: where the archive begins in the file.
+
+    Raises:
+        ReleaseRefused: ``unknown_format`` or ``malformed``.
+    """
+    try:
+        says = json.loads(text)
+    except (ValueError, RecursionError):
+        says = None
+    if isinstance(says, dict) and says.get("kind") == KIND and says.get("format") != FORMAT:
+        fault = f"it has format {says.get('format')!r:.20}, and this device reads {FORMAT}"
+        raise ReleaseRefused("unknown_format", f"{fault}: install a newer package by apt")
+    members = _checked(says, _MEMBERS)
+    del members["kind"]
+    program = Program(**{name: members.pop(name) for name in _PROGRAM})
+    return Release(program, **members, digest=hashlib.sha256(text).hexdigest(), offset=offset)
+
+
+def _checked(says: object, checks: Mapping[str, Callable[[Any], bool]]) -> dict[str, Any]:
+    members = says if isinstance(says, dict) else {}
+    wrong = [name for name, is_good in checks.items() if not is_good(members.get(name))]
+    if wrong:
+        text = f"its manifest is none of {KIND!r}, or is wrong in {', '.join(wrong)}: build it again"
+        raise ReleaseRefused("malformed", text)
+    return {name: members[name] for name in checks}
 
 
 def check_suits(release: Release, running: Program) -> None:
@@ -134,12 +178,25 @@ def check_suits(release: Release, running: Program) -> None:
         raise ReleaseRefused("other_schema", f"{text}, and none could go back: install the package by apt")
 
 
+def open_plain(path: Path) -> IO[bytes]:
+    """A regular file of whomever: no link is followed, and no FIFO or device is waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is none.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
 def trusted_keys(folder: Path, owner_id: int) -> list[Ed25519PublicKey]:
     """The public keys of makers that root trusts.
 
     Args:
         folder: with one file for each, ``NAME.pub``.
-        owner_id: must own them.
+        owner_id: must own them, and nobody else may write them.
 
     Raises:
         ReleaseRefused: ``no_key``, ``bad_key`` or ``no_library``, with what to do.
@@ -153,45 +210,22 @@ def trusted_keys(folder: Path, owner_id: int) -> list[Ed25519PublicKey]:
     if not paths:
         text = f"this device trusts no maker: put the maker's public key into {folder}/NAME.pub"
         raise ReleaseRefused("no_key", f"{text} (owner root, mode 644)")
-    status = folder.stat()
-    if status.st_uid != owner_id or status.st_mode & 0o022:
-        raise ReleaseRefused("bad_key", f"others than root may write {folder}: chown root, chmod 755")
-    found = []
+    keys = []
+    for path in [folder, *paths]:
+        found = path.lstat()
+        if found.st_uid != owner_id or found.st_mode & 0o022 or stat.S_ISLNK(found.st_mode):
+            raise ReleaseRefused("bad_key", f"others than root may write {path}: chown root, chmod go-w")
     for path in paths:
         try:
-            key = load_pem_public_key(_read_owned(path, owner_id))
-        except (OSError, ValueError) as error:
-            raise ReleaseRefused("bad_key", f"{path} is no public key in PEM: replace or remove it") from error
+            with open_plain(path) as file:
+                key = load_pem_public_key(file.read(_MOST_KEY_BYTES))
+        except (OSError, ValueError):
+            key = None
         if not isinstance(key, Ed25519PublicKey):
-            raise ReleaseRefused("bad_key", f"{path} is no Ed25519 key: take the .pub file of device-agent keys make")
-        found.append(key)
-    return found
-
-
-def _read_owned(path: Path, owner_id: int) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != owner_id or found.st_mode & 0o022:
-            raise ReleaseRefused("bad_key", f"{path} must be a file that root owns and nobody else may write")
-        return file.read(_MOST_KEY_BYTES)
-
-
-def open_file(path: Path) -> IO[bytes]:
-    """A release's file, opened without following a link.
-
-    Raises:
-        ReleaseRefused: ``no_file`` or ``too_large``.
-    """
-    try:
-        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    except OSError as error:
-        raise ReleaseRefused("no_file", f"{path} cannot be opened: {error.strerror}") from error
-    status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-        file.close()
-        raise ReleaseRefused("too_large", f"{path} is no file of at most {MAX_BYTES} bytes")
-    return file
+            text = f"{path} is no Ed25519 public key: take the .pub file of device-agent keys make"
+            raise ReleaseRefused("bad_key", text)
+        keys.append(key)
+    return keys
 
 
 def read_release(file: IO[bytes], keys: Sequence[Ed25519PublicKey]) -> Release:
@@ -200,111 +234,32 @@ def read_release(file: IO[bytes], keys: Sequence[Ed25519PublicKey]) -> Release:
     Raises:
         ReleaseRefused: ``truncated``, ``wrong_signature``, ``unknown_format`` or ``malformed``.
     """
+    truncated = ReleaseRefused("truncated", "the file is cut off, or is no release: transfer it again")
     most = {MANIFEST: _MOST_MANIFEST_BYTES, SIGNATURE: _SIGNATURE_BYTES, CONTENT: MAX_BYTES}
+    whole = os.fstat(file.fileno()).st_size
     found: dict[str, tarfile.TarInfo] = {}
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for name, size in most.items():
                 member = tar.next()
                 if member is None or member.name != name or not member.isreg() or member.size > size:
-                    raise _truncated()
+                    raise truncated
+                if member.offset_data + member.size > whole:
+                    raise truncated
                 found[name] = member
-        text, signature = (_whole(file, found[name]) for name in (MANIFEST, SIGNATURE))
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
-        raise _truncated() from error
+        raise truncated from error
+    text, signature = (_read_at(file, found[name]) for name in (MANIFEST, SIGNATURE))
     _check_signature(text, signature, keys)
     release = parse_manifest(text, found[CONTENT].offset_data)
-    size = found[CONTENT].size
-    if size != release.size or release.offset + size > os.fstat(file.fileno()).st_size:
-        raise _truncated()
+    if found[CONTENT].size != release.size:
+        raise truncated
     return release
 
 
-def parse_manifest(text: bytes, offset: int = 0) -> Release:
-    """The release that a manifest describes. Call it only for bytes whose signature holds.
-
-    Args:
-        text: the manifest.
-        offset: where the archive begins in the file.
-
-    Raises:
-        ReleaseRefused: ``unknown_format`` or ``malformed``.
-    """
-    try:
-        says = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _malformed("it is no JSON text") from error
-    if not isinstance(says, dict) or says.get("kind") != KIND:
-        raise _malformed(f"its kind is not {KIND!r}")
-    if says.get("format") != FORMAT:
-        fault = f"it has format {says.get('format')!r:.20}, and this device reads {FORMAT}"
-        raise ReleaseRefused("unknown_format", f"{fault}: install the newer package by apt")
-    if set(says) != _MEMBERS:
-        raise _malformed(f"the member {min(set(says) ^ _MEMBERS)[:40]!r} is missing or unknown")
-    if not isinstance(says["downgrade"], bool):
-        raise _malformed("'downgrade' is neither true nor false")
-    if not isinstance(says["sha256"], str) or not _SHA256.fullmatch(says["sha256"]):
-        raise _malformed("'sha256' is none")
-    for name, most in (("size", MAX_BYTES), ("unpacked_bytes", _MOST_UNPACKED_BYTES)):
-        if type(says[name]) is not int or not 0 < says[name] <= most:
-            raise _malformed(f"{name!r} is no number of bytes")
-    archive = (says["size"], says["sha256"], says["unpacked_bytes"])
-    return Release(parse_program(says), says["downgrade"], *archive, hashlib.sha256(text).hexdigest(), offset)
-
-
-def check_content(file: IO[bytes], release: Release, copy: IO[bytes] | None = None) -> None:
-    """Compare the archive with the manifest, and copy it on the way.
-
-    Args:
-        file: of the release.
-        release: read from it.
-        copy: gets the bytes; what it holds is good only when this returns.
-
-    Raises:
-        ReleaseRefused: ``damaged``.
-        OSError: the copy cannot be written.
-    """
-    hashed, left = hashlib.sha256(), release.size
-    file.seek(release.offset)
-    while left and (chunk := file.read(min(left, _CHUNK))):
-        hashed.update(chunk)
-        left -= len(chunk)
-        if copy is not None:
-            copy.write(chunk)
-    if left or hashed.hexdigest() != release.sha256:
-        raise ReleaseRefused("damaged", "its content is not what the manifest says: transfer the file again")
-
-
-def extract(archive: IO[bytes], most_bytes: int, folder: Path) -> None:
-    """Take the files out of an archive that was compared; folders are made for them.
-
-    Raises:
-        ReleaseRefused: ``damaged``: it has something else than files, or more than so many bytes of them.
-        OSError: the disk refuses.
-    """
-    left = most_bytes
-    try:
-        with tarfile.open(fileobj=archive, mode="r:xz") as tar:
-            for member in tar:
-                left -= member.size
-                if not member.isreg() or not _PATH.fullmatch(member.name) or left < 0:
-                    raise ReleaseRefused("damaged", f"its archive has {member.name[:80]!r}: build it again")
-                source = tar.extractfile(member)
-                assert source is not None  # noqa: S101 - of a regular file there is one
-                path = folder / member.name
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-                with path.open("xb") as target:
-                    shutil.copyfileobj(source, target)
-    except (tarfile.TarError, EOFError, FileExistsError) as error:
-        raise ReleaseRefused("damaged", "its archive cannot be unpacked: build it again") from error
-
-
-def _whole(file: IO[bytes], member: tarfile.TarInfo) -> bytes:
+def _read_at(file: IO[bytes], member: tarfile.TarInfo) -> bytes:
     file.seek(member.offset_data)
-    data = file.read(member.size)
-    if len(data) != member.size:
-        raise _truncated()
-    return data
+    return file.read(member.size)
 
 
 def _check_signature(text: bytes, signature: bytes, keys: Sequence[Ed25519PublicKey]) -> None:
@@ -321,9 +276,41 @@ def _check_signature(text: bytes, signature: bytes, keys: Sequence[Ed25519Public
     )
 
 
-def _truncated() -> ReleaseRefused:
-    return ReleaseRefused("truncated", "the file is cut off, or is no release: transfer it again")
+def copy_content(file: IO[bytes], release: Release, copy: IO[bytes]) -> None:
+    """Copy the archive out of a release; what the copy holds is good only when this returns.
+
+    Raises:
+        ReleaseRefused: ``damaged``: it is not the archive that the manifest says.
+        OSError: the copy cannot be written.
+    """
+    hashed, left = hashlib.sha256(), release.size
+    file.seek(release.offset)
+    while left and (chunk := file.read(min(left, _CHUNK))):
+        hashed.update(chunk)
+        left -= len(chunk)
+        copy.write(chunk)
+    if left or hashed.hexdigest() != release.sha256:
+        raise ReleaseRefused("damaged", "its content is not what the manifest says: transfer the file again")
 
 
-def _malformed(why: str) -> ReleaseRefused:
-    return ReleaseRefused("malformed", f"its manifest cannot be read: {why}; build it again")
+def extract(archive: IO[bytes], most_bytes: int, folder: Path) -> None:
+    """Take the files out of an archive that was compared; folders are made for them.
+
+    Raises:
+        ReleaseRefused: ``damaged``: it has something else than files, or more than so many bytes of them.
+        OSError: the disk refuses.
+    """
+    left = most_bytes
+    try:
+        with tarfile.open(fileobj=archive, mode="r:xz") as tar:
+            for member in tar:
+                left -= member.size
+                source = tar.extractfile(member) if member.isreg() else None
+                if source is None or not _PATH.fullmatch(member.name) or left < 0:
+                    raise ReleaseRefused("damaged", f"its archive has {member.name[:80]!r}: build it again")
+                path = folder / member.name
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+                with path.open("xb") as target:
+                    shutil.copyfileobj(source, target)
+    except (tarfile.TarError, EOFError, FileExistsError) as error:
+        raise ReleaseRefused("damaged", "its archive cannot be unpacked: build it again") from error

@@ -13,34 +13,37 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from agent.files import replace_file, sync_directory
-from agent.update.release import Program, ReleaseRefused, parse_program
+from agent.update.release import Program, ReleaseRefused, open_plain, parse_program
 
-SERVICE: Final = "device-agent.service"
-TRIAL_UNIT: Final = "device-agent-trial.service"
+FILE: Final = "release"
+"""The file of a release in the agent's download folder."""
+COMMAND_ID: Final = "command-id"
+"""Beside it: which command brought it."""
+INCOMING: Final = "incoming"
+PACKAGE: Final = "release.json"
+"""Version, architecture and schema of a program, beside its libraries."""
+NOT_PACKAGED: Final = (
+    "this agent was not installed by the Debian package, so no launcher can go back to the version before: "
+    "update it by pip, or install the package"
+)
 
 TRYING: Final = "trying"
 KEPT: Final = "kept"
 GOING_BACK: Final = "going_back"
 """The release before counts again, and the service still has to be restarted with it."""
 ROLLED_BACK: Final = "rolled_back"
-REPLACED: Final = "replaced"
-"""A newer package took its place."""
-_PHASES: Final = (TRYING, KEPT, GOING_BACK, ROLLED_BACK, REPLACED)
+_PHASES: Final = (TRYING, KEPT, GOING_BACK, ROLLED_BACK)
 
-INCOMING: Final = "incoming"
-PACKAGE: Final = "release.json"
-"""Version, architecture and schema of a program, beside its libraries."""
 _STATE: Final = "state.json"
 _ANSWER: Final = "answer.json"
 _FALLBACK: Final = "fallback.json"
-_MOST_BYTES: Final = 64 * 1024
+_MOST_BYTES: Final = 1024 * 1024
 _REASON_CHARACTERS: Final = 500
 
 
@@ -56,7 +59,7 @@ class Places:
         current: the link to the release that runs; without it the package runs.
         keys: the public keys of makers.
         download: the agent's folder for a release that a command brings.
-        runtime: the agent's runtime directory, with its status.
+        status: what the agent says about itself; its user may put anything there.
         request: the agent's request to have a download installed, which the path unit waits for.
         systemctl: the service manager's program.
         installer: the program that installs a release; only the package has it.
@@ -69,8 +72,8 @@ class Places:
         self.current = self.releases / "current"
         self.keys = root / "etc/device-agent/release-keys"
         self.download = root / "var/lib/device-agent/update"
-        self.runtime = root / "run/device-agent"
-        self.request = self.runtime / "update"
+        self.status = root / "run/device-agent/status.json"
+        self.request = root / "run/device-agent/update"
         self.systemctl = root / "usr/bin/systemctl"
         self.installer = root / "usr/libexec/device-agent-update"
 
@@ -80,17 +83,15 @@ class Trial:
     """A release that was installed, and what became of it.
 
     Attributes:
-        phase: :data:`TRYING`, :data:`KEPT`, :data:`GOING_BACK`, :data:`ROLLED_BACK` or :data:`REPLACED`.
+        phase: :data:`TRYING`, :data:`KEPT`, :data:`GOING_BACK` or :data:`ROLLED_BACK`.
         version: of the release; the name of its folder.
         digest: of its manifest.
         previous: the version of the release before it; empty for the package.
         command_id: of the command that brought it; empty when root did.
         reason: why it was taken back, one sentence.
         starts: how many starts of the service began with it.
-        boot_id: of the boot in which the deadline is counted.
-        began_s: when that began, seconds of ``CLOCK_BOOTTIME``.
         probation_s: how long it must stay well, seconds.
-        deadline_s: within so long it must have done so, seconds.
+        deadline_s: within so long it must have done so, seconds; counted anew after a boot.
         max_starts: so many starts of the service may begin with it.
         worked_before: handlers and sensors that worked before it; each has to work with it.
         faults_before: what did not work before it.
@@ -103,8 +104,6 @@ class Trial:
     command_id: str = ""
     reason: str = ""
     starts: int = 0
-    boot_id: str = ""
-    began_s: float = 0.0
     probation_s: float = 120.0
     deadline_s: float = 600.0
     max_starts: int = 3
@@ -114,13 +113,11 @@ class Trial:
     @property
     def is_over(self) -> bool:
         """Whether its result stands."""
-        return self.phase not in {TRYING, GOING_BACK}
+        return self.phase in {KEPT, ROLLED_BACK}
 
     @property
     def version_in_force(self) -> str:
         """The version of the release that the next start runs; empty for the package."""
-        if self.phase == REPLACED:
-            return ""
         return self.version if self.phase in {TRYING, KEPT} else self.previous
 
 
@@ -132,7 +129,7 @@ def read_trial(places: Places) -> Trial | None:
     """
     with contextlib.suppress(TypeError, KeyError):
         names = {each.name for each in fields(Trial)}
-        members = {name: value for name, value in _read(places.releases / _STATE).items() if name in names}
+        members = {name: value for name, value in read_json(places.releases / _STATE).items() if name in names}
         for name in ("worked_before", "faults_before"):
             members[name] = tuple(map(str, members[name]))
         trial = Trial(**members)
@@ -170,6 +167,7 @@ def take_back(places: Places, trial: Trial, reason: str) -> Trial:
     Raises:
         OSError: even a rename fails.
     """
+    log_line(f"release={trial.version} taken back: {reason}")
     lost = replace(trial, phase=GOING_BACK, reason=" ".join(reason.split())[:_REASON_CHARACTERS])
     try:
         write_trial(places, lost)
@@ -186,7 +184,7 @@ def read_answer(places: Places, command_id: str) -> dict[str, str] | None:
 
     It has ``code`` and ``message`` of the refusal, or the ``version`` that was installed already.
     """
-    answer = {name: str(text) for name, text in _read(places.releases / _ANSWER).items()}
+    answer = {name: str(text) for name, text in read_json(places.releases / _ANSWER).items()}
     return answer if answer.get("command_id") == command_id else None
 
 
@@ -233,7 +231,7 @@ def package_program(places: Places) -> Program:
     Raises:
         ReleaseRefused: ``not_packaged``.
     """
-    return _program_in(places.base / PACKAGE)
+    return _program_in(places.base)
 
 
 def running_program(places: Places, trial: Trial | None) -> Program:
@@ -246,7 +244,7 @@ def running_program(places: Places, trial: Trial | None) -> Program:
     folder = places.releases / version
     # Where a release has no libraries for this Python, the launcher takes the package.
     has_release = version and (folder / python_folder()).is_dir()
-    return _program_in(folder / PACKAGE) if has_release else package_program(places)
+    return _program_in(folder if has_release else places.base)
 
 
 def remove_unused(places: Places, trial: Trial | None) -> None:
@@ -271,15 +269,14 @@ def alone(places: Places, name: str = "state") -> Iterator[None]:
         yield
 
 
-def boot_id(places: Places) -> str:
-    """The id of this boot, of the kernel; empty where there is none."""
-    path = places.root / "proc/sys/kernel/random/boot_id"
-    return path.read_text("ascii").strip() if path.exists() else ""
-
-
-def now_s() -> float:
-    """Seconds since the kernel started, also while it slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a plain file; empty when there is none."""
+    try:
+        with open_plain(path) as file:
+            found = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def log_line(text: str) -> None:
@@ -291,18 +288,8 @@ def _write(path: Path, members: dict[str, Any]) -> None:
     replace_file(path, json.dumps(members), 0o644, durable=True)
 
 
-def _program_in(path: Path) -> Program:
+def _program_in(folder: Path) -> Program:
     try:
-        return parse_program(json.loads(path.read_bytes()))
-    except (OSError, ValueError, AttributeError) as error:
-        text = "this agent was not installed by the Debian package, so no launcher can go back to the version before"
-        raise ReleaseRefused("not_packaged", f"{text}: update it by pip, or install the package") from error
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(_MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return parse_program(read_json(folder / PACKAGE))
+    except ReleaseRefused:
+        raise ReleaseRefused("not_packaged", NOT_PACKAGED) from None

@@ -7,33 +7,26 @@ its restart, does the rest.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 
 from agent.update.release import version_key
 from agent.update.state import (
     GOING_BACK,
     KEPT,
-    REPLACED,
     ROLLED_BACK,
-    SERVICE,
     TRYING,
     Places,
     Trial,
     alone,
-    boot_id,
     log_line,
-    now_s,
     package_program,
     point_link,
+    read_json,
     read_trial,
     remove_unused,
     running_program,
@@ -41,12 +34,12 @@ from agent.update.state import (
     write_trial,
 )
 
-_LOOK_EVERY_S: Final = 1.0
-_AGAIN_S: Final = 10.0
-_SAYS_WITHIN_S: Final = 60.0
-"""A service that makes progress says so at least every 45 s: half of the unit's WatchdogSec=."""
+SERVICE: Final = "device-agent.service"
+TRIAL_UNIT: Final = "device-agent-trial.service"
+
+_CHECK_EVERY_S: Final = 1.0
+_ASK_AGAIN_S: Final = 10.0
 _COMMAND_S: Final = 30.0
-_MOST_BYTES: Final = 1024 * 1024
 _TEXT: Final = 200
 _ALIVE: Final = "WatchdogTimestampMonotonic"
 _WATCHDOG: Final = "WatchdogUSec"
@@ -64,75 +57,62 @@ def start(places: Places) -> None:
             trial = _count(places, trial)
         if trial is not None and trial.phase == GOING_BACK:
             # What starts now is the release before: the way back is done.
-            done = replace(trial, phase=ROLLED_BACK)
-            if _write(places, done):
-                trial = done
+            trial = _write(places, replace(trial, phase=ROLLED_BACK)) or trial
         point_link(places, trial)
 
 
 def _count(places: Places, trial: Trial) -> Trial:
     if trial.starts >= trial.max_starts:
-        log_line(f"release={trial.version} taken back: {trial.starts} starts did not last")
         return take_back(places, trial, f"{trial.starts} starts with it did not last until it had proven itself")
-    counted = replace(trial, starts=trial.starts + 1)
-    if _write(places, counted):
-        return counted
+    counted = _write(places, replace(trial, starts=trial.starts + 1))
     # What cannot be counted cannot be tried.
-    return take_back(places, trial, "the disk refuses: a start could not be counted")
+    return counted or take_back(places, trial, "the disk refuses: a start could not be counted")
 
 
-def watch(places: Places, *, sleep: Callable[[float], object] = time.sleep) -> None:
+def watch(
+    places: Places, *, sleep: Callable[[float], object] = time.sleep, now: Callable[[], float] = time.monotonic
+) -> None:
     """Judge the release on trial until its result stands.
 
     Args:
         places: of this device.
         sleep: waits, seconds.
+        now: of ``CLOCK_MONOTONIC``, seconds.
     """
     judge: Judge | None = None
-    asked_s = float("-inf")
+    asked_s = -math.inf
     while True:
         with alone(places):
-            trial = _begun(places)
+            trial = read_trial(places)
             point_link(places, trial)
         if trial is None or trial.is_over:
             break
-        if trial.phase == GOING_BACK and look(places).version == running_program(places, trial).version:
+        judge = judge or Judge(trial, now())
+        if trial.phase == GOING_BACK and observe(places).version == running_program(places, trial).version:
             _write(places, replace(trial, phase=ROLLED_BACK))
         elif trial.phase == GOING_BACK or trial.starts == 0:
             # Nobody has started the service since the state was changed, or the one who would was killed.
-            if now_s() - asked_s >= _AGAIN_S:
-                asked_s = now_s()
+            if now() - asked_s >= _ASK_AGAIN_S:
+                asked_s = now()
                 ask_systemd(places, "--no-block", "restart", SERVICE)
         else:
-            judge = judge or Judge(trial)
-            _act(places, judge.look(look(places), now_s()), judge.missing)
-        sleep(_LOOK_EVERY_S)
+            _conclude(places, judge.decide(observe(places), now()), judge.missing)
+        sleep(_CHECK_EVERY_S)
     with alone(places):
         remove_unused(places, read_trial(places))
 
 
-def _begun(places: Places) -> Trial | None:
-    """The trial, with its deadline counted in this boot."""
-    trial = read_trial(places)
-    if trial is None or trial.phase != TRYING or trial.boot_id == boot_id(places):
-        return trial
-    begun = replace(trial, boot_id=boot_id(places), began_s=now_s())
-    return begun if _write(places, begun) else trial
-
-
-def _act(places: Places, verdict: Verdict, reason: str) -> None:
-    if verdict is Verdict.WAIT:
+def _conclude(places: Places, is_kept: bool | None, missing: str) -> None:
+    if is_kept is None:
         return
     with alone(places):
         trial = read_trial(places)
         if trial is None or trial.phase != TRYING:
             return
-        if verdict is Verdict.KEEP:
-            if _write(places, replace(trial, phase=KEPT)):
-                log_line(f"release={trial.version} kept")
-            return
-        log_line(f"release={trial.version} taken back: {reason}")
-        point_link(places, take_back(places, trial, f"after {now_s() - trial.began_s:.0f} s: {reason}"))
+        if not is_kept:
+            point_link(places, take_back(places, trial, missing))
+        elif _write(places, replace(trial, phase=KEPT)):
+            log_line(f"release={trial.version} kept")
 
 
 def after_package(places: Places) -> None:
@@ -145,30 +125,23 @@ def after_package(places: Places) -> None:
             package = package_program(places).version
             if version_key(trial.version_in_force) <= version_key(package):
                 text = f"the package {package} was installed over it"
-                trial = replace(trial, phase=REPLACED, reason=text, previous="")
+                trial = replace(trial, phase=ROLLED_BACK, reason=text, previous="")
                 write_trial(places, trial)
         point_link(places, trial)
         remove_unused(places, trial)
 
 
-def _write(places: Places, trial: Trial) -> bool:
+def _write(places: Places, trial: Trial) -> Trial | None:
+    """The trial as it is on the disk now; None when the disk refused it."""
     try:
         write_trial(places, trial)
     except OSError as error:
         log_line(f"release={trial.version} its state cannot be written: {error}")
-        return False
-    return True
+        return None
+    return trial
 
 
 # --- the judgement ----------------------------------------------------------------------------------------------------
-
-
-class Verdict(StrEnum):
-    """The next step of a trial: go on watching, keep the release, or go back."""
-
-    WAIT = "wait"
-    KEEP = "keep"
-    GO_BACK = "go_back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +154,7 @@ class Seen:
         version: that this process says it is; empty when it said nothing yet.
         is_connected: this process has had an exchange with the server.
         detail: how its connection is, for the reason.
-        alive_s: when it last said that it makes progress, seconds of the clock in which the trial began; 0: never.
+        alive_s: when it last reported progress to the watchdog, seconds of ``CLOCK_MONOTONIC``; 0: never.
         working: handlers and sensors that work, such as ``handler:ping``, ``sensor:board``.
         faults: what does not work -> why: handlers and sensors, and the agent's own parts on this device.
     """
@@ -197,54 +170,55 @@ class Seen:
 
 
 class Judge:
-    """Watches one trial in one boot.
+    """Judges one trial.
 
     Args:
         trial: with its limits.
+        now_s: when it begins, seconds of ``CLOCK_MONOTONIC``.
 
     Attributes:
         missing: what the release has not shown yet, one sentence.
     """
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, now_s: float) -> None:
         self._trial = trial
+        self._deadline_s = now_s + trial.deadline_s
         self._process_id = 0
         self._well_since_s: float | None = None
         self._has_exchanged = False
         self.missing = "it was not started"
 
-    def look(self, seen: Seen, now_s: float) -> Verdict:
-        """Judge what is seen now.
+    def decide(self, seen: Seen, now_s: float) -> bool | None:
+        """True: keep it. False: go back. None: go on watching.
 
         Args:
-            seen: the service.
-            now_s: of the clock in which the trial began, seconds.
+            seen: the service now.
+            now_s: seconds of ``CLOCK_MONOTONIC``.
         """
         if seen.process_id != self._process_id:
             self._process_id, self._has_exchanged, self._well_since_s = seen.process_id, False, None
-        fault = self._fault(seen)
-        if fault:
-            self.missing, self._well_since_s = fault, None
-        elif self._well_since_s is None:
-            self._well_since_s = now_s
-            self.missing = f"it was not well for {self._trial.probation_s:g} s in a row"
-        proven_s = math.inf if self._well_since_s is None else self._well_since_s + self._trial.probation_s
-        # A process that hangs looks as well as before: after the probation its own word has to follow.
-        hangs = now_s >= proven_s > seen.alive_s
-        if hangs:
-            self.missing = "it is ready, and has not said since that it makes progress: it hangs"
-        elif now_s >= proven_s:
+        self.missing = self._fault(seen)
+        if self.missing:
+            self._well_since_s = None
+        else:
+            self._well_since_s = now_s if self._well_since_s is None else self._well_since_s
+            proven_s = self._well_since_s + self._trial.probation_s
             lost = self._lost(seen)
-            if not lost:
-                return Verdict.KEEP
-            self.missing = "; ".join(
-                f"{name.replace(':', ' ')} worked before and does not now: {why}" for name, why in lost.items()
-            )
-            # Sensors and the store may come to be well; which handlers there are is settled at the start.
-            if any(name.startswith("handler:") for name in lost):
-                return Verdict.GO_BACK
-        end_s = self._trial.began_s + self._trial.deadline_s + (_SAYS_WITHIN_S if hangs else 0.0)
-        return Verdict.GO_BACK if now_s >= end_s else Verdict.WAIT
+            if now_s < proven_s:
+                self.missing = f"it was not well for {self._trial.probation_s:g} s in a row"
+            elif seen.alive_s < proven_s:
+                # A process that hangs looks as well as before.
+                self.missing = "it is ready, and has not reported progress to the watchdog since: it hangs"
+            elif not lost:
+                return True
+            else:
+                self.missing = "; ".join(
+                    f"{name.replace(':', ' ')} worked before and does not now: {why}" for name, why in lost.items()
+                )
+                # Sensors and the store may come to be well; which handlers there are is settled at the start.
+                if any(name.startswith("handler:") for name in lost):
+                    return False
+        return False if now_s >= self._deadline_s else None
 
     def _fault(self, seen: Seen) -> str:
         if not seen.process_id or not seen.is_ready:
@@ -271,13 +245,11 @@ def ask_systemd(places: Places, *words: str) -> str:
     command = (str(places.systemctl), *words)
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=False, errors="replace"
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=True, errors="replace"
         )
     except (OSError, subprocess.SubprocessError) as error:
         log_line(f"{' '.join(command)}: {error}")
         return ""
-    if done.returncode != 0:
-        log_line(f"{' '.join(command)}: {done.stderr.strip()[:_TEXT]}")
     return done.stdout
 
 
@@ -287,15 +259,17 @@ def service_state(places: Places) -> Mapping[str, str]:
     return dict(line.partition("=")[::2] for line in text.splitlines())
 
 
-def look(places: Places) -> Seen:
+def observe(places: Places) -> Seen:
     """The service as it is now."""
     state = service_state(places)
-    number = state.get("MainPID", "0")
+    number, alive = state.get("MainPID", "0"), state.get(_ALIVE, "")
     process_id = int(number) if number.isdecimal() else 0
-    status = _status(places.runtime / "status.json")
+    # Without a watchdog it has nobody to report to, and is taken to be alive.
+    is_watched = state.get(_WATCHDOG) not in {"0", "infinity"}
+    status = read_json(places.status)
     if status.get("process_id") != process_id:
         status = {}
-    parts = {str(name): part for name, part in _members(status, "parts").items() if isinstance(part, dict)}
+    parts = {name: part for name, part in _members(status, "parts").items() if isinstance(part, dict)}
     working, faults = _plugins(_members(status, "plugins"), parts)
     faults |= {name: _why(parts[name]) for name in _LOCAL_PARTS & parts.keys() if parts[name].get("state") != "ok"}
     link = parts.get("commands", {})
@@ -305,7 +279,7 @@ def look(places: Places) -> Seen:
         version=str(status.get("version", "")),
         is_connected=link.get("state") == "ok",
         detail=_why(link) or "nothing heard",
-        alive_s=_alive_s(state),
+        alive_s=math.inf if not is_watched else int(alive) / 1e6 if alive.isdecimal() else 0.0,
         working=frozenset(working),
         faults=faults,
     )
@@ -331,27 +305,3 @@ def _plugins(states: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) 
 
 def _why(part: Mapping[str, Any]) -> str:
     return " ".join(f"{part.get('state', '')} {part.get('detail', '')}".split())[:_TEXT]
-
-
-def _alive_s(state: Mapping[str, str]) -> float:
-    """When the service last said that it makes progress, seconds of :func:`agent.update.state.now_s`; 0: never.
-
-    Without a watchdog it has nobody to say it to, and is taken to be alive.
-    """
-    if state.get(_WATCHDOG) in {"0", "infinity"}:
-        return math.inf
-    text = state.get(_ALIVE, "")
-    if not text.isdecimal() or int(text) == 0:
-        return 0.0
-    return int(text) / 1e6 + now_s() - time.clock_gettime(time.CLOCK_MONOTONIC)
-
-
-def _status(path: Path) -> dict[str, Any]:
-    """The agent's status file, at most so many bytes of it, and no link: the agent's user may put anything there."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            found = json.loads(file.read(_MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -22,11 +22,11 @@ from click.testing import CliRunner
 
 from agent.app.client import make_client
 from agent.app.enroll import certificate_fault
-from agent.app.release_download import ReleaseDownload
 from agent.config import AgentConfig, Credentials
 from agent.doctor.network import endpoints_of, judge_tls, try_broker
 from agent.errors import AgentError
-from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
+from agent.handlers.base import HandlerRejected
+from agent.handlers.download import Download
 from agent.runtime.clocks import SystemClock
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.auth import KeyPair
@@ -165,9 +165,9 @@ def agent_enrolling(one: Try) -> None:
 
 
 def agent_release(one: Try) -> None:
-    source = ReleaseSource(f"{one.url}/release", "0" * 64, one.folder / "releases", max_bytes=1000, give_up_s=0)
-    with contextlib.suppress(UpkeepRefused):
-        ReleaseDownload(source, one.ca_file).fetch(threading.Event(), lambda *_: None)
+    download = Download(f"{one.url}/release", "0" * 64, one.folder / "release", 1000, 0, one.ca_file)
+    with contextlib.suppress(HandlerRejected):
+        download.fetch(threading.Event(), lambda *_: None)
 
 
 def gateway_rollout(one: Try) -> None:
@@ -394,7 +394,7 @@ def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(p
 PLACES = {
     "agent/transports/mqtt_connection.py": {agent_broker, gateway_broker},
     "agent/app/enroll.py": {agent_enrolling},
-    "agent/app/release_download.py": {agent_release},
+    "agent/handlers/download.py": {agent_release},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
     "gateway/devices.py": {gateway_registrar},
     "gateway/rollout.py": {gateway_rollout},

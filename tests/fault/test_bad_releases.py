@@ -73,13 +73,12 @@ def hangs(tree: Path) -> None:
     """Once it is READY, has had an exchange and has said so: its main thread stands still, all others go on."""
     _when_run(
         tree,
-        "import agent.runtime.health as h, time\n"
-        "summary = h.Health.summary\n"
-        "def note(self):\n"
-        "    text = summary(self)\n"
+        "import agent.runtime.sd_notify as n, time\n"
+        "say = n.SdNotifier.status\n"
+        "def status(self, text):\n"
+        "    say(self, text)\n"
         "    if 'commands ok' in text: time.sleep(10_000)\n"
-        "    return text\n"
-        "h.Health.summary = note\n",
+        "n.SdNotifier.status = status\n",
     )
 
 

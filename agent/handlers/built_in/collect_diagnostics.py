@@ -9,8 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
-from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerSettings
-from agent.handlers.upkeep import Bundle, UpkeepRefused
+from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerSettings
 
 INLINE_BYTES: Final = 45_000
 """What fits into a result of 64 KiB as base64, with the summary beside it."""
@@ -42,14 +41,9 @@ class CollectDiagnostics(Handler):
         """``path``, ``size_bytes``, ``sha256``, ``summary``; with ``inline`` also ``base64``, or why it is not there.
 
         Raises:
-            HandlerFailed: it could not be written.
+            HandlerRejected: it could not be written.
         """
-        settings = self.settings
-        bundle = Bundle(settings.max_bytes, settings.keep)
-        try:
-            result = context.controls.upkeep.collect_diagnostics(bundle)
-        except UpkeepRefused as error:
-            raise HandlerFailed(error.code, error.message) from error
+        result = context.controls.upkeep.collect_diagnostics(self.settings)
         if payload.inline and result["size_bytes"] <= INLINE_BYTES:
             result["base64"] = base64.b64encode(Path(result["path"]).read_bytes()).decode()
         elif payload.inline:

@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
-from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected
-from agent.handlers.upkeep import UpkeepRefused
+from agent.handlers.base import CommandContext, Handler, HandlerPayload
 
 
 class LogLevel(Handler):
@@ -44,7 +43,4 @@ class LogLevel(Handler):
         Raises:
             HandlerRejected: this logger would write secrets.
         """
-        try:
-            return context.controls.upkeep.set_log_level(payload.level, payload.for_s, payload.logger)
-        except UpkeepRefused as error:
-            raise HandlerRejected(error.code, error.message) from error
+        return context.controls.upkeep.set_log_level(payload.level, payload.for_s, payload.logger)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
-from agent.handlers.root_request import NotTaken, ask_root
+from agent.handlers.root_request import ask_root
 
 UNIT: Final = "device-agent-reboot.timer"
 _NAME: Final = "reboot"
@@ -70,13 +70,8 @@ class Reboot(Handler):
             note.write(context)
         if not note.taken:
             context.log.warning("asks for a restart of the device, reason=%r", payload.reason)
-            try:
-                ask_root(chosen.request_file, UNIT, chosen.answer_timeout_s, context.stopping)
-            except NotTaken as error:
-                if context.stopping.is_set():
-                    raise HandlerRejected("stopped", str(error)) from error
-                hint = "in the first five minutes after a start none is taken, send it again then"
-                raise HandlerRejected("not_allowed", f"{error}; {hint}") from error
+            # In the first five minutes after a start the unit takes none.
+            ask_root(chosen.request_file, UNIT, chosen.answer_timeout_s, context.stopping)
             _Note(boot_id, taken=True).write(context)
         if context.stopping.wait(chosen.down_timeout_s):
             return None

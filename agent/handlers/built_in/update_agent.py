@@ -11,23 +11,21 @@ import contextlib
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
+from agent.error_text import disk_refusal
 from agent.files import replace_file
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
-from agent.handlers.root_request import NotTaken, ask_root
-from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
-
-if TYPE_CHECKING:
-    from agent.update.state import Places, Trial
+from agent.handlers.root_request import ask_root
+from agent.update.state import COMMAND_ID, FILE, KEPT, NOT_PACKAGED, Places, Trial, read_answer, read_trial
 
 UNIT: Final = "device-agent-update.path"
 _ID_CHARACTERS: Final = 200
 """Of a command's id, as the installer keeps it (agent.update.install)."""
-_LOOK_EVERY_S: Final = 0.5
+_CHECK_EVERY_S: Final = 0.5
 _ASK_AGAIN_S: Final = 30.0
 _MOST_TRIAL_S: Final = 2 * 86_400.0
 _MOST_STARTS: Final = 100
@@ -72,20 +70,14 @@ class UpdateAgent(Handler):
             HandlerRejected: it was not installed; nothing was changed.
             HandlerFailed: it was installed and taken back, or nobody says what became of it.
         """
-        from agent.update.state import Places
-
         places = Places(self.settings.root)
         if not places.installer.exists():
-            text = (
-                "this agent was not installed by the Debian package, so no launcher can go back to the version before"
-            )
-            raise HandlerRejected("not_packaged", f"{text}: update it by pip, or install the package")
+            raise HandlerRejected("not_packaged", NOT_PACKAGED)
         request_id = context.command_id[:_ID_CHARACTERS]
-        found = _record(places, request_id)
-        if found is None:
+        if _record(places, request_id) is None:
             if not self._download(payload, context, places, request_id):
                 return None
-            self._ask(context, places)
+            ask_root(places.request, UNIT, self.settings.answer_timeout_s, context.stopping)
             context.report_progress({"phase": "installing"})
         result = self._wait(context, places, request_id)
         if result is not None:
@@ -94,40 +86,37 @@ class UpdateAgent(Handler):
 
     def _download(self, payload: Payload, context: CommandContext, places: Places, request_id: str) -> bool:
         """Put the file where root's installer finds it; False when the agent stops before that is done."""
-        from agent.update.install import COMMAND_ID
-
-        chosen = self.settings
-        source = ReleaseSource(payload.url, payload.sha256, places.download, chosen.max_bytes, chosen.give_up_s)
+        from agent.handlers.download import Download  # httpx, which a device on MQTT alone does not need
 
         def report(done: int, whole: int) -> None:
             context.report_progress({"phase": "downloading", "bytes": done, "of": whole})
 
+        limits, ca_file = self.settings, context.controls.upkeep.ca_file
+        target = places.download / FILE
+        download = Download(payload.url, payload.sha256, target, limits.max_bytes, limits.give_up_s, ca_file)
         try:
-            if context.controls.upkeep.fetch_release(source, context.stopping, report) is None:
+            places.download.mkdir(mode=0o700, exist_ok=True)
+            if not download.fetch(context.stopping, report):
                 return False
-        except UpkeepRefused as error:
+            replace_file(places.download / COMMAND_ID, request_id, 0o600)
+        except (HandlerRejected, OSError) as error:
             shutil.rmtree(places.download, ignore_errors=True)
-            raise HandlerRejected(error.code, error.message) from error
-        replace_file(places.download / COMMAND_ID, request_id, 0o600)
+            if isinstance(error, OSError):
+                raise HandlerRejected("disk", disk_refusal(error) or str(error)) from error
+            raise
         return True
-
-    def _ask(self, context: CommandContext, places: Places) -> None:
-        try:
-            ask_root(places.request, UNIT, self.settings.answer_timeout_s, context.stopping)
-        except NotTaken as error:
-            raise HandlerRejected("stopped" if context.stopping.is_set() else "not_allowed", str(error)) from error
 
     def _wait(self, context: CommandContext, places: Places, request_id: str) -> JsonObject | None:
         """The result, once it stands; None when this process ends before that."""
         begun_s = time.monotonic()
         deadline_s, ask_s = begun_s + self.settings.install_timeout_s, begun_s + _ASK_AGAIN_S
-        told = -1
-        while not context.stopping.wait(_LOOK_EVERY_S):
+        reported = -1
+        while not context.stopping.wait(_CHECK_EVERY_S):
             found = _record(places, request_id)
-            if found is not None and not isinstance(found, dict) and not found.is_over:
-                if found.starts != told:
-                    told = found.starts
-                    context.report_progress({"phase": "on_trial", "version": found.version, "starts": told})
+            if isinstance(found, Trial) and not found.is_over:
+                if found.starts != reported:
+                    reported = found.starts
+                    context.report_progress({"phase": "on_trial", "version": found.version, "starts": reported})
             elif found is not None:
                 shutil.rmtree(places.download, ignore_errors=True)
                 return _result(found)
@@ -137,15 +126,13 @@ class UpdateAgent(Handler):
             elif time.monotonic() > ask_s:
                 # The unit may have been killed once it had the request. What goes on is not disturbed.
                 with contextlib.suppress(HandlerRejected):
-                    self._ask(context, places)
+                    ask_root(places.request, UNIT, self.settings.answer_timeout_s, context.stopping)
                 ask_s = time.monotonic() + _ASK_AGAIN_S
         return None
 
 
 def _record(places: Places, request_id: str) -> Trial | dict[str, str] | None:
     """The outcome of the update that this command asked for, as installer and guard have stored it."""
-    from agent.update.state import read_answer, read_trial
-
     trial = read_trial(places)
     return trial if trial is not None and trial.command_id == request_id else read_answer(places, request_id)
 
@@ -155,6 +142,6 @@ def _result(found: Trial | dict[str, str]) -> JsonObject:
         if "code" in found:
             raise HandlerRejected(found["code"], found.get("message", ""))
         return {"version": found.get("version", ""), "already_installed": True}
-    if found.phase == "kept":
+    if found.phase == KEPT:
         return {"version": found.version, "previous": found.previous or "package", "starts": found.starts}
     raise HandlerFailed(found.phase, f"version {found.version}: {found.reason}")

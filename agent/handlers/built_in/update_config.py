@@ -18,10 +18,8 @@ from agent.handlers.base import (
     Handler,
     HandlerFailed,
     HandlerPayload,
-    HandlerRejected,
     HandlerSettings,
 )
-from agent.handlers.upkeep import ConfigChange, UpkeepRefused
 
 DEFAULT_ALLOW = (
     "logging",
@@ -72,15 +70,5 @@ class UpdateConfig(Handler):
         if context.restarted:
             # Had the trial begun, its end would have answered, and nobody would have run this.
             raise HandlerFailed("interrupted", "the agent ended before it took the configuration; send it again")
-        settings = self.settings
-        change = ConfigChange(
-            command_id=context.command_id,
-            config=payload.config,
-            allow=settings.allow,
-            probation_s=settings.probation_s,
-        )
-        try:
-            context.controls.upkeep.try_configuration(change)
-        except UpkeepRefused as error:
-            raise HandlerRejected(error.code, error.message) from error
+        context.controls.upkeep.try_configuration(context.command_id, payload.config, self.settings)
         return None

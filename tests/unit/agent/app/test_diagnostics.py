@@ -12,12 +12,13 @@ from agent.app import diagnostics
 from agent.app.diagnostics import collect
 from agent.app.status_file import StatusFile
 from agent.config import load_config
-from agent.handlers.upkeep import Bundle, UpkeepRefused
+from agent.handlers.base import HandlerRejected
+from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
 from agent.runtime.health import Part
 
 SECRET = "msk_canary-one/two+three"
 PASSWORD = 'hunter2-"canary'
-BOUNDS = Bundle(max_bytes=1024 * 1024, keep=3)
+BOUNDS = CollectDiagnostics.Settings(max_bytes=1024 * 1024, keep=3)
 
 
 class Bench:
@@ -36,7 +37,7 @@ class Bench:
         )
         self.config = load_config(folder / "config.yaml", {}).config
 
-    def collect(self, bounds: Bundle = BOUNDS) -> dict:
+    def collect(self, bounds: CollectDiagnostics.Settings = BOUNDS) -> dict:
         parts = {"readings": Part("failing", 0.0, f"it said {SECRET}")}
         status = StatusFile("running", 1, "1.0", "d1", 0.0, 0.0, "boot", parts)
         return collect(self.config, self.environ, status, lambda: self.lines, bounds)
@@ -72,7 +73,7 @@ def test_no_secret_of_this_device_is_in_it(bench, tmp_path):
 def test_one_that_still_holds_a_secret_is_not_written(bench, monkeypatch):
     monkeypatch.setattr(diagnostics, "_masked", lambda text, _secrets: text)
     bench.lines.append(SECRET)
-    with pytest.raises(UpkeepRefused, match="secret_found"):
+    with pytest.raises(HandlerRejected, match="secret_found"):
         bench.collect()
     assert not list(bench.folder.glob("diagnostics/*"))
 
@@ -86,7 +87,7 @@ def test_a_part_that_cannot_be_made_says_so_and_the_others_are_there(bench):
 
 def test_it_is_cut_to_its_bound_and_the_end_of_the_log_is_kept(bench):
     bench.lines = [*(os.urandom(400).hex() for _ in range(400)), "the=end"]
-    result = bench.collect(Bundle(16 * 1024, 3))
+    result = bench.collect(CollectDiagnostics.Settings(max_bytes=16 * 1024, keep=3))
     assert result["size_bytes"] <= 16 * 1024
     log = bench.files(result)["diagnostics/log.txt"]
     assert log.startswith(b"[cut]")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.app.logs import CHARACTERS, LEVELS_MAX, LINES, LineFormatter, LogLevels, LogRing
-from agent.handlers.upkeep import UpkeepRefused
+from agent.handlers.base import HandlerRejected
 
 OTHER = "agent.test_levels"
 
@@ -60,7 +60,7 @@ def test_no_more_loggers_have_a_level_than_the_bound(clock):
     levels = LogLevels("info", clock.schedule)
     for number in range(LEVELS_MAX):
         levels.set("debug", 60.0, f"{OTHER}.{number}")
-    with pytest.raises(UpkeepRefused, match="level of their own"):
+    with pytest.raises(HandlerRejected, match="level of their own"):
         levels.set("debug", 60.0, OTHER)
     clock.run(70.0)
     assert levels.set("debug", 60.0, OTHER)["level"] == "debug"
@@ -68,7 +68,7 @@ def test_no_more_loggers_have_a_level_than_the_bound(clock):
 
 @pytest.mark.parametrize("name", ["httpx", "httpcore.http11", "paho"])
 def test_loggers_whose_lines_hold_keys_are_left_alone(clock, name):
-    with pytest.raises(UpkeepRefused, match="hold keys"):
+    with pytest.raises(HandlerRejected, match="hold keys"):
         LogLevels("info", clock.schedule).set("debug", 60.0, name)
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from agent.app.start_counter import ConfigTrial, StartCounter
-from agent.app.trial import TrialEnd, find_regressions, put_on_trial
+from agent.app.trial import ConfigChange, TrialEnd, find_regressions, put_on_trial
 from agent.config import load_config
 from agent.config.layer import FOLDER, LAYER
 from agent.core.values import Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.exit_codes import EXIT_REPLACE
+from agent.handlers.base import HandlerRejected
 from agent.handlers.built_in.update_config import DEFAULT_ALLOW
-from agent.handlers.upkeep import ConfigChange, UpkeepRefused
 from agent.runtime.health import Health, Part
 from tests.fakes import FakeClock
 
@@ -59,8 +59,8 @@ class Device:
         counter.ended_in_order()
         return trial
 
-    def refused(self, config: Any, **members: Any) -> UpkeepRefused:
-        with pytest.raises(UpkeepRefused) as caught:
+    def refused(self, config: Any, **members: Any) -> HandlerRejected:
+        with pytest.raises(HandlerRejected) as caught:
             self.propose(config, **members)
         return caught.value
 

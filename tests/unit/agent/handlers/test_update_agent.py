@@ -10,14 +10,7 @@ import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.built_in.update_agent import UpdateAgent
-from agent.handlers.upkeep import UpkeepRefused
-from agent.update.state import (
-    TRYING,
-    Trial,
-)
 from tests.releases import Maker, write_package
-
-TRIAL = Trial(TRYING, "1.1.0", "d", command_id="command-1", starts=1)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +37,7 @@ def root(tmp_path, maker) -> Path:
 
 @pytest.fixture
 def handler(root) -> UpdateAgent:
-    settings = UpdateAgent.Settings(root=root, answer_timeout_s=0.2, install_timeout_s=0.2)
+    settings = UpdateAgent.Settings(root=root, give_up_s=0.01, answer_timeout_s=0.2, install_timeout_s=0.2)
     return UpdateAgent(settings)
 
 
@@ -64,9 +57,10 @@ def test_an_agent_of_pip_says_why_it_cannot(handler, root, make_context):
     assert rejected(handler, make_context()) == "not_packaged"
 
 
-def test_a_download_that_is_refused_rejects_the_command(handler, make_context, controls):
-    controls.upkeep.refusal = UpkeepRefused("wrong_sha256", "no")
-    assert rejected(handler, make_context()) == "wrong_sha256"
+def test_a_download_that_is_refused_rejects_the_command_and_leaves_nothing(handler, root, make_context):
+    given = UpdateAgent.Payload(url="http://127.0.0.1:1/release", sha256="a" * 64)
+    assert rejected(handler, make_context(), given) == "unreachable"
+    assert not (root / "var/lib/device-agent/update").exists()
 
 
 class Taken(threading.Event):

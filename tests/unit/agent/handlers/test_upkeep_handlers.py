@@ -11,7 +11,6 @@ from agent.handlers.built_in.collect_diagnostics import INLINE_BYTES, CollectDia
 from agent.handlers.built_in.log_level import LogLevel
 from agent.handlers.built_in.update_config import DEFAULT_ALLOW, UpdateConfig
 from agent.handlers.payloads import read_payload
-from agent.handlers.upkeep import UpkeepRefused
 
 
 def judged(handler, **payload):
@@ -26,7 +25,7 @@ class TestUpdateConfig:
         assert not {"service", "auth", "executables", "commands"} & set(DEFAULT_ALLOW)
 
     def test_a_refusal_rejects_the_command(self, make_context, controls):
-        controls.upkeep.refusal = UpkeepRefused("not_allowed", "no")
+        controls.upkeep.refusal = HandlerRejected("not_allowed", "no")
         handler = UpdateConfig()
         with pytest.raises(HandlerRejected) as caught:
             handler.handle(judged(handler, config={}), make_context())
@@ -47,7 +46,7 @@ class TestLogLevel:
         assert controls.upkeep.levels == [("debug", 600.0, ""), ("error", 5.0, "agent.core")]
 
     def test_a_refusal_rejects_the_command(self, make_context, controls):
-        controls.upkeep.refusal = UpkeepRefused("not_allowed", "no")
+        controls.upkeep.refusal = HandlerRejected("not_allowed", "no")
         with pytest.raises(HandlerRejected):
             LogLevel().handle(judged(LogLevel(), level="debug", logger="httpx"), make_context())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,21 +40,3 @@ def test_it_becomes_the_packages_own_installer(release, monkeypatch):
     monkeypatch.setattr(command.os, "execv", lambda program, words: calls.append(words))
     CliRunner().invoke(command.update, ["--file", str(release)])
     assert calls == [[str(release), "install", "--", str(release)]]
-
-
-def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-I", "-m", "agent.update", "--root", str(root), *words)
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
-def test_a_refusal_is_one_line(tmp_path, release):
-    found = run(tmp_path, "install", str(release))
-    assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr.startswith("refused: no_key: ")
-    assert len(found.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("word", ["start", "after-package"])
-def test_where_there_are_no_releases_there_is_nothing_to_do(tmp_path, word):
-    found = run(tmp_path, word)
-    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")

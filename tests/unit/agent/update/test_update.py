@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -19,12 +20,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agent.update import install, state
 from agent.update import trial as guard
-from agent.update.install import COMMAND_ID
-from agent.update.release import ReleaseRefused
+from agent.update.release import ReleaseRefused, parse_manifest, version_key
 from agent.update.state import (
+    COMMAND_ID,
     GOING_BACK,
     KEPT,
-    REPLACED,
     ROLLED_BACK,
     TRYING,
     Places,
@@ -38,8 +38,6 @@ from agent.update.state import (
 from agent.update.trial import Seen
 from tests.conftest import require_program
 from tests.releases import Maker, write_package
-
-PHASES = (TRYING, KEPT, GOING_BACK, ROLLED_BACK, REPLACED)
 
 
 @dataclass
@@ -90,8 +88,8 @@ def machine(tmp_path, maker, monkeypatch) -> Iterator[Machine]:
     write_package(made.root / "usr/lib/device-agent", maker.program("1.0.0"), "1.0.0")
     (made.root / "etc/device-agent/release-keys/maker.pub").write_bytes(maker.public_pem)
     monkeypatch.setattr(install, "service_state", lambda places: {"ActiveState": made.active})
-    monkeypatch.setattr(install, "look", lambda places: made.seen)
-    monkeypatch.setattr(guard, "look", lambda places: made.seen)
+    monkeypatch.setattr(install, "observe", lambda places: made.seen)
+    monkeypatch.setattr(guard, "observe", lambda places: made.seen)
     for module in (install, guard):
         monkeypatch.setattr(module, "ask_systemd", lambda places, *words: made.asked.append(words) or "")
     umask = os.umask(0o022)  # as the program itself sets it
@@ -160,9 +158,7 @@ def test_a_disk_that_is_too_small_is_seen_before_anything_is_written(machine, re
     assert machine.refusal(release) == "noexec"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("PROBATION_S", "soon"), ("PROBATION_S", "0"), ("PROBATION_S", "400"), ("MAX_STARTS", "0")]
-)
+@pytest.mark.parametrize(("name", "value"), [("PROBATION_S", "soon"), ("DEADLINE_S", "0"), ("MAX_STARTS", "0")])
 def test_wrong_limits_are_said_and_not_guessed(machine, release, name, value, monkeypatch):
     monkeypatch.setenv(f"DEVICE_AGENT_UPDATE_{name}", value)
     assert machine.refusal(release) == "misconfigured"
@@ -190,6 +186,51 @@ def test_a_path_that_leads_elsewhere_is_refused_also_when_the_maker_signed_it(ma
             member.size = len(data)
             out.addfile(member, io.BytesIO(data))
     assert machine.refusal(path) == "damaged"
+
+
+GOOD = {
+    "kind": "device-agent release",
+    "format": 1,
+    "version": "2.0.0",
+    "architecture": "amd64",
+    "store_schema": 4,
+    "downgrade": False,
+    "size": 10,
+    "sha256": "a" * 64,
+    "unpacked_bytes": 3,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "toaster"},
+        {"version": "1"},
+        {"version": "2.0-rc1"},
+        {"version": "../up"},
+        {"version": 2},
+        {"downgrade": 1},
+        {"store_schema": True},
+        {"size": -1},
+        {"size": 2**40},
+        {"unpacked_bytes": 2**31},
+        {"sha256": "A" * 64},
+    ],
+)
+def test_a_manifest_that_is_wrong_in_a_member_is_refused(changes):
+    assert parse_manifest(json.dumps(GOOD).encode()).program.version == "2.0.0"
+    with pytest.raises(ReleaseRefused, match="malformed: .*build it again"):
+        parse_manifest(json.dumps({**GOOD, **changes}).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"kind": "x"}'])
+def test_what_is_no_manifest_is_refused(data):
+    with pytest.raises(ReleaseRefused):
+        parse_manifest(data)
+
+
+def test_versions_are_compared_as_numbers():
+    assert version_key("1.10") > version_key("1.9.9") > version_key("1.9") == version_key("1.9.0.0")
 
 
 # --- installed --------------------------------------------------------------------------------------------------------
@@ -234,7 +275,10 @@ def test_a_newer_package_takes_the_place_of_a_release_and_an_older_one_does_not(
     base.write_text(base.read_text().replace("1.0.0", "1.1.0"))
     guard.after_package(machine.places)
     assert machine.runs() == "package"
-    assert read_trial(machine.places).phase == REPLACED
+    assert (read_trial(machine.places).phase, read_trial(machine.places).reason) == (
+        ROLLED_BACK,
+        "the package 1.1.0 was installed over it",
+    )
     guard.start(machine.places)
     assert machine.runs() == "package"
 
@@ -242,49 +286,104 @@ def test_a_newer_package_takes_the_place_of_a_release_and_an_older_one_does_not(
 # --- judged -----------------------------------------------------------------------------------------------------------
 
 
-def watched(machine: Machine, clock: list[float], monkeypatch, until: int = 1000) -> Trial:
-    """Let the guard watch; a look takes a second."""
-    monkeypatch.setattr(guard, "now_s", lambda: clock[0])
-    looks = 0
+class Clock:
+    """A clock that the guard's waits move; each wait is also a chance for the service manager."""
 
-    def sleep(seconds: float) -> None:
-        nonlocal looks
-        clock[0] += seconds
-        looks += 1
-        assert looks < until, read_trial(machine.places)
-        if read_trial(machine.places).phase == GOING_BACK and ("--no-block", "restart", guard.SERVICE) in machine.asked:
-            guard.start(machine.places)  # as the service manager does
+    def __init__(self, machine: Machine, began_s: float = 0.0) -> None:
+        self.machine = machine
+        self.now_s = began_s
 
-    guard.watch(machine.places, sleep=sleep)
+    def now(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        assert self.now_s < 2000, read_trial(self.machine.places)
+        if read_trial(self.machine.places).phase == GOING_BACK and self.machine.asked:
+            guard.start(self.machine.places)  # as the service manager does
+
+
+def watched(machine: Machine) -> Trial:
+    """Let the guard watch to the end."""
+    clock = Clock(machine)
+    guard.watch(machine.places, sleep=clock.sleep, now=clock.now)
     return read_trial(machine.places)
 
 
-def test_only_what_worked_before_has_to_work_each_by_its_name(machine, release, monkeypatch):
+def well(**changes) -> Seen:
+    members = {"is_ready": True, "process_id": 7, "version": "1.1.0", "is_connected": True, "detail": "ok"}
+    return Seen(**{**members, "alive_s": 1e9, **changes})
+
+
+def test_a_release_that_stays_well_is_kept(machine, release):
+    machine.install(release)
+    guard.start(machine.places)
+    machine.seen = well()
+    assert watched(machine).phase == KEPT
+    assert machine.runs() == "1.1.0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"is_ready": False}, "not say that it is ready"),
+        ({"process_id": 0}, "not say that it is ready"),
+        ({"version": "1.0.0"}, "runs version 1.0.0"),
+        ({"is_connected": False, "detail": "no route"}, "no exchange with the server (no route)"),
+        ({"alive_s": 100.0}, "it hangs"),
+        ({"working": frozenset({"handler:ping"})}, "sensor b worked before and does not now: it is gone"),
+        ({"working": frozenset({"sensor:b"})}, "handler ping worked before and does not now: it is gone"),
+        ({"faults": {"store": "failing", "handler:new": "not_loaded"}}, "store worked before and does not now"),
+    ],
+)
+def test_what_does_not_prove_itself_goes_back_with_what_is_missing(machine, release, changes, says):
     machine.seen = replace(
         machine.seen, working=frozenset({"handler:ping", "sensor:b"}), faults={"sensor:a": "failing"}
     )
-    trial = machine.install(release)
+    machine.install(release)
     guard.start(machine.places)
-    machine.seen = Seen(
-        True, 7, "1.1.0", True, "ok", 1e9, frozenset({"handler:ping"}), {"sensor:a": "x", "sensor:b": "y"}
-    )
-    lost = watched(machine, [trial.began_s], monkeypatch)
+    working = {"working": frozenset({"handler:ping", "sensor:b"}), "faults": {"sensor:a": "failing"}}
+    machine.seen = well(**{**working, **changes})
+    lost = watched(machine)
     assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
-    assert lost.reason.endswith("sensor b worked before and does not now: y")
+    assert says in lost.reason
 
 
-def test_a_store_that_the_release_cannot_write_is_a_reason_to_go_back(machine, release, monkeypatch):
-    trial = machine.install(release)
+TRIAL = Trial(TRYING, "1.1.0", "d", probation_s=60.0, deadline_s=300.0, worked_before=("sensor:t",))
+
+
+def test_another_process_begins_its_probation_anew_and_one_exchange_is_enough():
+    judge = guard.Judge(replace(TRIAL, worked_before=()), 0.0)
+    assert judge.decide(well(), 0) is None
+    assert judge.decide(well(process_id=8), 60) is None
+    assert judge.decide(well(process_id=8, is_connected=False), 120) is True
+
+
+def test_a_sensor_and_a_word_to_the_watchdog_that_come_late_are_waited_for():
+    judge = guard.Judge(TRIAL, 0.0)
+    assert judge.decide(well(), 0) is None
+    assert judge.decide(well(), 60) is None
+    assert judge.missing == "sensor t worked before and does not now: it is gone"
+    good = well(working=frozenset({"sensor:t"}), alive_s=59)
+    assert judge.decide(good, 61) is None
+    assert "it hangs" in judge.missing
+    assert judge.decide(replace(good, alive_s=62), 63) is True
+
+
+def test_starts_that_do_not_last_are_counted_and_then_the_version_before_comes_back(machine, release):
+    machine.install(release)
+    for number in range(1, 4):
+        guard.start(machine.places)
+        assert (read_trial(machine.places).starts, machine.runs()) == (number, "1.1.0")
     guard.start(machine.places)
-    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9, faults={"store": "failing", "handler:new": "not_loaded"})
-    lost = watched(machine, [trial.began_s], monkeypatch)
-    assert lost.reason.endswith("store worked before and does not now: failing")
+    assert (read_trial(machine.places).phase, machine.runs()) == (ROLLED_BACK, "package")
+    assert "3 starts with it did not last" in read_trial(machine.places).reason
 
 
-def test_a_restart_that_nobody_made_is_asked_for(machine, release, monkeypatch):
+def test_a_restart_that_nobody_made_is_asked_for(machine, release):
     machine.install(release)
 
-    def sleep(seconds: float) -> None:
+    def sleep(_seconds: float) -> None:
         if machine.asked:
             raise StopIteration
 
@@ -292,19 +391,6 @@ def test_a_restart_that_nobody_made_is_asked_for(machine, release, monkeypatch):
         guard.watch(machine.places, sleep=sleep)
     assert machine.asked == [("--no-block", "restart", guard.SERVICE)]
     assert machine.runs() == "1.1.0"
-
-
-def test_a_boot_begins_the_deadline_anew(machine, release, monkeypatch):
-    boot = machine.root / "proc/sys/kernel/random"
-    boot.mkdir(parents=True)
-    (boot / "boot_id").write_text("one\n")
-    trial = machine.install(release)
-    guard.start(machine.places)
-    (boot / "boot_id").write_text("two\n")
-    machine.seen = Seen(True, 7, "1.1.0", True, "ok", 1e9)
-    kept = watched(machine, [5.0], monkeypatch)
-    assert (kept.phase, kept.boot_id) == (KEPT, "two")
-    assert trial.boot_id == "one"
 
 
 def test_on_a_full_disk_the_way_back_needs_no_room(machine, release, monkeypatch):
@@ -321,10 +407,24 @@ def test_on_a_full_disk_the_way_back_needs_no_room(machine, release, monkeypatch
     assert "disk is full" in read_trial(machine.places).reason
 
 
+@pytest.mark.parametrize(
+    ("watchdog", "message", "alive_s"),
+    [("1min 30s", "5000000", 5.0), ("1min 30s", "[not set]", 0.0), ("1min 30s", "0", 0.0), ("infinity", "0", 1e99)],
+)
+def test_what_systemctl_says_is_read(tmp_path, watchdog, message, alive_s):
+    shown = f"ActiveState=active\nMainPID=7\nWatchdogUSec={watchdog}\nWatchdogTimestampMonotonic={message}\n"
+    places = Places(tmp_path)
+    places.systemctl.parent.mkdir(parents=True)
+    places.systemctl.write_text(f"#!/bin/sh\nprintf '%s' '{shown}'\n")
+    places.systemctl.chmod(0o755)
+    seen = guard.observe(places)
+    assert (seen.is_ready, seen.process_id, min(seen.alive_s, 1e99)) == (True, 7, alive_s)
+
+
 # --- what a cut leaves ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", [TRYING, KEPT, GOING_BACK, ROLLED_BACK])
 @pytest.mark.parametrize("link", [None, "1.1.0", "1.0.9", "nowhere"])
 def test_whatever_the_link_says_it_follows_the_state(machine, phase, link):
     places = machine.places
@@ -334,7 +434,7 @@ def test_whatever_the_link_says_it_follows_the_state(machine, phase, link):
     (places.releases / ".current.new").symlink_to("half")
     trial = Trial(phase, "1.1.0", "d", previous="1.0.9")
     point_link(places, trial)
-    wanted = {TRYING: "1.1.0", KEPT: "1.1.0", REPLACED: "package"}.get(phase, "1.0.9")
+    wanted = "1.1.0" if phase in {TRYING, KEPT} else "1.0.9"
     assert machine.runs() == wanted
 
 
@@ -363,25 +463,34 @@ def test_members_of_the_state_that_are_not_known_are_left_out(machine, release):
 # --- for the agent ----------------------------------------------------------------------------------------------------
 
 
-def test_a_refusal_is_answered_under_the_commands_name(machine, tmp_path):
+def test_a_refusal_is_answered_under_the_commands_name_and_no_link_is_followed(machine, release, tmp_path):
     folder = machine.places.download
-    (folder / "release").write_bytes(b"nonsense")
+    install.serve(machine.places)
+    assert read_answer(machine.places, "")["code"] == "no_file"
     (folder / COMMAND_ID).write_text("c9")
-    assert install.serve(machine.places) == 0
-    answer = read_answer(machine.places, "c9")
-    assert answer["code"] == "truncated"
+    (folder / "release").symlink_to(release)
+    install.serve(machine.places)
+    assert read_answer(machine.places, "c9")["code"] == "no_file"
+    (folder / "release").unlink()
+    (folder / "release").write_bytes(b"nonsense")
+    install.serve(machine.places)
+    assert read_answer(machine.places, "c9")["code"] == "truncated"
     assert read_answer(machine.places, "c8") is None
 
 
-def test_a_download_without_a_command_is_answered_too(machine):
-    assert install.serve(machine.places) == 0
-    assert read_answer(machine.places, "")["code"] == "no_file"
+def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-I", "-m", "agent.update", "--root", str(root), *words)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_link_in_the_agents_folder_is_not_followed(machine, release):
-    (machine.places.download / "release").symlink_to(release)
-    assert install.serve(machine.places) == 0
-    assert read_answer(machine.places, "")["code"] == "no_file"
+def test_the_program_says_a_refusal_in_one_line_and_has_nothing_to_do_without_releases(tmp_path, release):
+    found = run(tmp_path, "install", str(release))
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.startswith("refused: no_key: ")
+    assert len(found.stderr.splitlines()) == 1
+    for word in ("start", "after-package"):
+        found = run(tmp_path, word)
+        assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
 # --- the maker's side -------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.release_download import ReleaseDownload
-from agent.handlers.upkeep import ReleaseSource, UpkeepRefused
+from agent.handlers.base import HandlerRejected
+from agent.handlers.download import Download
 
 DATA = bytes(range(256)) * 2000
 
@@ -68,46 +68,45 @@ def server() -> Iterator[Server]:
     thread.join()
 
 
-@pytest.fixture
-def no_wait(monkeypatch) -> None:
-    monkeypatch.setattr("agent.app.release_download.RetryPolicy.failed", lambda _self: 0.01)
+@pytest.fixture(autouse=True)
+def _no_wait(monkeypatch) -> None:
+    monkeypatch.setattr("agent.handlers.download._MOST_WAIT_S", 0.01)
 
 
-def fetch(server: Server, folder: Path, *, stopping: threading.Event | None = None, **changes) -> Path | None:
+def fetch(server: Server, folder: Path, **changes) -> Path:
     members = {
         "url": f"http://127.0.0.1:{server.server_port}/x.release",
         "sha256": hashlib.sha256(DATA).hexdigest(),
-        "folder": folder / "update",
+        "target": folder / "release",
         "max_bytes": 10**6,
         "give_up_s": 30.0,
+        "ca_file": None,
         **changes,
     }
-    return ReleaseDownload(ReleaseSource(**members), None).fetch(
-        stopping or threading.Event(), lambda done, whole: None
-    )
+    assert Download(**members).fetch(threading.Event(), lambda done, whole: None)
+    return members["target"]
 
 
 def refusal(server: Server, folder: Path, **changes) -> str:
-    with pytest.raises(UpkeepRefused) as caught:
+    with pytest.raises(HandlerRejected) as caught:
         fetch(server, folder, **changes)
-    left = list((folder / "update").iterdir())
-    assert caught.value.code == "unreachable" or left == []
+    assert not (folder / "release").exists()
     return caught.value.code
 
 
-def test_what_was_cut_off_goes_on_where_it_was(server, tmp_path, no_wait):
+def test_what_was_cut_off_goes_on_where_it_was(server, tmp_path):
     server.script = ["cut", 503, "cut"]
     assert fetch(server, tmp_path).read_bytes() == DATA
     half = len(DATA) // 2
     assert server.ranges == [None, f"bytes={half}-", f"bytes={half}-", f"bytes={half + half // 2}-"]
 
 
-def test_a_server_that_does_not_resume_begins_anew(server, tmp_path, no_wait):
+def test_a_server_that_does_not_resume_begins_anew(server, tmp_path):
     server.script, server.resumes = ["cut"], False
     assert fetch(server, tmp_path).read_bytes() == DATA
 
 
-def test_what_cannot_be_taken_is_refused_in_one_line(server, tmp_path, no_wait):
+def test_what_cannot_be_taken_is_refused_in_one_line(server, tmp_path):
     assert refusal(server, tmp_path, sha256="0" * 64) == "wrong_sha256"
     assert refusal(server, tmp_path, max_bytes=1000) == "too_large"
     for status in (404, 302):
@@ -121,5 +120,5 @@ def test_a_disk_without_room_is_seen_before_the_download(server, tmp_path, monke
     class Full:
         f_bavail, f_frsize = 10, 4096
 
-    monkeypatch.setattr("agent.app.release_download.os.statvfs", lambda path: Full)
+    monkeypatch.setattr("agent.handlers.download.os.statvfs", lambda path: Full)
     assert refusal(server, tmp_path) == "not_enough_disk"
