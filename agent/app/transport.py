@@ -31,8 +31,6 @@ _PUSH_WAIT_S: Final = 25.0
 """How long to wait for a push before looking again; it makes no request."""
 _LIST_EVERY_S: Final = 900.0
 """With a broker and a service: how often to ask over HTTP which commands are open, while the broker is there."""
-# A gateway's notice gives the time to the millisecond and travels for about this long.
-_NOTICE_RESOLUTION_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ def make_transport(
         first_s=first_s,
         receipt_timeout_s=mqtt.receipt_timeout_s,
         recorded_at=service_clock.recorded_at,
-        on_time=lambda time_s: service_clock.observe(time_s, resolution_s=_NOTICE_RESOLUTION_S),
+        on_time=service_clock.observe,
         on_ready=on_connected,
         on_crash=process.supervisor.crashed,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, ServiceTime, is_plausible
+from agent.core.timekeeping import BootTime, ServiceTime, is_plausible
 from agent.core.values import Moment
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ _WRITE_BEYOND_S: Final = 0.25
 _WRITE_EVERY_S: Final = 3600.0
 # So often the machine is asked whether its clock was set meanwhile.
 _ASK_EVERY_S: Final = 10.0
-# How well a machine that says that its clock is right knows it.
-_SYNCHRONIZED_S: Final = 0.2
 _WARN_BEYOND_S: Final = 2.0
 
 
@@ -63,10 +61,10 @@ class ServiceClock:
         self._ask_at_s = now.monotonic_s + _ASK_EVERY_S  # usually the first answer of the service has it sooner
         self._on_known: list[Callable[[], object]] = []
 
-    def observe(self, server_time: float, round_trip_s: float = 0.0, resolution_s: float = DATE_RESOLUTION_S) -> None:
+    def observe(self, server_time: float, round_trip_s: float = 0.0) -> None:
         """An answer with this ``Date`` arrived just now; see :meth:`agent.core.timekeeping.ServiceTime.observe`."""
         now = self._clock.now()
-        self._learn(now, lambda time: time.observe(server_time, now, round_trip_s, resolution_s))
+        self._learn(now, lambda time: time.observe(server_time, now, round_trip_s))
 
     def look(self, _now_s: float = 0.0) -> None:
         """Ask the machine, now and then, whether its clock was set, while the time is not known from elsewhere."""
@@ -76,8 +74,7 @@ class ServiceClock:
                 return
             self._ask_at_s = now.monotonic_s + _ASK_EVERY_S
         if is_plausible(now.wall_s) and self._is_synchronized():
-            first_s = now.wall_s - _SYNCHRONIZED_S / 2
-            self._learn(now, lambda time: time if time.known else time.observe(first_s, now, 0.0, _SYNCHRONIZED_S))
+            self._learn(now, lambda time: time if time.known else time.observe(now.wall_s, now))
 
     def on_time_known(self, then: Callable[[], object]) -> None:
         """Call this once the time becomes known, from whichever thread learned it; it must be quick."""

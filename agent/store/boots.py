@@ -35,9 +35,9 @@ class BootTimes(Table):
         self._db.execute(
             "DELETE FROM boot WHERE rowid NOT IN (SELECT rowid FROM boot ORDER BY rowid DESC LIMIT ?)", (_KEPT_MAX,)
         )
-        rows = self._db.execute("SELECT boot_id, low, high, mono FROM boot")
+        rows = self._db.execute("SELECT boot_id, offset_s, within_s, mono FROM boot")
         # What was learned in this process may not be on the disk yet.
-        self._known = {str(boot_id): BootTime(*bounds) for boot_id, *bounds in rows} | self._known
+        self._known = {str(boot_id): BootTime(*time) for boot_id, *time in rows} | self._known
 
     @read
     def known(self) -> Mapping[str, BootTime]:
@@ -46,7 +46,7 @@ class BootTimes(Table):
 
     def learn(self, boot_id: str, time: BootTime) -> None:
         """Keep this, in place of what was known before. Returns at once; a crash or a failing disk may undo it."""
-        row = (boot_id, time.low_s, time.high_s, time.at_s)
+        row = (boot_id, time.offset_s, time.within_s, time.at_s)
         self._known[boot_id] = time
         with suppress(StorageError):
             self._store.submit(lambda: self._db.execute("INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)", row))

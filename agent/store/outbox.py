@@ -385,7 +385,7 @@ def outbox_stats(db: sqlite3.Connection, rows: int, size_bytes: int) -> OutboxSt
     counters = dict(db.execute("SELECT name, value FROM counter").fetchall())
     (refused,) = db.execute("SELECT count(*) FROM refused").fetchone()
     oldest = db.execute(
-        "SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading JOIN origin ON origin.id = origin "
+        "SELECT coalesce(reading.mono + offset_s + within_s / 2, wall) FROM reading JOIN origin ON origin.id = origin "
         f"LEFT JOIN boot USING (boot_id) WHERE priority > {Priority.GAP:d} ORDER BY key LIMIT 1"
     ).fetchone()
     return OutboxStats(

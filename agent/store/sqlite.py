@@ -34,7 +34,7 @@ _CHECK_BELOW_BYTES: Final = 8 * 1024 * 1024
 # command.body: the whole entry as JSON; the state stands beside it for the partial index.
 # origin: which boot a reading's clock belongs to, and which opening of the store gave it its key. Ids are small, since
 # every reading carries one.
-# boot: the true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: it is not known.
+# boot: the true time of a boot minus its monotonic clock, learned at ``mono``; no row: it is not known.
 # reading.priority: most have the usual one, 1, and cost no index; a commit of readings then writes two pages.
 # gap: what was dropped ever, by reason; ``open`` is the episode that has no record yet, as JSON.
 _TABLES: Final = """
@@ -53,7 +53,7 @@ CREATE TABLE refused (key INTEGER PRIMARY KEY, wall REAL NOT NULL, body TEXT NOT
 CREATE TABLE gap (
     reason TEXT PRIMARY KEY, rows INTEGER NOT NULL, from_wall REAL NOT NULL, to_wall REAL NOT NULL, open TEXT
 ) WITHOUT ROWID;
-CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NULL, mono REAL NOT NULL);
+CREATE TABLE boot (boot_id TEXT PRIMARY KEY, offset_s REAL NOT NULL, within_s REAL NOT NULL, mono REAL NOT NULL);
 """
 
 _FIXES: Final = (
