@@ -16,40 +16,11 @@ from agent.config import AgentConfig
 from agent.errors import ConfigurationError, StorageError
 from agent.store.sqlite import FILE_NAME
 from agent.store.status import StoreStatus, read_store_status
-from agent.wire.server_profile import SETTING, ServerProfile, describe, read_profile
+from agent.wire.server_profile import SETTING, describe, read_profile
 
 _ANSWERS_WITHIN_S: Final = 5.0
 _ASK_EVERY_S: Final = 0.5
 _LOOK_EVERY_S: Final = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
-    """What the agent found out about its server.
-
-    Attributes:
-        words: one phrase each, to follow on ``this server:``.
-        findings: the same, as the journal has it.
-    """
-
-    words: tuple[str, ...]
-    findings: ServerProfile
-
-
-def server_findings(settings: Mapping[str, str], config: AgentConfig) -> ServerProfile | None:
-    """What the journal's settings hold about the server that is configured now; None when they hold nothing."""
-    found = read_profile(settings.get(SETTING))
-    if config.service is None or found is None or found.address != config.service.base_url:
-        return None
-    return found
-
-
-def read_server_status(settings: Mapping[str, str], config: AgentConfig) -> ServerStatus | None:
-    """The findings about the configured server, with their descriptions; None when there are none."""
-    found = server_findings(settings, config)
-    if config.service is None or found is None:
-        return None
-    return ServerStatus(describe(found, config.service.dialect.dialect()), found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +33,7 @@ class AgentStatus:
         last_status: the last status that a process of the agent wrote.
         store: what journal and outbox hold; None when there is no store or it cannot be read.
         store_fault: why it cannot be read; empty when it can.
-        server: what the agent found out about its server; None before it did.
+        server: what the agent found out about its server, one phrase each.
     """
 
     state: str
@@ -71,7 +42,7 @@ class AgentStatus:
     last_status: StatusFile | None
     store: StoreStatus | None
     store_fault: str = ""
-    server: ServerStatus | None = None
+    server: tuple[str, ...] = ()
 
     @property
     def is_healthy(self) -> bool:
@@ -128,8 +99,16 @@ def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentS
             store = read_store_status(state_dir / FILE_NAME)
         except (StorageError, ConfigurationError) as error:
             fault = str(error)
-    server = None if store is None else read_server_status(store.settings, config)
+    server = () if store is None else _describe_server(store.settings, config)
     if last_status is not None:
         last_status = replace(last_status, store=None)
     state = process_state(holder, last_status, has_store=store is not None)
     return AgentStatus(state, state_dir, holder, last_status, store, fault, server)
+
+
+def _describe_server(settings: Mapping[str, str], config: AgentConfig) -> tuple[str, ...]:
+    """What the journal's settings say about the server that is configured now."""
+    found = read_profile(settings.get(SETTING))
+    if config.service is None or found is None or found.address != config.service.base_url:
+        return ()
+    return describe(found, config.service.dialect.dialect())

@@ -33,8 +33,6 @@ from agent.store.status import StoreStatus
 # What was set by commands: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
 _FOR_PEOPLE: Final = ("interval.", "handler.", "signed_counter:")
 
-_VALUES_SHOWN = 200
-
 
 @click.command()
 @config_option
@@ -47,8 +45,7 @@ def status(config_path: Path, *, as_json: bool) -> None:
     with configuration_faults_end_it():
         found = read_agent_status(load(config_path).config, os.environ)
     if as_json:
-        members = asdict(found)
-        print_json({**members, "is_healthy": found.is_healthy})
+        print_json({**asdict(found), "is_healthy": found.is_healthy})
     else:
         _print(found)
     raise SystemExit(0 if found.is_healthy else EXIT_CHECK_FAILED)
@@ -62,8 +59,8 @@ def _print(found: AgentStatus) -> None:
         print_parts(found.state, found.last_status)
         for text in stale_packages(found.last_status.packages) if found.state == "running" else ():
             click.echo(f"plug-ins   {text}: systemctl restart device-agent")
-    if found.server is not None:
-        click.echo(f"server     {', '.join(found.server.words)}")
+    if found.server:
+        click.echo(f"server     {', '.join(found.server)}")
     if found.store_fault:
         click.echo(f"store      {found.store_fault}")
     if found.store is not None:
@@ -92,7 +89,6 @@ def _print_store(store: StoreStatus) -> None:
         click.echo(f"  {line.outcome} of command {line.id} ({line.handler}){when}: {line.undeliverable}")
     for reading in store.refused:
         click.echo(f"  refused: reading {reading.key} from {ago(reading.read_wall_s)}: {reading.reason}")
-        click.echo(f"    {reading.values[:_VALUES_SHOWN]}")
     for name, value in store.settings.items():
         if name.startswith(_FOR_PEOPLE):
             click.echo(f"setting    {name} = {value}")
@@ -120,17 +116,10 @@ def handlers(config_path: Path, *, as_json: bool) -> None:
         print_json([asdict(info) for info in listing])
     else:
         rows = [
-            (
-                info.name,
-                str(info.status),
-                info.contract,
-                "" if info.timeout_s is None else f"{info.timeout_s:g} s",
-                info.origin,
-                info.reason or info.description,
-            )
-            for info in listing
+            (each.name, str(each.status), each.contract, each.origin, each.reason or each.description)
+            for each in listing
         ]
-        print_table(("NAME", "STATE", "CONTRACT", "TIMEOUT", "FROM", "WHAT"), rows)
+        print_table(("NAME", "STATE", "CONTRACT", "FROM", "WHAT"), rows)
     raise SystemExit(0 if all(map(is_usable, listing)) else EXIT_CHECK_FAILED)
 
 

@@ -60,7 +60,7 @@ class Device:
         self.environ = environ
         self.loads_plugins = loads_plugins
         self._root = root
-        self._run = run
+        self.run = run
         self.wall = wall
         self.is_synchronized = is_synchronized
 
@@ -112,7 +112,7 @@ class Device:
         """Properties of a unit, also of one that is not there; empty when systemd cannot be asked."""
         if not self.has_systemd:
             return {}
-        text = self._run(["systemctl", "show", name, "--no-pager", f"--property={_PROPERTIES}"])
+        text = self.run(["systemctl", "show", name, "--no-pager", f"--property={_PROPERTIES}"])
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
     @cached_property
@@ -122,7 +122,7 @@ class Device:
         ``systemctl show`` prints ``[unprintable]`` for them (systemd 252, 257). An empty assignment takes back those
         before it.
         """
-        text = self._run(["systemctl", "cat", UNIT, "--no-pager"]) if self.has_systemd else ""
+        text = self.run(["systemctl", "cat", UNIT, "--no-pager"]) if self.has_systemd else ""
         in_force = re.split(r"(?m)^LoadCredential(?:Encrypted)?=\s*$", text)[-1]
         found = re.findall(r"(?m)^LoadCredential(Encrypted)?=([^:\s]+):?(\S*)", in_force)
         return {name: "" if encrypted else path for encrypted, name, path in found}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import stat
 import tempfile
 import time
@@ -60,11 +59,9 @@ def _signing_keys(config: Any) -> str:
 def _clock(device: Device) -> Iterator[Finding]:
     wall_s = device.wall()
     seen = f"it shows {shown(wall_s)}"
-    if not is_plausible(wall_s):
-        cause = "it was never set since the start: a board without a battery, and no time from the network yet"
+    if not is_plausible(wall_s) or wall_s > _LATEST_S:
+        cause = "it was never set since the start (a board without a battery, no time from the network yet), or wrong"
         yield failed(seen, cause, SET_CLOCK)
-    elif wall_s > _LATEST_S:
-        yield failed(seen, "it lies far in the future: the battery-backed clock was set wrong", SET_CLOCK)
     elif not device.is_synchronized(device.path("/run/systemd/timesync/synchronized")):
         cause = "no time service has set it since the start, or its servers (UDP port 123) cannot be reached"
         yield warning(f"{seen} and runs by itself", cause, SET_CLOCK)
@@ -83,43 +80,26 @@ def shown(wall_s: float) -> str:
 def _key_files(device: Device) -> Iterator[Finding]:
     auth, mqtt = device.config.auth, device.config.mqtt
     names = ("token",) if auth.mode == "bearer" else ("api_key", "secret_key")
-    named: dict[str, Path | None] = {name: getattr(auth, f"{name}_file") for name in names}
-    for name, path in named.items():
-        if path is not None and not device.handed_over.get(name) and not _service_may_read(device, path):
-            user = device.unit()["User"]
-            cause = f"{user} may not read {path}, and the unit does not hand it over as a credential"
-            fix = f"chown {user} {path}, or add LoadCredential={name}:{path} to the unit: systemctl edit device-agent"
-            yield failed(f"the unit runs as {user}", cause, fix)
-            return
-    files = [*named.values(), *(Path(path) for path in device.handed_over.values() if path)]
+    files = [getattr(auth, f"{name}_file") for name in names]
+    files += [Path(path) for path in device.handed_over.values() if path]
     files += [] if mqtt is None else [mqtt.key_file]
     paths = list(dict.fromkeys(path for path in files if path is not None and path.is_file()))
-    loose = [finding for path in paths for finding in _loose(device, path)]
-    yield from loose
+    loose = [path for path in paths if _mode(path) & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP)]
+    for path in loose:
+        is_open = bool(_mode(path) & stat.S_IRWXO)
+        cause = f"{'everybody on this machine' if is_open else 'its group'} may open or change it"
+        fix = f"chmod 600 {path} (640 where the agent reads it by its group)"
+        yield (failed if is_open else warning)(f"{path} has mode {_mode(path):o}", cause, fix)
     try:
         device.credentials  # noqa: B018 - reading them is the check
     except ConfigurationError as error:
         if all(_is_for_the_service_alone(device.handed_over.get(name)) for name in names):
             yield skipped("the unit hands them over to the service alone: run this as root, or while the agent runs")
-            return
-        if not loose:
+        elif not loose:
             yield from (failed("the credentials cannot be used", sentence) for sentence in error.faults)
-        return
-    if not loose:
-        yield ok(f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them")
-
-
-def _loose(device: Device, path: Path) -> Iterator[Finding]:
-    """Whether others than root and the agent's user may read or replace a file with a key."""
-    mode, owner, state_dir = _mode(path), path.stat().st_uid, device.config.state_dir
-    if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP):
-        verdict = failed if mode & stat.S_IRWXO else warning
-        who = "everybody on this machine" if mode & stat.S_IRWXO else "its group"
-        fix = f"chmod 600 {path} (640 where the agent reads it by its group)"
-        yield verdict(f"{path} has mode {mode:o}", f"{who} may open or change it", fix)
-    elif owner not in {0, os.geteuid(), state_dir.stat().st_uid if state_dir.exists() else 0}:
-        cause = "it belongs neither to root nor to the agent's user, so its owner can replace the key"
-        yield warning(f"{path} belongs to user {owner}", cause, f"chown root {path}")
+    else:
+        if not loose:
+            yield ok(f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them")
 
 
 def _is_for_the_service_alone(handed_over: str | None) -> bool:
@@ -127,22 +107,6 @@ def _is_for_the_service_alone(handed_over: str | None) -> bool:
     if not handed_over:
         return handed_over is not None
     return Path(handed_over).exists() and not os.access(handed_over, os.R_OK)
-
-
-def _service_may_read(device: Device, path: Path) -> bool:
-    """By user, groups and mode; True where there is no such file, or no unit with a user of its own."""
-    user = device.unit().get("User")
-    if not user or not path.is_file():
-        return True
-    try:
-        known = pwd.getpwnam(user)
-    except KeyError:
-        return os.access(path, os.R_OK)
-    status = path.stat()
-    bits = stat.S_IROTH
-    bits |= stat.S_IRUSR if status.st_uid == known.pw_uid else 0
-    bits |= stat.S_IRGRP if status.st_gid in os.getgrouplist(user, known.pw_gid) else 0
-    return bool(status.st_mode & bits)
 
 
 def _state_dir(device: Device) -> Iterator[Finding]:
@@ -192,12 +156,12 @@ def _disk(device: Device) -> Iterator[Finding]:
         yield ok(seen)
 
 
-def _durable(device: Device, point: str, kind: str, options: list[str]) -> Finding:
+def _durable(device: Device, point: str, kind: str, options: str) -> Finding:
     seen, fix = f"the state directory lies on {kind} ({point})", "set state_dir to a directory on the flash or disk"
     if kind == "overlay":
         # What is written lies in its upper directory, and lasts as long as that does. Made before the root file
         # system was changed, as at boot, its path is not this one's.
-        upper = next((each.partition("=")[2] for each in options if each.startswith("upperdir=")), "")
+        upper = options.partition("upperdir=")[2].partition(",")[0]
         below = _mount_of(device, Path(upper)) if upper and Path(upper).is_dir() else None
         fix += " itself, or switch the overlay off (raspi-config)"
         if below is None or below[1] == "overlay":
@@ -206,31 +170,17 @@ def _durable(device: Device, point: str, kind: str, options: list[str]) -> Findi
         seen, kind = f"{seen}, written to {upper} on {below[1]}", below[1]
     if kind in _MEMORY:
         return failed(seen, "a RAM disk: what waits there is lost with the power, and commands may run twice", fix)
-    if "ro" in options:
+    if options.split(",")[0] == "ro":
         cause = "the file system is mounted read-only, perhaps by the kernel after errors"
         return failed(seen, cause, f"look into dmesg, then: mount -o remount,rw {point}")
     return ok(seen)
 
 
-def _mount_of(device: Device, path: Path) -> tuple[str, str, list[str]] | None:
-    """Mount point, type and options of the file system that holds ``path`` (proc(5), mountinfo)."""
-    try:
-        text = device.path("/proc/self/mountinfo").read_text("utf-8", "replace")
-    except OSError:
-        return None
-    best: tuple[str, str, list[str]] | None = None
-    wanted = os.path.realpath(path)
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) < 6 or not kind:
-            continue
-        point = fields[4].replace("\\040", " ")
-        is_above = point in {"/", wanted} or wanted.startswith(f"{point}/")
-        # Of two mounts on one point the later hides the earlier.
-        if is_above and (best is None or len(point) >= len(best[0])):
-            best = (point, kind[0], [*fields[5].split(","), *(kind[2].split(",") if len(kind) > 2 else [])])
-    return best
+def _mount_of(device: Device, path: Path) -> tuple[str, str, str] | None:
+    """Mount point, type and options of the file system that holds ``path``; None where this cannot be found out."""
+    words = ["findmnt", "--noheadings", "--raw", "--output=TARGET,FSTYPE,OPTIONS", "--target", str(_nearest(path))]
+    found = device.run(words).split()
+    return (found[0], found[1], found[2]) if len(found) == 3 else None
 
 
 def _database(device: Device) -> Iterator[Finding]:

@@ -213,13 +213,6 @@ def test_the_unit_as_shipped_takes_a_token_and_doctor_sees_what_is_wrong_with_it
     machine.run("chmod", "644", "/etc/device-agent/token")
     assert finding("key_files")["verdict"] == "failed"
     assert "chmod" in finding("key_files")["fix"]
-    # One that the agent hands over to nobody and may not read.
-    machine.run("chmod", "600", "/etc/device-agent/token")
-    machine.run("chgrp", "root", "/etc/device-agent/token")
-    device.drop_in("LoadCredential=\nSetCredential=")
-    assert "device-agent may not read" in finding("key_files")["cause"]
-    machine.run("chown", "device-agent", "/etc/device-agent/token")
-    assert finding("key_files")["verdict"] == "ok"
 
 
 SITE = "/opt/device-agent/lib/python3*/site-packages"

@@ -13,7 +13,6 @@ import tracemalloc
 
 import pytest
 
-from agent.app.client import TokenFileCredential
 from agent.app.lock import StateLock, holder_of
 from agent.app.status import read_agent_status
 from agent.app.status_file import StatusFile, read_status, write_status
@@ -191,22 +190,22 @@ class TestPlainTokenFile:
     def test_a_renewed_token_is_used_and_a_broken_file_keeps_the_last(self, tmp_path, caplog):
         path = tmp_path / "token"
         path.write_text("one\n")
-        token = TokenFileCredential(RenewedToken(path, Secret("one")))
-        assert token._headers() == {"Authorization": "Bearer one"}
+        token = RenewedToken(path, Secret("one"))
+        assert token.current().reveal() == "one"
         path.write_text("two\n")
         os.utime(path, ns=(1, 1))
-        assert token._headers() == {"Authorization": "Bearer two"}
+        assert token.current().reveal() == "two"
         path.write_text("two words\n")
         os.utime(path, ns=(2, 2))
-        assert token._headers() == {"Authorization": "Bearer two"}
+        assert token.current().reveal() == "two"
         replacement = tmp_path / "token.new"
         replacement.write_text("six\n")
         os.utime(replacement, ns=(2, 2))
         replacement.replace(path)
-        assert token._headers() == {"Authorization": "Bearer six"}, "another file with the same time of change"
+        assert token.current().reveal() == "six", "another file with the same time of change"
         path.write_text("two\n")
         os.utime(path, ns=(3, 3))
-        assert token._headers() == {"Authorization": "Bearer two"}
+        assert token.current().reveal() == "two"
         path.unlink()
-        assert token._headers() == {"Authorization": "Bearer two"}
+        assert token.current().reveal() == "two"
         assert "two" not in caplog.text.replace("two words", "")
