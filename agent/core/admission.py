@@ -35,7 +35,7 @@ from typing import Final
 
 from agent.core.commands import HandlerRule, expiry, indeterminate, rejected, start_entry, without_payload
 from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
-from agent.core.signed import SignaturePolicy, VerifiedCommands
+from agent.core.signed import SignaturePolicy
 from agent.core.values import Command, CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus
 from agent.wire.limits import SIGNED_MEMBER
 
@@ -253,23 +253,18 @@ def decide_commands(
         settings: the journal's, of the names in ``rules.settings``.
         waiting: lane -> how many commands are in it by now, the running one included.
     """
-    listed, settings = list(commands), settings or {}
-    verified = VerifiedCommands(listed)
-    if rules.signatures is not None:
-        verified = rules.signatures.unseal(
-            listed, known, settings, max_bytes=rules.max_payload_bytes, service_now_s=service_now_s
-        )
+    settings = settings or {}
     is_first = first_contact or history_lost
     stored = Contact.from_json(settings.get(FIRST_CONTACT))
     contact = Contact(None, received.monotonic_s, received.boot_id) if is_first else stored
     if contact is not None:
         contact = contact.dated(received, service_now_s)
     admission = _Admission(
-        rules, received, service_now_s, is_first, history_lost, verified.refusals, dict(waiting or {}), contact
+        rules, received, service_now_s, is_first, history_lost, dict(waiting or {}), contact, dict(settings)
     )
     seen: set[str] = set()
     decisions: list[Decision] = []
-    for command in verified.commands:
+    for command in commands:
         entry = known.get(command.id)
         if entry is not None and _is_taken_back(command, entry):
             decisions.append(Decision(command.id, Verdict.CANCEL, entry))
@@ -278,10 +273,10 @@ def decide_commands(
         else:
             decisions.append(admission.decide(command))
         seen.add(command.id)
-    to_store = dict(verified.settings)
+    to_store = {name: value for name, value in admission.settings.items() if value != settings.get(name)}
     if contact is not None and contact != stored:
         to_store[FIRST_CONTACT] = contact.to_json()
-    return Decisions(tuple(decisions), is_first, to_store, verified.signers)
+    return Decisions(tuple(decisions), is_first, to_store, admission.signers)
 
 
 def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
@@ -291,27 +286,33 @@ def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What holds for all commands of one list; ``lanes`` counts with each that is admitted."""
+    """What holds for all commands of one list.
+
+    With each command change: ``lanes`` counts those that are admitted, ``settings`` has the counters of signed ones,
+    ``signers`` who signed them.
+    """
 
     rules: CommandRules
     received: Moment
     service_now_s: float | None
     first_contact: bool
     history_lost: bool
-    refusals: Mapping[str, Outcome]
     lanes: dict[str, int]
     contact: Contact | None
+    settings: dict[str, str]
+    signers: dict[str, str] = field(default_factory=dict)
 
     def decide(self, command: Command) -> Decision:
         """The decision on a command that the journal does not know."""
         status = (command.status or "").lower()
         if status in FINAL_STATUSES:
             return Decision(command.id, Verdict.CLOSED)
+        command, refused = self._opened(command)
         handler = self.rules.handler_of(command.payload)
         is_old = self.first_contact or (self.contact is not None and self.contact.is_after(command))
         if is_old and status not in OPEN_STATUSES and self.rules.first_contact is FirstContact.SKIP_HISTORY:
             return self._close(command, handler, CommandState.SKIPPED, Verdict.SKIP)
-        outcome = self._refusal(command, handler)
+        outcome = self._refusal(command, handler, refused)
         doubt = None if outcome is not None else self._doubt(handler, status)
         rule = self.rules.handlers.get(handler)
         if rule is not None and outcome is None and (doubt is None or rule.verifies):
@@ -346,12 +347,22 @@ class _Admission:
         self.lanes[lane] = here + 1
         return None
 
-    def _refusal(self, command: Command, handler: str) -> Outcome | None:
+    def _opened(self, command: Command) -> tuple[Command, Outcome | None]:
+        """The command without its envelope, or why its signature does not let it run."""
+        policy = self.rules.signatures
+        if policy is None or command.size_bytes > self.rules.max_payload_bytes:
+            return command, None
+        opened = policy.open_command(command, self.settings, self.service_now_s)
+        if opened.signed is not None:
+            self.signers[command.id] = opened.signed.signer
+            self.settings.update(opened.settings)
+        return opened.command, opened.refusal
+
+    def _refusal(self, command: Command, handler: str, refused: Outcome | None) -> Outcome | None:
         rules = self.rules
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
             return rejected("payload_too_large", f"a command_payload of {sizes}")
-        refused = self.refusals.get(command.id)
         if command.fault is not None:
             refused = Outcome(OutcomeStatus.REJECTED, error=command.fault)
         elif refused is None and SIGNED_MEMBER in command.payload:

@@ -1,29 +1,28 @@
 """Checks signed commands: signed by a trusted key, for this device, and not run before.
 
-Handled here: whether a command must be signed; that it was signed for this device; its counter and its expiry.
-
-Never handled here: the format, the signature and the keys (:mod:`agent.wire.signed`).
+Whether a command must be signed, that it was signed for this device, its counter and its expiry are checked here; the
+format, the signature and the keys in :mod:`agent.wire.signed`.
 
 Every key has a counter that only grows: a command counts once its counter is above the highest that this device has
 seen of that key, and from then on neither it nor one that was signed before it counts again. The counter is used up by
 every command whose signature holds, also by one that is refused (expired, unknown to this device, history at first
 contact): else whoever keeps a refused command could have it run later, under better circumstances.
 
-The counter needs no clock. The expiry is judged by the service's clock where that is known; while it is not, as with a
-device that starts in 1970 and has not heard from the service yet, the counter decides alone.
+The counter needs no clock. The expiry is compared with the service's clock where that is known; while it is not, as
+with a device that starts in 1970 and has not heard from the service yet, the counter decides alone.
 
-Therefore the I/O layer must commit ``VerifiedCommands.settings`` in the same transaction as the entries that were
-decided with them: a crash may then neither lose a command nor let it in twice.
+The journal must commit the settings of an opened command in the same transaction as its entry: a crash may then
+neither lose a command nor let it in twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from agent.core.listed import FINAL_STATUSES
-from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
+from agent.core.commands import rejected
+from agent.core.values import Command, JsonObject, Outcome
 from agent.errors import InvalidSignature
 from agent.wire.limits import SIGNED_MEMBER
 
@@ -31,12 +30,12 @@ _MAX_LIFETIME_S: Final = 172_800.0
 """One that expires later than this from now is rejected: bounds how long a command that was held back can run."""
 # How far the sender's clock may be ahead when the lifetime is compared.
 _CLOCKS_DIFFER_S: Final = 60.0
-_SETTING: Final = "signed_counter:"
+_NO_NUMBER: Final = 2**63
 
 
 def setting_of(key_id: str) -> str:
     """The name of the journal's setting that holds the highest counter of a key."""
-    return _SETTING + key_id
+    return f"signed_counter:{key_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +58,27 @@ class SignedCommand:
     expires_at: float
     payload: JsonObject
 
+    @property
+    def signer(self) -> str:
+        """Key, name and counter, for the log."""
+        return f"key={self.key_id} id={self.id!r} counter={self.counter}"
+
 
 @dataclass(frozen=True, slots=True)
-class VerifiedCommands:
-    """A list of commands with their envelopes opened.
+class OpenedCommand:
+    """A command without its envelope.
 
     Attributes:
-        commands: in the list's order; a signed one has the payload that was signed in place of its envelope.
-        refusals: command id -> its outcome, for those that must not run.
-        settings: what the journal has to remember, in the same commit.
-        signers: command id -> key, name and counter, for the log.
+        command: with the payload that was signed; one that is not signed as it was.
+        refusal: why it must not run; None when it may.
+        signed: what was signed; None where no signature holds.
+        settings: what the journal has to remember.
     """
 
-    commands: list[Command] = field(default_factory=list)
-    refusals: dict[str, Outcome] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    signers: dict[str, str] = field(default_factory=dict)
+    command: Command
+    refusal: Outcome | None = None
+    signed: SignedCommand | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,99 +103,53 @@ class SignaturePolicy:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The journal's settings that :meth:`unseal` has to be given."""
+        """The journal's settings that :meth:`open_command` has to be given."""
         return tuple(setting_of(key_id) for key_id in self.key_ids)
 
-    def unseal(
-        self,
-        commands: Sequence[Command],
-        known: Container[str],
-        settings: Mapping[str, str],
-        *,
-        max_bytes: int,
-        service_now_s: float | None,
-    ) -> VerifiedCommands:
-        """Open the envelopes of a list, oldest first.
+    def open_command(self, command: Command, settings: Mapping[str, str], service_now_s: float | None) -> OpenedCommand:
+        """Open the envelope of a command that the journal does not know.
 
         Args:
-            commands: the list.
-            known: ids that the journal knows; neither they nor what is over is looked at.
-            settings: the journal's, of the names in :attr:`settings`.
-            max_bytes: what is larger is not looked at either; it is refused for that.
+            command: the oldest of its list that was not opened yet.
+            settings: the journal's, of the names in :attr:`settings`, with those of the commands opened before it.
             service_now_s: the service's clock, epoch seconds; None when nobody can say.
         """
-        result = VerifiedCommands(settings={})
-        seen: set[str] = set()
-        for command in commands:
-            is_over = (command.status or "").lower() in FINAL_STATUSES
-            is_new = not is_over and command.id not in seen and command.id not in known
-            seen.add(command.id)
-            is_ours = is_new and command.size_bytes <= max_bytes
-            result.commands.append(self._unseal(command, settings, service_now_s, result) if is_ours else command)
-        return result
-
-    def _unseal(
-        self, command: Command, settings: Mapping[str, str], service_now_s: float | None, result: VerifiedCommands
-    ) -> Command:
         if SIGNED_MEMBER not in command.payload:
-            outcome = self._judge_unsigned(command.payload)
-            if outcome is not None:
-                result.refusals[command.id] = outcome
-            return command
+            return OpenedCommand(command, self._unsigned_refusal(command.payload))
         try:
             signed = self.open(command.payload)
         except InvalidSignature as error:
-            result.refusals[command.id] = _rejected(error.reason, str(error))
-            return command
-        result.signers[command.id] = f"key={signed.key_id} id={signed.id!r} counter={signed.counter}"
-        outcome = self._judge(signed, {**settings, **result.settings}, service_now_s, result.settings)
-        if outcome is not None:
-            result.refusals[command.id] = outcome
-            return command
-        return replace(command, payload=signed.payload)
+            return OpenedCommand(command, rejected(error.reason, str(error)))
+        if signed.device_id != self.device_id:
+            other = rejected("signature_other_device", f"it was signed for device {signed.device_id[:80]!r}")
+            return OpenedCommand(command, other, signed)
+        name = setting_of(signed.key_id)
+        highest = settings.get(name, "0")
+        # A stored value that is no number, which nobody here writes, lets nothing through.
+        if signed.counter <= (int(highest) if highest.isascii() and highest.isdecimal() else _NO_NUMBER):
+            sentence = (
+                f"its counter {signed.counter} is not above {highest}, the highest that this device has seen of key "
+                f"{signed.key_id}: it was here before, or a later one came first; sign it anew to have it run"
+            )
+            return OpenedCommand(command, rejected("signature_replayed", sentence), signed)
+        refusal = None if service_now_s is None else _time_refusal(signed.expires_at - service_now_s)
+        opened = replace(command, payload=signed.payload) if refusal is None else command
+        return OpenedCommand(opened, refusal, signed, {name: str(signed.counter)})
 
-    def _judge_unsigned(self, payload: JsonObject) -> Outcome | None:
+    def _unsigned_refusal(self, payload: JsonObject) -> Outcome | None:
         handler = payload.get(self.handler_key)
         if not self.required and not (isinstance(handler, str) and handler in self.required_for):
             return None
         what = "commands" if self.required else f"commands for {handler!r}"
         sentence = f"this device takes signed {what} only; sign it with a key that the device trusts"
-        return _rejected("signature_required", sentence)
-
-    def _judge(
-        self, signed: SignedCommand, settings: Mapping[str, str], service_now_s: float | None, used: dict[str, str]
-    ) -> Outcome | None:
-        if signed.device_id != self.device_id:
-            return _rejected("signature_other_device", f"it was signed for device {signed.device_id[:80]!r}")
-        name = setting_of(signed.key_id)
-        highest = _number(settings.get(name))
-        if signed.counter <= highest:
-            sentence = (
-                f"its counter {signed.counter} is not above {highest}, the highest that this device has seen of key "
-                f"{signed.key_id}: it was here before, or a later one came first; sign it anew to have it run"
-            )
-            return _rejected("signature_replayed", sentence)
-        used[name] = str(signed.counter)
-        return self._judge_time(signed.expires_at, service_now_s)
-
-    def _judge_time(self, expires_at: float, service_now_s: float | None) -> Outcome | None:
-        if service_now_s is None:
-            return None
-        left_s = expires_at - service_now_s
-        if left_s <= 0:
-            return _rejected("signature_expired", f"its signature expired {-left_s:.0f} s before it came")
-        if left_s > _MAX_LIFETIME_S + _CLOCKS_DIFFER_S:
-            sentence = f"its signature holds for {left_s:.0f} s, and this device allows {_MAX_LIFETIME_S:.0f} s"
-            return _rejected("signature_lifetime", f"{sentence}; sign it for a shorter time, or check the clocks")
-        return None
+        return rejected("signature_required", sentence)
 
 
-def _number(text: str | None) -> int:
-    """The stored counter; a value that is none, which nobody here writes, lets nothing through."""
-    if text is None:
-        return 0
-    return int(text) if text.isascii() and text.isdecimal() else 2**63
-
-
-def _rejected(code: str, sentence: str) -> Outcome:
-    return Outcome(OutcomeStatus.REJECTED, error=f"{code}: {sentence}")
+def _time_refusal(left_s: float) -> Outcome | None:
+    """Why a signature that holds for so much longer does not let the command run."""
+    if left_s <= 0:
+        return rejected("signature_expired", f"its signature expired {-left_s:.0f} s before it came")
+    if left_s > _MAX_LIFETIME_S + _CLOCKS_DIFFER_S:
+        sentence = f"its signature holds for {left_s:.0f} s, and this device allows {_MAX_LIFETIME_S:.0f} s"
+        return rejected("signature_lifetime", f"{sentence}; sign it for a shorter time, or check the clocks")
+    return None
