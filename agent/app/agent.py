@@ -21,15 +21,13 @@ from agent.core.values import CommandState, JournalEntry, Outcome, Report
 from agent.exit_codes import EXIT_RESTART
 from agent.plugins import PluginInfo
 from agent.runtime.clocks import is_synchronized
-from agent.runtime.command_poller import CommandPoller, RemoteCancels
+from agent.runtime.command_poller import CommandPoller, CommandReceiver
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.engine import CommandEngine, EngineParts
 from agent.runtime.failure_log import REPEAT_AFTER_S
 from agent.runtime.handler_run import command_rules
-from agent.runtime.intake import Intake
 from agent.runtime.readings import ReadingStream
 from agent.runtime.results import ResultStream
-from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sending import SendLoop, SendParts
 from agent.runtime.sensing import SensingService
 from agent.runtime.service import Actor, ServiceThread
@@ -151,7 +149,7 @@ class Agent:
         )
         self._sensing = self._service(sensing)
 
-        # Commands: poller -> intake -> engine -> lanes.
+        # Commands: poller -> receiver -> engine -> lanes.
         self.handlers = handlers = load_handlers(config, safe_mode=is_safe)
         handler_key = config.commands.handler_key
         rules = command_rules(
@@ -189,28 +187,25 @@ class Agent:
         self._lanes: list[ServiceThread] = []
         self._engine = engine = CommandEngine(engine_parts, self._start_lane)
         service_clock.on_time_known(engine.time_is_known)
-        intake = Intake(
+        receiver = CommandReceiver(
             journal=journal,
             rules=rules,
             engine=engine,
             clock=clock,
             service_now=service_clock.now,
             post_result=self._post_result,
-            only_pushed=not transport.lists_commands,
+            has_lists=transport.has_lists,
         )
         poller = CommandPoller(
-            source=transport.source,
-            take=intake.take,
-            look=RemoteCancels(transport.source, engine).look,
+            transport.source,
+            receiver,
+            engine,
             intervals=self._poll_intervals,
             wait_s=self._poll_wait_s,
-            is_busy=engine.is_busy,
             clock=clock,
-            retry_policy=RetryPolicy(fraction),
             health=health,
             fraction=fraction,
             first_s=first_s,
-            repeat_after_s=REPEAT_AFTER_S,
         )
         self._poller = self._service(poller)
 
@@ -319,7 +314,7 @@ class Agent:
 
     def _poll_wait_s(self) -> float:
         # Who sets the poll interval by command does not want polls to be held.
-        return 0.0 if self._transport.lists_commands and self._intervals.is_set(POLL) else self._transport.poll_wait_s
+        return 0.0 if self._transport.has_lists and self._intervals.is_set(POLL) else self._transport.poll_wait_s
 
     def _poll_intervals(self) -> PollIntervals:
         poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)

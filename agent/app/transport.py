@@ -39,7 +39,7 @@ class Transport:
 
     Attributes:
         poll_wait_s: how long one poll may wait for news, seconds.
-        lists_commands: polls bring the list of what is open; else commands are only pushed.
+        has_lists: polls bring the list of what is open; else commands are only pushed.
         takes_arrays: one request carries many readings.
         repeats_batches: see :class:`~agent.runtime.readings.ReadingStream`.
         device: the connection to the broker, where there is one.
@@ -48,7 +48,7 @@ class Transport:
     source: CommandSource
     uplink: Uplink
     poll_wait_s: float
-    lists_commands: bool = True
+    has_lists: bool = True
     takes_arrays: Callable[[], bool] = lambda: True
     repeats_batches: bool = True
     device: MqttDevice | None = None
@@ -149,7 +149,7 @@ def make_transport(
         on_crash=process.supervisor.crashed,
     )
     if client is None:
-        return Transport(pushes, pushes, _PUSH_WAIT_S, lists_commands=False, repeats_batches=False, device=pushes)
+        return Transport(pushes, pushes, _PUSH_WAIT_S, has_lists=False, repeats_batches=False, device=pushes)
     both = HybridSource(
         pushes,
         lists,

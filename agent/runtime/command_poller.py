@@ -1,127 +1,238 @@
-"""The command source's service: polls at the pace that the answers call for; commands that vanish from the list."""
+"""Commands come in: the source is polled; what is new is decided on, committed to the journal and given to its lane.
+
+Only then is it acknowledged. Here is also how long the ids of commands that are over are remembered, and which of the
+commands under way the service has canceled.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
+from agent.core.commands import OVER_STATES
 from agent.core.listed import OPEN_STATUSES
 from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
-from agent.core.values import CommandPoll
+from agent.core.values import Admission, Command, CommandPoll, CommandState, JournalEntry, JournalLookup
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
+from agent.ports import Clock, CommandSource
 from agent.runtime.controls import IntervalChanged
 from agent.runtime.engine import CommandEngine
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog, LineRate
 from agent.runtime.health import Health
 from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
 from agent.runtime.service import Actor
-
-if TYPE_CHECKING:
-    from agent.ports import Clock, CommandSource
+from agent.store.journal import Journal
+from agent.wire.limits import TTL_MAX_S
 
 _log = logging.getLogger(__name__)
 
 PART: Final = "commands"
+LIST_CUT: Final = "list_cut"
+"""Name of the journal's setting that is there once a list was too long to be looked at as a whole. From then on a
+command without a time and a state is not run: it may be an old one that was not looked at before."""
+
+_DAY_S: Final = 86_400.0
+# Where no list ever comes, nothing may be pushed again that is older than this: no command lives as long.
+_REMEMBER_PUSHED_S: Final = TTL_MAX_S + _DAY_S
 _STORE_RETRY_S: Final = 5.0
 _MALFORMED_SHOWN: Final = 3
+_NEWS: Final = frozenset({Verdict.ADMIT, Verdict.REFUSE, Verdict.VERIFY, Verdict.CANCEL})
 
 
-class RemoteCancels:
-    """Cancels here what the service has canceled. Used from one thread.
-
-    A command leaves the list of open ones for more reasons than that: it expired, its time was up, another device
-    concluded it. So the service is asked, once, which ones it has canceled; and only a service with states is
-    asked, since on a plain server nothing ever leaves the list.
+class CommandReceiver:
+    """Decides on listed commands and gives the new ones to their lanes. Used from one thread.
 
     Args:
-        source: asked about commands under way that it no longer lists.
-        engine: knows what is under way, and cancels.
+        journal: commits what was decided.
+        rules: by which it is decided.
+        engine: takes what is to run.
+        service_now: the service's clock, epoch seconds; None when it is not known.
+        post_result: called with a command that was refused: its result waits to be reported.
+        has_lists: polls list what is open; else commands are only pushed, and just their age says when they may be
+            forgotten.
     """
 
-    def __init__(self, source: CommandSource, engine: CommandEngine) -> None:
-        self._source = source
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        rules: CommandRules,
+        engine: CommandEngine,
+        clock: Clock,
+        service_now: Callable[[], float | None],
+        post_result: Callable[[JournalEntry], object],
+        has_lists: bool = True,
+    ) -> None:
+        self._journal = journal
+        self._rules = rules
         self._engine = engine
-        # Missing from the last list; False once the service was asked about it.
-        self._missing: dict[str, bool] = {}
+        self._clock = clock
+        self._service_now = service_now
+        self._post_result = post_result
+        self._has_lists = has_lists
+        # The ids of commands that are over and were listed since a moment: monotonic, and on the service's clock.
+        self._listed: set[str] = set()
+        self._listed_since: tuple[float, float] | None = None
+        self._rejections = LineRate(_log, lambda: clock.now().monotonic_s, logging.WARNING)
+        self._receptions = LineRate(_log, lambda: clock.now().monotonic_s, logging.INFO, most=200)
 
-    def look(self, poll: CommandPoll) -> None:
-        """Compare an answer of the source, whose commands are in the journal, with what is under way."""
-        if poll.pushed or poll.omitted or not poll.is_whole:
-            return
-        if not poll.unchanged:
-            listed = {command.id for command in poll.commands}
-            self._missing = {
-                command_id: self._missing.get(command_id, True)
-                for command_id, status in self._engine.under_way().items()
-                if command_id not in listed and (status or "").lower() in OPEN_STATUSES
-            }
-        doubtful = [command_id for command_id, is_new in self._missing.items() if is_new]
-        if doubtful:
-            self._ask(doubtful)
+    def take(self, poll: CommandPoll) -> int:
+        """Decide on every command in the list, commit, and only then dispatch; how many were news.
 
-    def _ask(self, command_ids: list[str]) -> None:
-        try:
-            canceled = self._source.canceled(command_ids)
-        except (ServiceError, InvalidMessage) as error:
-            _log.info("commands=unsure whether %d were canceled is asked again: %s", len(command_ids), error)
+        A command that is refused is news as one that will run is: its sender waits for the next one all the same.
+
+        Raises:
+            StorageError: nothing was committed, so nothing may be acknowledged.
+        """
+        result = self._decide(poll)
+        for decision in result.decisions:
+            entry = decision.entry
+            if entry is None:
+                continue
+            match decision.verdict:
+                case Verdict.ADMIT:
+                    self._engine.dispatch(entry)
+                case Verdict.VERIFY:
+                    self._engine.dispatch(entry, verify=True)
+                case Verdict.CANCEL:
+                    self._engine.cancel(decision.command_id, "by the service")
+                case Verdict.REFUSE:
+                    self._post_result(entry)
+                case Verdict.DUPLICATE if entry.state is CommandState.RECEIVED:
+                    # It may wait in no lane: its commit was reported as failed, and is there after all.
+                    self._engine.dispatch(entry)
+                case _:
+                    pass
+        self._log_decisions(result)
+        if not self._has_lists or (poll.is_whole and not poll.pushed):
+            self._forget(poll, result)
+        return sum(decision.verdict in _NEWS for decision in result.decisions)
+
+    def _decide(self, poll: CommandPoll) -> Decisions:
+        """Decide by the journal while that has the store to itself, and admit what comes of it."""
+        now, service_now_s, is_cut = self._clock.now(), self._service_now(), poll.omitted > 0
+        waiting = self._engine.waiting()
+        results: list[Decisions] = []
+
+        def choose(found: JournalLookup) -> Admission | None:
+            # What was in the middle of a list that was cut may be in this one now.
+            was_cut = LIST_CUT in found.settings
+            result = decide_commands(
+                [each for each in poll.commands if _has_age(each, found)] if was_cut else poll.commands,
+                found.known,
+                self._rules,
+                received=now,
+                service_now_s=service_now_s,
+                first_contact=found.is_empty,
+                history_lost=found.history_lost,
+                settings=found.settings,
+                waiting=waiting,
+            )
+            results.append(result)
+            settings = {**result.settings, LIST_CUT: "1"} if is_cut and not was_cut else result.settings
+            is_worth_it = result.must_be_stored or LIST_CUT in settings
+            return Admission(result.entries, settings) if is_worth_it else None
+
+        ids = [command.id for command in poll.commands]
+        self._journal.decide(ids, choose, (*self._rules.settings, LIST_CUT))
+        return results[-1]
+
+    def _forget(self, poll: CommandPoll, result: Decisions) -> None:
+        """Once a day: forget the ids of commands that are over and cannot come again.
+
+        Every list of the whole day lacked them: one list may be cut short by mistake, and a service may be away for
+        hours behind a page that looks like an empty list. Without lists, they are older than any command lives.
+        """
+        now_s, service_now_s = self._clock.now().monotonic_s, self._service_now()
+        if service_now_s is None:
             return
-        for command_id in command_ids:
-            self._missing[command_id] = False
-            if command_id in canceled:
-                try:
-                    self._engine.cancel(command_id, "by the service")
-                except StorageError as error:
-                    _log.error("journal=failing: a cancel could not be written: %s", error)
+        over = {each.command_id for each in result.decisions if each.entry and each.entry.state in OVER_STATES}
+        if self._listed_since is None or self._listed_since[1] > service_now_s:
+            self._listed_since, self._listed = (now_s, service_now_s), over
+            return
+        self._listed |= over
+        began_s, before_s = self._listed_since
+        if now_s - began_s < _DAY_S:
+            return
+        if not self._has_lists:
+            before_s = service_now_s - _REMEMBER_PUSHED_S
+        gone = self._journal.forget([*self._listed, *(command.id for command in poll.commands)], before_s)
+        if gone:
+            _log.info("journal=tidied forgotten=%d commands that are over and cannot come again", gone)
+        self._listed_since, self._listed = (now_s, service_now_s), over
+
+    def _log_decisions(self, result: Decisions) -> None:
+        for decision in result.decisions:
+            entry, signer = decision.entry, result.signers.get(decision.command_id)
+            signed = f" signed by {signer}" if signer else ""
+            if entry is not None and decision.verdict is Verdict.REFUSE:
+                reason = "" if entry.outcome is None else entry.outcome.error
+                self._rejections.write("command=%s state=rejected reason=%r%s", decision.command_id, reason, signed)
+            elif entry is not None and decision.verdict is Verdict.ADMIT:
+                self._receptions.write(
+                    "command=%s handler=%s state=received%s", decision.command_id, entry.handler, signed
+                )
+        skipped = len(result.of(Verdict.SKIP))
+        if skipped:
+            why = "they were sent before this device's first contact; see commands.first_contact"
+            _log.info("commands=skipped count=%d: %s", skipped, why)
+
+
+def _has_age(command: Command, found: JournalLookup) -> bool:
+    """Whether it is known how old the command is: by time, by state, or since the journal has it."""
+    return command.created_at is not None or _is_open(command.status) or command.id in found.known
+
+
+def _is_open(status: str | None) -> bool:
+    return (status or "").lower() in OPEN_STATUSES
 
 
 class CommandPoller(Actor):
-    """Polls and hands each answer to the intake.
+    """Polls at the pace that the answers call for.
 
     Args:
-        take: decides about a poll's commands and commits them to the journal; returns how many are new. May raise
-            :class:`~agent.errors.StorageError`: then nothing is acknowledged and the same list is asked for again.
-        look: called with each answer once it is in the journal.
+        receiver: takes what the source lists. When it cannot be committed, the same list is asked for again.
+        engine: knows what is under way, and cancels.
         intervals: the bounds in force now.
         wait_s: how long the service may hold a poll now, seconds; 0 forbids it.
-        is_busy: a command is under way.
-        first_s: how long after the start the first poll comes, seconds.
         fraction: random numbers in [0, 1).
+        first_s: how long after the start the first poll comes, seconds.
     """
 
     CONNECTED: Final = "connected"
 
     def __init__(
         self,
-        *,
         source: CommandSource,
-        take: Callable[[CommandPoll], int],
+        receiver: CommandReceiver,
+        engine: CommandEngine,
+        *,
         intervals: Callable[[], PollIntervals],
         wait_s: Callable[[], float],
-        is_busy: Callable[[], bool],
         clock: Clock,
-        retry_policy: RetryPolicy,
         health: Health,
         fraction: Callable[[], float],
         first_s: float = 0.0,
-        repeat_after_s: float = 300.0,
-        look: Callable[[CommandPoll], None] = lambda _poll: None,
     ) -> None:
         super().__init__(PART)
         self._source = source
-        self._take = take
-        self._look = look
+        self._receiver = receiver
+        self._engine = engine
         self._intervals = intervals
         self._wait_s = wait_s
-        self._is_busy = is_busy
         self._clock = clock
-        self._retry_policy = retry_policy
         self._health = health
         self._fraction = fraction
         self._pace = PollPace(intervals())
-        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
-        self._due_s = self._clock.now().monotonic_s + first_s
+        self._retry_policy = RetryPolicy(fraction)
+        self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
+        self._due_s = self._now_s() + first_s
         self._is_stopping = False
+        # Under way, called open once, and missing from the last list; those of them that the service was asked about.
+        self._missing: set[str] = set()
+        self._asked: set[str] = set()
 
     def due_at(self) -> float:
         """When to ask next; never again once the stop has begun."""
@@ -129,54 +240,81 @@ class CommandPoller(Actor):
 
     def step(self) -> None:
         """Ask the source for commands once."""
-        begun_s = self._clock.now().monotonic_s
+        begun_s = self._now_s()
         try:
             poll = self._source.poll(self._wait_s())
-        except StorageError as error:
-            self._journal_failed(error)
-            return
-        except (ServiceError, InvalidMessage) as error:
             if self._is_stopping:
                 return
-            self._back_off(error)
-            return
-        if self._is_stopping:
-            return
-        took_s = self._clock.now().monotonic_s - begun_s
-        self._answered(poll)
-        try:
-            new = 0 if poll.unchanged else self._take(poll)
+            took_s = self._now_s() - begun_s
+            self._note_answer(poll)
+            new = 0 if poll.unchanged else self._receiver.take(poll)
         except StorageError as error:
-            self._journal_failed(error)
+            text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
+            self._failure_log.report("journal", text, level=logging.ERROR)
+            self._health.put("journal", "failing", str(error))
+            self._due_s = self._now_s() + _STORE_RETRY_S
+            return
+        except (ServiceError, InvalidMessage) as error:
+            if not self._is_stopping:
+                self._back_off(error)
             return
         if not poll.unchanged:
             self._source.acknowledge([command.id for command in poll.commands])
             self._health.put("journal", "ok")
             self._failure_log.recovered("journal", "commands=ok: the journal can be written again")
-        self._look(poll)
+        self._cancel_what_the_service_canceled(poll)
         if poll.pushed:
             # Waiting for a push makes no request; only a wait that returned at once must not follow itself at once.
             delay_s = 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
         else:
             self._pace, delay_s = self._pace.polled(
-                active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._is_busy()
+                active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._engine.is_busy()
             )
-        self._due_s = self._clock.now().monotonic_s + delay_s
+        self._due_s = self._now_s() + delay_s
 
     def receive(self, message: IntervalChanged | str) -> None:
         """The poll interval was set: it counts from now. Or :data:`CONNECTED`: the next poll comes at once."""
         if message == self.CONNECTED:
-            self._due_s = self._clock.now().monotonic_s
+            self._due_s = self._now_s()
             return
         self._pace = PollPace(self._intervals())
-        self._due_s = min(self._due_s, self._clock.now().monotonic_s + self._intervals().idle_s)
+        self._due_s = min(self._due_s, self._now_s() + self._intervals().idle_s)
 
     def interrupt(self) -> None:
         """The stop: end a held poll, and take no commands from it."""
         self._is_stopping = True
         self._source.interrupt()
 
-    def _answered(self, poll: CommandPoll) -> None:
+    def _cancel_what_the_service_canceled(self, poll: CommandPoll) -> None:
+        """Cancel here what left the list because the service canceled it.
+
+        A command leaves the list of open ones for more reasons than that: it expired, its time was up, another device
+        concluded it. So the service is asked, once, which ones it has canceled; and only a service with states is
+        asked, since on a plain server nothing ever leaves the list.
+        """
+        if poll.pushed or not poll.is_whole:
+            return
+        if not poll.unchanged:
+            listed = {command.id for command in poll.commands}
+            under_way = self._engine.under_way().items()
+            self._missing = {each for each, status in under_way if each not in listed and _is_open(status)}
+            self._asked &= self._missing
+        new = self._missing - self._asked
+        if not new:
+            return
+        try:
+            canceled = self._source.canceled(sorted(new))
+        except (ServiceError, InvalidMessage) as error:
+            _log.info("commands=unsure whether %d were canceled is asked again: %s", len(new), error)
+            return
+        self._asked |= new
+        for command_id in canceled:
+            try:
+                self._engine.cancel(command_id, "by the service")
+            except StorageError as error:
+                _log.error("journal=failing: a cancel could not be written: %s", error)
+
+    def _note_answer(self, poll: CommandPoll) -> None:
         """Note that the service answered, and log what is odd about its list."""
         self._retry_policy.succeeded()
         self._failure_log.recovered(PART, "commands=ok: the service answers again")
@@ -192,19 +330,14 @@ class CommandPoller(Actor):
                 f"{len(poll.commands)}, from both of its ends, are looked at; let the service list open commands alone"
             )
             self._failure_log.report("too many", text, every_s=HOURLY_S)
-        elif not poll.unchanged:
-            self._failure_log.recovered("too many", "commands=ok: the whole list is looked at again")
-
-    def _journal_failed(self, error: StorageError) -> None:
-        text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
-        self._failure_log.report("journal", text, level=logging.ERROR)
-        self._health.put("journal", "failing", str(error))
-        self._due_s = self._clock.now().monotonic_s + _STORE_RETRY_S
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._retry_policy.failed(error)
-        self._due_s = self._clock.now().monotonic_s + delay_s
+        self._due_s = self._now_s() + delay_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
             self._failure_log.report(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
+
+    def _now_s(self) -> float:
+        return self._clock.now().monotonic_s

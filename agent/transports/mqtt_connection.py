@@ -208,7 +208,9 @@ class Session:
             client = self._client = self._make_client()
             self._connect_and_serve(client)
         except Offline as error:
-            return error.with_traceback(None)  # it would keep paho's client, and its sockets open
+            # Whoever keeps the error must not keep these frames, and with them paho's client and its open sockets.
+            error.__context__ = None
+            return error.with_traceback(None)
         finally:
             with self._changed:
                 self._has_ended = True

@@ -13,7 +13,7 @@ import pytest
 from agent.core.admission import FIRST_CONTACT, Contact
 from agent.core.values import Command, CommandPoll, JournalEntry
 from agent.errors import TransportError
-from agent.runtime.intake import Intake
+from agent.runtime.command_poller import CommandReceiver
 from agent.runtime.retry_policy import RetryPolicy
 from agent.transports.hybrid_source import HybridSource
 from agent.transports.records import read_records
@@ -44,7 +44,7 @@ class FakeEngine:
 
 
 class Device:
-    """Journal and intake of one device; the service's clock is the fake one, known or not."""
+    """Journal and receiver of one device; the service's clock is the fake one, known or not."""
 
     def __init__(self, policy: str = "skip-history", *, knows_time: bool = True) -> None:
         self.clock = FakeClock()
@@ -57,7 +57,7 @@ class Device:
     def start(self) -> None:
         """A new process on the same journal."""
         self.engine = FakeEngine()
-        self.intake = Intake(
+        self.receiver = CommandReceiver(
             journal=self.journal,
             rules=make_rules(first_contact=self.policy, max_waiting_per_lane=10_000, max_waiting=10_000),
             engine=self.engine,
@@ -69,7 +69,7 @@ class Device:
     def get(self, *commands: Command, pushed: bool = True) -> None:
         """One answer or one push."""
         before = len(self.engine.entries)
-        self.intake.take(CommandPoll(commands, pushed=pushed))
+        self.receiver.take(CommandPoll(commands, pushed=pushed))
         self.ran += [
             entry.command.id
             for entry in self.engine.entries[before:]
