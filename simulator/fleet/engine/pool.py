@@ -16,6 +16,10 @@ from simulator.fleet.outcomes import OutcomeClass
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
+class NoAnswerInTime(TransportError):
+    """No answer came within the time limit."""
+
+
 class HttpPool:
     """Kept-alive connections to one origin.
 
@@ -107,7 +111,7 @@ class _Awaiting:
         if outcome is OutcomeClass.UNEXPECTED:
             error = UnexpectedAnswer(reason)
         elif outcome is OutcomeClass.TIMEOUT:
-            error = TransportError(f"{self._name}: no answer within {self._timeout_s:g} s")
+            error = NoAnswerInTime(f"{self._name}: no answer within {self._timeout_s:g} s")
         else:
             error = TransportError(f"{self._name}: {reason}")
         self.answer.set_exception(error)

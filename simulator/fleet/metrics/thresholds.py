@@ -39,7 +39,6 @@ OPERATIONS: Final = frozenset(
         "http.scan_qr",
         "http.register",
         "http.remove",
-        "http.read_back",
         "mqtt.connect",
         "mqtt.sensor_data",
         "mqtt.receipt",

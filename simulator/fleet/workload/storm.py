@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,22 +14,21 @@ from typing import Any, Final
 import httpx
 
 from agent.core.backoff import Backoff
-from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
+from agent.errors import AgentError, NotFound, ServiceError, TransportError
 from agent.wire.answers import Answer
 from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
 from agent.wire.models import Device, RegisterDevice
-from simulator.fleet.device.answers import judge, outcome_of, read_written
+from simulator.fleet.device.answers import outcome_of, read_written
 from simulator.fleet.device.retries import Retries
-from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import STORM
-from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.fleet.target.provisioning import MARK
-from simulator.fleet.target.target import KeyPairFile, read_keys
+from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
+from simulator.fleet.workload.measured import MeasuredRequests
 from simulator.fleet.workload.storm_journeys import Journey, judge_storm, plan_course
 from simulator.watched import start_task
 from simulator.wire import paths
@@ -47,17 +46,6 @@ _LATER: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _FAULT_CHARACTERS: Final = 200
 _SOURCE: Final = "the service"
 _NO_HEADERS: Final = httpx.Headers()
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One request of a journey; ``also_good`` is a status that is a good answer, too: somebody else was first."""
-
-    operation: str
-    method: str
-    target: str
-    body: Any
-    also_good: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +89,17 @@ class StormWorkload:
     Args:
         job: what is to be done.
         recorder: of the worker.
-        now: the loop's monotonic clock.
     """
 
-    def __init__(self, job: StormJob, recorder: Recorder, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, job: StormJob, recorder: Recorder) -> None:
         self._job = job
-        self._keys = Keyring(read_keys(job.keys))
         self._recorder = recorder
-        self._now = now
-        self._pool = HttpPool(job.base_url, connections=job.connections, timeout_s=job.timeout_s, ca_file=job.ca_file)
+        self._requests = MeasuredRequests(job.base_url, job.keys, job.connections, job.timeout_s, job.ca_file, recorder)
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Task[None] | None = None
         self._factor = 1.0
-        self._requests = 0
         self._due_s = 0.0
-        self._unbegun = 0
 
     @property
     def devices(self) -> int:
@@ -141,22 +124,17 @@ class StormWorkload:
         }
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
-        """No new label; those under way come to their end."""
+        """No new label; those under way come to their end. Scans that were due and never begun are counted."""
         if self._arrivals is not None:
             self._arrivals.cancel()
             await asyncio.wait([self._arrivals])
-            self._count_unbegun(from_s)
+            due = int(max(0.0, from_s - self._due_s) * self._job.rate_per_s * self._factor)
+            unbegun = min(due, self.devices - len(self._journeys))
+            self._recorder.intended += unbegun
+            self._recorder.undelivered += unbegun
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=max(0.0, until_s - self._now()))
+            await asyncio.wait(self._tasks, timeout=max(0.0, until_s - time.monotonic()))
         return Leftover(tuple(sorted(task.get_name() for task in self._tasks)[:10]), len(self._tasks))
-
-    def _count_unbegun(self, until_s: float) -> None:
-        """Labels that were due by then and never begun; their scans are load that was not made."""
-        while self._due_s < until_s and len(self._journeys) + self._unbegun < self.devices and self._factor > 0:
-            self._unbegun += 1
-            self._recorder.intended += 1
-            self._recorder.undelivered += 1
-            self._due_s += 1.0 / (self._job.rate_per_s * self._factor)
 
     async def close(self) -> WorkloadSummary:
         """Read back what is listed for both people, judge it, and close the connections."""
@@ -168,7 +146,7 @@ class StormWorkload:
         try:
             listed, complete = await self._listed()
         finally:
-            await self._pool.close()
+            await self._requests.close()
         tally = judge_storm(self._journeys, listed, complete=complete)
         undecided = tally.races - tally.races_decided
         failures = [f"{sentence}: {count} times" for sentence, count in tally.faults.items()]
@@ -183,35 +161,33 @@ class StormWorkload:
         job = self._job
         self._due_s = at_s
         for number, identifier in enumerate(job.identifiers):
-            await asyncio.sleep(max(0.0, self._due_s - self._now()))
-            while self._factor <= 0:  # a phase of rest
-                await asyncio.sleep(0.05)
-                self._due_s = self._now()
-            course = plan_course(job.seed, number, identifier, races=job.races, remove=job.remove)
-            journey = Journey(course)
+            await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
+            journey = Journey(plan_course(job.seed, number, identifier, races=job.races, remove=job.remove))
             self._journeys.append(journey)
             task = start_task(self._journey(journey, self._due_s), identifier)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             self._due_s += 1.0 / (job.rate_per_s * self._factor)
 
+    # --- a label's journey --------------------------------------------------------------------------------------------
+
     async def _journey(self, journey: Journey, due_s: float) -> None:
         """Scan, register, and for some: remove."""
         course, job = journey.course, self._job
         label = encode_label(LabelText(job.product_id, course.identifier))
-        scan = _Step(SCAN, "POST", paths.SCAN_QR, ScanQr(qr_data=label).to_wire())
-        answer = await self._ask(journey, scan, due_s)
+        body = ScanQr(qr_data=label).to_wire()
+        answer = await self._ask(journey, SCAN, "POST", paths.SCAN_QR, body, due_s)
         if answer is None:
             return
-        found = read_written(ScanAnswer, self._as_read(answer), "scan", {})
+        found = read_written(ScanAnswer, _as_read(answer), "scan", {})
         journey.scanned = found.device_identifier in {None, course.identifier}
         if not journey.scanned:
             journey.faults.append("scan-qr named another device than the label")
         people = job.users if course.raced else job.users[course.number % 2 :][:1]
-        due_s = self._now()
+        due_s = time.monotonic()
         await asyncio.gather(*(self._register(journey, user, found.qr_info, due_s) for user in people))
         if course.removed and journey.device_id:
-            due_s = self._now()
+            due_s = time.monotonic()
             await asyncio.gather(*(self._remove(journey, due_s) for _ in people))
             if journey.removals > 1:
                 journey.faults.append("a removed device was removed once more")
@@ -225,104 +201,84 @@ class StormWorkload:
             device_identifier=course.identifier,
             qr_info=qr_info,
         )
-        also_good = _CONFLICT if course.raced else None
-        step = _Step(REGISTER, "POST", paths.ONBOARDING_DEVICES, body.to_wire(), also_good)
-        answer = await self._ask(journey, step, due_s)
+        also_good = _CONFLICT if course.raced else None  # somebody else was first
+        answer = await self._ask(journey, REGISTER, "POST", paths.ONBOARDING_DEVICES, body.to_wire(), due_s, also_good)
         if answer is not None and answer.status != _CONFLICT:
             journey.winners.append(user)
-            device = read_written(Device, self._as_read(answer), "device", {})
-            journey.device_id = device.device_id or journey.device_id or await self._listed_id(user, course.identifier)
-
-    @staticmethod
-    def _as_read(answer: HttpAnswer) -> Answer:
-        return Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE)
-
-    async def _listed_id(self, user: str, identifier: str) -> str:
-        """The id of a device by the list of devices, where its registration did not name it; empty without one."""
-        client = TargetClient(self._pool, self._keys, self._job.offers)
-        with contextlib.suppress(AgentError):
-            async for items in client.pages(paths.user_devices(user), client.paging):
-                for item in items:
-                    with contextlib.suppress(AgentError):
-                        device = Device.receive(item)
-                        if device.device_identifier == identifier:
-                            return device.device_id
-        return ""
+            named = read_written(Device, _as_read(answer), "device", {}).device_id
+            journey.device_id = named or journey.device_id or await self._listed_id(user, course.identifier)
 
     async def _remove(self, journey: Journey, due_s: float) -> None:
         path = paths.onboarding_device(journey.device_id)
         # 404: the other one's removal, or the first try of this one, which got no answer, was carried out.
-        answer = await self._ask(journey, _Step(REMOVE, "DELETE", path, None, _GONE), due_s)
+        answer = await self._ask(journey, REMOVE, "DELETE", path, None, due_s, _GONE)
         if answer is not None and answer.status != _GONE:
             journey.removals += 1
 
-    async def _ask(self, journey: Journey, step: _Step, due_s: float) -> HttpAnswer | None:
+    async def _ask(
+        self,
+        journey: Journey,
+        operation: str,
+        method: str,
+        target: str,
+        body: Any,
+        due_s: float,
+        also_good: int | None = None,
+    ) -> HttpAnswer | None:
         """One step until it is answered for good; None when it never was, or was refused, which the journey notes."""
         retries, unanswered = Retries(_BACKOFF, random.random), 0
+        text = None if body is None else encode_json(body)
         for _ in range(_TRIES):
             try:
-                answer = await self._send(step, due_s, retries.attempt)
-                if answer.status == step.also_good:
-                    journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
-                else:
-                    judge(answer)
-                return answer
+                answer = await self._requests.send(
+                    operation, method, target, text, due_s=due_s, attempt=retries.attempt, also_good=also_good
+                )
             except ServiceError as error:
-                is_open = isinstance(error, TransportError)
-                if not is_open and outcome_of(error) not in _LATER:
-                    journey.faults.append(f"{step.operation}: {error}"[:_FAULT_CHARACTERS])
+                is_unanswered = isinstance(error, TransportError)
+                if not is_unanswered and outcome_of(error) not in _LATER:
+                    journey.faults.append(f"{operation}: {error}"[:_FAULT_CHARACTERS])
                     return None
-                unanswered += is_open
+                unanswered += is_unanswered
                 pause_s = retries.failed(error)
-            due_s = self._now() + pause_s
+            else:
+                is_gone = answer.status == also_good == _GONE
+                journey.unsure = journey.unsure or (is_gone and bool(unanswered))
+                return answer
+            due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
         journey.unsure = True
         return None
 
-    async def _send(self, step: _Step, due_s: float, attempt: Attempt) -> HttpAnswer:
-        sent_s = self._now()
-        self._requests += 1
-        self._recorder.intended += 1
-        self._recorder.sent += 1
-        headers = self._keys.headers(self._requests)
-        text = None if step.body is None else encode_json(step.body)
-        outcome = OutcomeClass.TRANSPORT
-        try:
-            answer = await self._pool.request(step.method, step.target, body=text, headers=headers)
-            outcome = OutcomeClass.OK if answer.status == step.also_good else class_of(answer.status)
-        except UnexpectedAnswer:
-            outcome = OutcomeClass.UNEXPECTED
-            raise
-        except asyncio.CancelledError:
-            outcome = OutcomeClass.TIMEOUT  # the run was over before the answer
-            self._recorder.undelivered += 1
-            raise
-        except TransportError as error:
-            outcome = OutcomeClass.TIMEOUT if "no answer within" in str(error) else OutcomeClass.TRANSPORT
-            raise
-        finally:
-            now_s = self._now()
-            self._recorder.record(
-                step.operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, attempt=attempt
-            )
-        return answer
+    # --- what is listed -----------------------------------------------------------------------------------------------
+
+    async def _devices_of(self, user: str) -> list[Device]:
+        """What the service lists for one of the two people; nothing before the first registration."""
+        client, found = self._requests.client(self._job.offers), []
+        with contextlib.suppress(NotFound):
+            async for items in client.pages(paths.user_devices(user), client.paging):
+                found += [Device.receive(item) for item in items]
+        return found
+
+    async def _listed_id(self, user: str, identifier: str) -> str:
+        """The id of a device by the list of devices, where its registration did not name it; empty without one."""
+        with contextlib.suppress(AgentError):
+            for device in await self._devices_of(user):
+                if device.device_identifier == identifier:
+                    return device.device_id
+        return ""
 
     async def _listed(self) -> tuple[dict[str, list[str]], bool]:
         """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
-        client, wanted = TargetClient(self._pool, self._keys, self._job.offers), set(self._job.identifiers)
-
-        async def read(user: str) -> list[str]:
-            names: list[str] = []
-            async for items in client.pages(paths.user_devices(user), client.paging):
-                names += [name for name in (Device.receive(item).device_identifier for item in items) if name in wanted]
-            return names
-
+        wanted = set(self._job.identifiers)
         listed: dict[str, list[str]] = {}
         for user in self._job.users:
             try:
-                listed[user] = await read(user)
-            except AgentError as error:
-                if getattr(error, "status", None) != _GONE:
-                    return listed, False
-                listed[user] = []  # nobody registered anything for this one
+                names = [device.device_identifier for device in await self._devices_of(user)]
+            except AgentError:
+                return listed, False
+            listed[user] = [name for name in names if name in wanted]
         return listed, True
+
+
+def _as_read(answer: HttpAnswer) -> Answer:
+    return Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE)
