@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         HandlerSettings,
         NoPayload,
         Verified,
-        handler,
     )
     from agent.sensors.base import Sensor, SensorFailed, SensorSettings
 
@@ -40,7 +39,6 @@ __all__ = [
     "SensorFailed",
     "SensorSettings",
     "Verified",
-    "handler",
 ]
 
 

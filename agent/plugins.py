@@ -230,8 +230,7 @@ class PluginClasses(Generic[AnyPlugin]):
         found = load_entry_point(rivals[0])
         where = f"{rivals[0].value} from {origin_of(rivals[0])}"
         if not (isinstance(found, type) and issubclass(found, self._base)):
-            hint = "; a function needs the decorator @handler" if callable(found) else ""
-            reason = f"{where} is no class of agent.{self._base.__name__}{hint}."
+            reason = f"{where} is no class of agent.{self._base.__name__}."
             raise PluginFault(PluginStatus.NOT_LOADED, reason)
         own_name = getattr(found, self._key, None)
         if own_name != name:

@@ -12,9 +12,9 @@ A handler is a class::
         def handle(self, payload: Payload, context: CommandContext) -> JsonObject | None:
             return {"opened": payload.door}
 
-or a function with the same two arguments, decorated with :func:`handler`. Either is found through the entry-point
-group ``agent.handlers``. What it returns becomes the ``result`` of the command; :class:`HandlerFailed` and
-:class:`HandlerRejected` end it as ``failed`` and ``rejected``; any other exception ends it as ``failed``.
+It is found through the entry-point group ``agent.handlers``. What it returns becomes the ``result`` of the command;
+:class:`HandlerFailed` and :class:`HandlerRejected` end it as ``failed`` and ``rejected``; any other exception ends it
+as ``failed``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -250,61 +250,3 @@ class Handler(ABC):
             What it found; None when it does not know.
         """
         return None
-
-
-HandlerFunction = Callable[[Any, CommandContext], JsonObject | None]
-
-
-def handler(
-    name: str,
-    *,
-    contract: Contract = Contract.ONCE,
-    timeout_s: float = 60.0,
-    start_timeout_s: float | None = None,
-    inactivity_timeout_s: float | None = None,
-    max_attempts: int = ATTEMPTS_MAX,
-    lane: str | None = None,
-    verify: Callable[[Any, CommandContext], Verified | None] | None = None,
-) -> Callable[[HandlerFunction], type[Handler]]:
-    """Make a handler class out of a function ``(payload: SomeModel, context) -> result``.
-
-    The payload's model is the annotation of the first parameter. What is given here becomes the class's attributes;
-    ``verify`` becomes :meth:`Handler.verify`.
-
-    Raises:
-        TypeError: the first parameter has no pydantic model as its annotation.
-    """
-
-    def wrap(function: HandlerFunction) -> type[Handler]:
-        code = function.__code__
-        parameter = code.co_varnames[0] if code.co_argcount else ""
-        try:
-            model = get_type_hints(function).get(parameter)
-        except NameError as error:
-            reason = f"handler {name!r}: its annotations must be importable at module level ({error})"
-            raise TypeError(reason) from error
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            raise TypeError(f"handler {name!r}: annotate its first parameter with a pydantic model")
-
-        def handle(self: Handler, payload: Any, context: CommandContext) -> JsonObject | None:
-            return function(payload, context)
-
-        members: dict[str, Any] = {
-            "name": name,
-            "description": (function.__doc__ or "").strip().split("\n", 1)[0],
-            "contract": contract,
-            "timeout_s": timeout_s,
-            "start_timeout_s": start_timeout_s,
-            "inactivity_timeout_s": inactivity_timeout_s,
-            "max_attempts": max_attempts,
-            "lane": lane,
-            "Payload": model,
-            "handle": handle,
-            "__doc__": function.__doc__,
-            "__module__": function.__module__,
-        }
-        if verify is not None:
-            members["verify"] = lambda _self, payload, context: verify(payload, context)
-        return type(function.__name__, (Handler,), members)
-
-    return wrap

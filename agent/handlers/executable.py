@@ -29,10 +29,11 @@ else  it does not know, and the command ends as ``indeterminate``
 from __future__ import annotations
 
 import json
+import re
 import signal
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
@@ -54,9 +55,18 @@ from agent.wire.json_text import parse_object
 EXIT_REJECTED: Final = 64
 _EXIT_FAILED: Final = 70
 _EXIT_NOT_DONE: Final = 75
+_ARGUMENTS_MAX: Final = 16
 _NO_REASON: Final = "the program gave no reason"
 # After SIGKILL a program may need a moment to be gone.
-GONE_S: Final = 3.0
+_GONE_S: Final = 3.0
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return text
 
 
 class ExecutableSettings(ProgramSettings):
@@ -64,6 +74,9 @@ class ExecutableSettings(ProgramSettings):
 
     description: str = Field(default="", description="One line for a person.")
     contract: Contract = Field(default=Contract.ONCE, description="What a crash in the middle of it means.")
+    args_pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
+        default=None, description="Each of the payload's args must match it as a whole; they are added to argv."
+    )
     verify: tuple[Argument, ...] | None = Field(
         default=None, min_length=1, description="The program that finds out after a crash how a command ended."
     )
@@ -93,8 +106,9 @@ class Executable(Handler):
         self.name = name
         self.description = settings.description or f"runs {settings.argv[0]}"
         self.contract = settings.contract
-        self.timeout_s = handler_timeout_s(settings.timeout_s, settings.grace_s)
-        self.stop_timeout_s = settings.grace_s + GONE_S
+        # Longer than the program's own, so that the program is ended and its last words are reported.
+        self.timeout_s = settings.timeout_s + settings.grace_s + 1.0
+        self.stop_timeout_s = settings.grace_s + _GONE_S
         self.start_timeout_s = settings.start_timeout_s
         self.inactivity_timeout_s = settings.inactivity_timeout_s
         self.max_attempts = settings.max_attempts
@@ -113,14 +127,14 @@ class Executable(Handler):
 
     def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
         """Run it once, with the payload on its standard input."""
-        run = self._run(self._program.argv, payload, context)
+        run = self._run((*self._program.argv, *self._arguments(payload)), payload, context)
         if run.exited_with(EXIT_REJECTED):
             raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or _NO_REASON)
         # The agent's stop ends it, or the service manager, which sends SIGTERM to all that the agent started.
         ended_from_outside = run.ended_for == "stopped" or run.exited_with(-signal.SIGTERM)
         if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and ended_from_outside:
             return None  # the restart that it asked for: the run after it concludes the command
-        raise_unless_succeeded(run)
+        _raise_unless_succeeded(run)
         return self._result(run)
 
     def verify(self, payload: Any, context: CommandContext) -> Verified | None:
@@ -132,82 +146,61 @@ class Executable(Handler):
             return Verified.not_done()
         if run.exited_with(_EXIT_FAILED):
             return Verified.failed("program_failed", last_line(run.diagnostics) or _NO_REASON)
-        raise_unless_succeeded(run)
+        _raise_unless_succeeded(run)
         return Verified.succeeded(self._result(run))
 
+    def _arguments(self, payload: Any) -> list[str]:
+        """The arguments that a command adds, where the configuration lets it; no shell sees them."""
+        pattern, arguments = self._program.args_pattern, (payload.model_extra or {}).get("args", [])
+        if pattern is None:
+            return []
+        if not isinstance(arguments, list) or len(arguments) > _ARGUMENTS_MAX:
+            raise HandlerRejected("argument_refused", f"'args' must be a list of at most {_ARGUMENTS_MAX} texts")
+        for position, argument in enumerate(arguments, 1):
+            if not isinstance(argument, str) or "\0" in argument or re.fullmatch(pattern, argument) is None:
+                reason = f"argument {position} does not match the configured pattern"
+                raise HandlerRejected("argument_refused", reason)
+        return arguments
+
     def _run(self, argv: tuple[str, ...], payload: Any, context: CommandContext) -> ProgramRun:
-        return run_for_command(
-            self._program,
-            argv,
-            context,
-            input_bytes=json.dumps(payload.model_extra or {}).encode(),
-            environment={
-                "COMMAND": self.name,
-                "COMMAND_ATTEMPT": str(context.attempt),
-                "COMMAND_RESTARTED": "1" if context.restarted else "0",
-            },
-            grace_s=self._program.grace_s,
-        )
+        program = self._program
+        environment = {
+            "COMMAND": self.name,
+            "COMMAND_ID": context.command_id,
+            "COMMAND_ATTEMPT": str(context.attempt),
+            "COMMAND_RESTARTED": "1" if context.restarted else "0",
+            "DEVICE_ID": context.device_id,
+        }
+        try:
+            run = run_program(
+                argv,
+                timeout_s=program.timeout_s,
+                environment=program.environment | environment,
+                input_bytes=json.dumps(payload.model_extra or {}).encode(),
+                stopping=context.stopping,
+                directory=program.directory,
+                output_bytes=program.output_bytes,
+                grace_s=program.grace_s,
+                alive=context.heartbeat,
+            )
+        except ProgramNotStarted as error:
+            raise HandlerFailed("program_not_started", str(error)) from error
+        diagnostics = last_line(run.diagnostics)
+        if diagnostics:
+            context.log.info("stderr ended with: %s", diagnostics)
+        return run
 
     def _result(self, run: ProgramRun) -> JsonObject | None:
         most_bytes = self._program.output_bytes
-        return text_result(run, most_bytes) if self._program.output == "text" else json_result(run, most_bytes)
+        if self._program.output == "text":
+            return {"output": text_of(run.output, max_bytes=most_bytes), "truncated": run.truncated}
+        return json_result(run, most_bytes)
 
 
-def handler_timeout_s(timeout_s: float, grace_s: float = GRACE_S) -> float:
-    """A handler's timeout: longer than its program's, so that the program is ended and its last words are reported."""
-    return timeout_s + grace_s + 1.0
-
-
-def run_for_command(
-    program: ProgramSettings,
-    argv: tuple[str, ...],
-    context: CommandContext,
-    *,
-    input_bytes: bytes = b"",
-    environment: dict[str, str] | None = None,
-    grace_s: float = GRACE_S,
-) -> ProgramRun:
-    """Run a program for a command: it ends when the command must end, and what it says on stderr is logged.
-
-    Raises:
-        HandlerFailed: it could not be started.
-    """
-    own = {"COMMAND_ID": context.command_id, "DEVICE_ID": context.device_id, **(environment or {})}
-    try:
-        run = run_program(
-            argv,
-            timeout_s=program.timeout_s,
-            environment=program.environment | own,
-            input_bytes=input_bytes,
-            stopping=context.stopping,
-            directory=program.directory,
-            output_bytes=program.output_bytes,
-            grace_s=grace_s,
-            alive=context.heartbeat,
-        )
-    except ProgramNotStarted as error:
-        raise HandlerFailed("program_not_started", str(error)) from error
-    diagnostics = last_line(run.diagnostics)
-    if diagnostics:
-        context.log.info("stderr ended with: %s", diagnostics)
-    return run
-
-
-def raise_unless_succeeded(run: ProgramRun) -> None:
-    """Return when the program ended by itself with exit code 0.
-
-    Raises:
-        HandlerFailed: ``timeout``, ``stopped`` or ``program_failed``, with the end of its diagnostics.
-    """
+def _raise_unless_succeeded(run: ProgramRun) -> None:
     failure = run.failure()
     if failure is not None:
         raise HandlerFailed(*failure)
-
-
-def text_result(run: ProgramRun, output_bytes: int) -> JsonObject:
-    """Standard output as text, for ``result``; ``truncated`` says that there was more."""
-    return {"output": text_of(run.output, max_bytes=output_bytes), "truncated": run.truncated}
 
 
 def json_result(run: ProgramRun, output_bytes: int) -> JsonObject | None:

@@ -1,8 +1,8 @@
 """Which handlers this agent has: built-in, installed (entry-point group ``agent.handlers``) and executables.
 
 Names decide. Where two handlers want one name, the configuration's executable wins, then the built-in: a package
-that happens to be installed never replaces ``run`` or ``restart_agent``. Of two packages neither wins. The losers stay
-in the listing with status ``clash``.
+that happens to be installed never replaces ``reboot`` or ``restart_agent``. Of two packages neither wins. The losers
+stay in the listing with status ``clash``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ _BUILT_INS: Final[Mapping[str, str]] = {
     "read_sensors": f"{_MODULES}.read_sensors:ReadSensors",
     "reboot": f"{_MODULES}.reboot:Reboot",
     "restart_agent": f"{_MODULES}.restart_agent:RestartAgent",
-    "run": f"{_MODULES}.run:Run",
     "set_interval": f"{_MODULES}.set_interval:SetInterval",
     "update_agent": f"{_MODULES}.update_agent:UpdateAgent",
     "update_config": f"{_MODULES}.update_config:UpdateConfig",

@@ -21,13 +21,16 @@ from tools.build_deb import PACKAGES, launcher
 
 _PACKAGE = next(each for each in PACKAGES if each.name == "device-agent")
 _MODULE = """
-from agent import Contract, NoPayload, Sensor, handler
+from agent import Contract, Handler, Sensor
 from {name}_needs import ANSWER
 
 
-@handler("{name}", contract=Contract.IDEMPOTENT)
-def handle(payload: NoPayload, context):
-    return {{"version": "{version}", "answer": ANSWER}}
+class Answer(Handler):
+    name = "{name}"
+    contract = Contract.IDEMPOTENT
+
+    def handle(self, payload, context):
+        return {{"version": "{version}", "answer": ANSWER}}
 
 
 class Level(Sensor):
@@ -89,7 +92,7 @@ class Packaged:
 
     def tank(self, version: str, **files: str) -> Path:
         module = _MODULE.format(name="tank", version=version)
-        points = "[agent.handlers]\ntank = tank:handle\n\n[agent.sensors]\ntank = tank:Level\n"
+        points = "[agent.handlers]\ntank = tank:Answer\n\n[agent.sensors]\ntank = tank:Level\n"
         needs = ("device-agent>=0.1", "pydantic>=2", "tank_needs>=1")
         return wheel(self.root, "tank", version, {"tank.py": module, **files}, needs, points)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from door_plugin.disk_free import DiskFree, disk_free
+from door_plugin.disk_free import DiskFree
 from door_plugin.door_sensor import DoorSensor
 from door_plugin.open_door import OpenDoor
 
@@ -74,10 +74,10 @@ def test_an_opener_that_is_not_there_fails_the_check(tmp_path: Path) -> None:
 
 
 def test_disk_free_answers_numbers_and_rejects_an_unknown_path(tmp_path: Path) -> None:
-    handler, context = disk_free(), context_with(threading.Event())
-    assert handler.handle(DiskFree(path=str(tmp_path)), context)["total_bytes"] > 0
+    handler, context = DiskFree(), context_with(threading.Event())
+    assert handler.handle(DiskFree.Payload(path=str(tmp_path)), context)["total_bytes"] > 0
     with pytest.raises(HandlerRejected, match="unknown_path"):
-        handler.handle(DiskFree(path=str(tmp_path / "none")), context)
+        handler.handle(DiskFree.Payload(path=str(tmp_path / "none")), context)
 
 
 def test_the_contact_is_read_either_way_round(value_file: Path) -> None:

@@ -7,7 +7,6 @@ from agent.handlers.built_in.cancel import Cancel
 from agent.handlers.built_in.ping import Ping
 from agent.handlers.built_in.read_sensors import ReadSensors
 from agent.handlers.built_in.restart_agent import RestartAgent
-from agent.handlers.built_in.run import Run
 from agent.handlers.built_in.set_interval import SetInterval
 from agent.wire.times import parse_time
 
@@ -67,86 +66,6 @@ def test_restart_agent_succeeds_after_the_restart_and_asks_for_no_second_one(mak
     answer = RestartAgent().handle(RestartAgent.Payload(), make_context(restarted=True, attempt=2))
     assert answer == {"restarted": True, "identity": controls.identity()}
     assert controls.restarts == []
-
-
-def run_with(**programs) -> Run:
-    return Run(Run.Settings.model_validate({"programs": programs}))
-
-
-def test_run_runs_a_listed_program_and_answers_its_output(make_context):
-    handler = run_with(hello={"argv": ["/bin/echo", "hello"]})
-    handler.check()
-    answer = handler.handle(Run.Payload(program="hello"), make_context())
-    assert (answer["program"], answer["exit_code"], answer["output"], answer["truncated"]) == (
-        "hello",
-        0,
-        "hello\n",
-        False,
-    )
-
-
-def test_run_rejects_a_program_that_is_not_listed(make_context):
-    handler = run_with(hello={"argv": ["/bin/echo", "hello"]})
-    with pytest.raises(HandlerRejected, match=r"unknown_program: .* no program 'helo' \(did you mean 'hello'\?\)"):
-        handler.handle(Run.Payload(program="helo"), make_context())
-    with pytest.raises(HandlerRejected, match="unknown_program"):
-        handler.handle(Run.Payload(program="/bin/sh"), make_context())
-
-
-def test_run_takes_no_arguments_unless_the_configuration_gives_a_pattern(make_context):
-    handler = run_with(hello={"argv": ["/bin/echo", "hello"]})
-    with pytest.raises(HandlerRejected, match="arguments_not_allowed"):
-        handler.handle(Run.Payload(program="hello", args=["x"]), make_context())
-
-
-def test_run_passes_arguments_that_match_as_a_whole_and_no_shell_sees_them(make_context):
-    handler = run_with(say={"argv": ["/bin/echo"], "args_pattern": r"[a-z$();]+", "args_max": 2})
-    answer = handler.handle(Run.Payload(program="say", args=["$(reboot)", "b"]), make_context())
-    assert answer["output"] == "$(reboot) b\n"
-    with pytest.raises(HandlerRejected, match="argument_refused: argument 2 of program 'say' does not match"):
-        handler.handle(Run.Payload(program="say", args=["a", "b\n"]), make_context())
-    with pytest.raises(HandlerRejected, match="argument_refused: program 'say' takes at most 2 arguments"):
-        handler.handle(Run.Payload(program="say", args=["a", "b", "c"]), make_context())
-
-
-def test_run_fails_by_the_exit_code_and_tells_the_end_of_stderr(make_context):
-    handler = run_with(bad={"argv": ["/bin/sh", "-c", "echo no paper >&2; exit 7"]})
-    with pytest.raises(HandlerFailed, match=r"program_failed: .*exit code 7; stderr ended with: no paper"):
-        handler.handle(Run.Payload(program="bad"), make_context())
-
-
-def test_run_succeeds_although_the_program_writes_to_stderr(make_context):
-    handler = run_with(warns={"argv": ["/bin/sh", "-c", "echo careful >&2; echo ok"]})
-    assert handler.handle(Run.Payload(program="warns"), make_context())["output"] == "ok\n"
-
-
-def test_run_gives_the_program_its_ids_and_none_of_our_environment(make_context, monkeypatch):
-    monkeypatch.setenv("X_SECRET_KEY", "msk_canary")
-    handler = run_with(env={"argv": ["/usr/bin/env"], "environment": {"MODE": "full"}})
-    lines = handler.handle(Run.Payload(program="env"), make_context())["output"].split()
-    assert sorted(line.split("=")[0] for line in lines) == ["COMMAND_ID", "DEVICE_ID", "MODE", "PATH"]
-
-
-def test_run_ends_a_program_that_hangs(make_context):
-    handler = run_with(hang={"argv": ["/bin/sleep", "60"], "timeout_s": 0.1})
-    with pytest.raises(HandlerFailed, match="timeout: the program was ended by its timeout"):
-        handler.handle(Run.Payload(program="hang"), make_context())
-
-
-def test_run_has_more_time_than_the_longest_of_its_programs():
-    handler = run_with(a={"argv": ["true"], "timeout_s": 5}, b={"argv": ["true"], "timeout_s": 500})
-    assert handler.timeout_s > 500
-
-
-def test_the_check_of_run_names_the_program_that_is_missing():
-    handler = run_with(a={"argv": ["true"]}, b={"argv": ["/no/such"]})
-    with pytest.raises(Exception, match=r"programs.b: program /no/such is not there"):
-        handler.check()
-
-
-def test_a_pattern_that_is_no_regular_expression_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="not a regular expression"):
-        run_with(a={"argv": ["true"], "args_pattern": "["})
 
 
 @pytest.mark.parametrize(

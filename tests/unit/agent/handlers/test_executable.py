@@ -78,6 +78,22 @@ def test_output_that_is_not_one_json_object_fails_with_the_fix(make_context, pri
     assert why in str(caught.value)
 
 
+def test_arguments_of_a_command_need_a_pattern_that_each_matches_and_no_shell_sees_them(make_context):
+    say = Executable("say", ExecutableSettings(argv=("/bin/echo",), output="text", args_pattern=r"[a-z$();]+"))
+    assert say.handle(payload(args=["$(reboot)", "b"]), make_context())["output"] == "$(reboot) b\n"
+    for args in (["a", "b\n"], ["a", 5], "a", ["a"] * 17):
+        with pytest.raises(HandlerRejected, match="argument_refused"):
+            say.handle(payload(args=args), make_context())
+    with pytest.raises(ValueError, match="not a regular expression"):
+        ExecutableSettings(argv=("/bin/echo",), args_pattern="[")
+    assert shell('echo "{\\"n\\": $#}"').handle(payload(args=["x"]), make_context()) == {"n": 0}
+
+
+def test_a_program_that_hangs_is_ended_by_its_timeout(make_context):
+    with pytest.raises(HandlerFailed, match="timeout: the program was ended by its timeout"):
+        shell("sleep 60", timeout_s=0.1).handle(payload(), make_context())
+
+
 def test_text_output_is_taken_as_it_is_when_the_configuration_says_so(make_context):
     result = shell(r"printf 'caf\351 \000 ok'", output="text").handle(payload(), make_context())
     assert result == {"output": "caf\ufffd \ufffd ok", "truncated": False}

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from agent.config.commands import HandlerConfig
 from agent.core.values import Contract
-from agent.handlers.base import HandlerRejected, handler
+from agent.handlers.base import HandlerRejected
 from agent.handlers.payloads import read_payload
 from agent.handlers.registry import HandlerRegistry
 from agent.plugins import PluginStatus
 
 DOOR = """
 from datetime import datetime
-from agent import Contract, Handler, HandlerPayload, HandlerSettings, handler
+from agent import Contract, Handler, HandlerPayload, HandlerSettings
 
 class Door(Handler):
     name = "open_door"
@@ -34,13 +34,11 @@ class Door(Handler):
     def handle(self, payload, context):
         return {"opened": payload.door, "pin": self.settings.pin}
 
-class Knock(HandlerPayload):
-    times: int
+class Knock(Handler):
+    name = "knock"
 
-@handler("knock", contract=Contract.IDEMPOTENT, timeout_s=3)
-def knock(payload: Knock, context) -> dict:
-    '''Knocks.'''
-    return {"knocked": payload.times}
+    def handle(self, payload, context):
+        return None
 """
 
 
@@ -74,7 +72,7 @@ def info_of(registry: HandlerRegistry, name: str):
 def test_each_built_in_is_there_and_one_that_needs_settings_is_off_without_them():
     infos = {info.name: info for info in load().listing()}
     off = infos.pop("write_file")
-    assert len(infos) == 12
+    assert len(infos) == 11
     assert all(info.status is PluginStatus.READY and info.origin == "built-in" for info in infos.values())
     assert all(info.description and info.contract and info.timeout_s for info in infos.values())
     assert off.status is PluginStatus.DISABLED
@@ -82,23 +80,23 @@ def test_each_built_in_is_there_and_one_that_needs_settings_is_off_without_them(
 
 
 def test_in_safe_mode_only_what_mends_is_loaded_and_the_rest_is_listed(door):
-    broken = door("raise RuntimeError('never imported')", "knock")
+    broken = door("raise RuntimeError('never imported')", "knock", "Knock")
     registry = load(broken, executables={"valve": {"argv": ["/bin/true"]}}, safe_mode=True)
     assert {"ping", "update_config", "restart_agent"} <= set(registry.names())
-    for name in ("knock", "valve", "run"):
+    for name in ("knock", "valve", "set_interval"):
         assert info_of(registry, name).status is PluginStatus.SAFE_MODE
     assert "handler 'knock' is left_alone_in_safe_mode" in refusal(registry, {"command": "knock", "times": 1})
 
 
-def test_a_class_and_a_function_are_found_by_entry_point_with_settings_and_limits(door):
+def test_a_class_is_found_by_entry_point_with_settings_and_limits(door):
     sections = {"open_door": HandlerConfig(timeout_s=9.0, settings={"pin": 3})}
     text = DOOR.replace("lane = ", "start_timeout_s, inactivity_timeout_s, max_attempts = 90.0, 20.0, 5\n    lane = ")
-    registry = load(door(text), door(DOOR, "knock", "knock"), sections=sections)
+    registry = load(door(text), door(DOOR, "knock", "Knock"), sections=sections)
     own, knock = registry.get("open_door"), registry.get("knock")
     assert own.handle(read(registry, {"command": "open_door", "door": 2}), None) == {"opened": 2, "pin": 3}
     assert (own.contract, own.timeout_s, own.lane) == (Contract.ONCE, 9.0, "doors")
     assert (own.start_timeout_s, own.inactivity_timeout_s, own.max_attempts) == (90, 20, 5)
-    assert (knock.contract, knock.timeout_s, knock.description) == (Contract.IDEMPOTENT, 3.0, "Knocks.")
+    assert (knock.contract, knock.timeout_s, knock.lane) == (Contract.ONCE, 60.0, None)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,7 @@ def test_a_class_and_a_function_are_found_by_entry_point_with_settings_and_limit
     [
         ("import no_such_driver_module", PluginStatus.NOT_LOADED, "ModuleNotFoundError: No module named"),
         ("import sys; sys.exit(3)", PluginStatus.NOT_LOADED, "SystemExit: 3"),
-        ("def Door(p, c): ...", PluginStatus.NOT_LOADED, "a function needs the decorator @handler"),
+        ("def Door(p, c): ...", PluginStatus.NOT_LOADED, "is no class of agent.Handler"),
         (DOOR.replace('"open_door"', '"other"'), PluginStatus.NOT_LOADED, "give both one name"),
         (DOOR.replace("def handle", "def handel"), PluginStatus.NOT_LOADED, "abstract method"),
         (DOOR.replace("lane = ", "def __init__(self, s): 1/0\n    lane = "), PluginStatus.NOT_LOADED, "ZeroDiv"),
@@ -119,7 +117,7 @@ def test_a_class_and_a_function_are_found_by_entry_point_with_settings_and_limit
     ],
 )
 def test_a_plug_in_that_fails_has_a_status_and_a_sentence_and_the_others_go_on(door, caplog, text, status, reason):
-    registry = load(door(text), door(DOOR, "knock", "knock"))
+    registry = load(door(text), door(DOOR, "knock", "Knock"))
     info = info_of(registry, "open_door")
     assert info.status is status
     assert reason in info.reason
@@ -195,15 +193,3 @@ def test_of_any_payload_there_is_a_model_or_a_refusal(name, members):
     except HandlerRejected:
         return
     assert model.__class__ is REGISTRY.get(name).Payload
-
-
-def test_a_function_without_a_payload_model_is_refused_when_it_is_decorated():
-    def bare(payload, context):
-        return None
-
-    def nothing():
-        return None
-
-    for function in (bare, nothing):
-        with pytest.raises(TypeError, match="annotate its first parameter with a pydantic model"):
-            handler("bare")(function)
