@@ -20,8 +20,8 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, Refused, ServiceError
+from agent.retry import RetryPolicy
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
-from agent.runtime.retry_policy import RetryPolicy
 from agent.transports.mqtt_connection import (
     Arrival,
     Broker,

@@ -14,7 +14,7 @@ from agent.config.credentials import Credentials
 from agent.doctor.findings import Named, failed, ok, unreachable, warning
 from agent.doctor.machine import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
-from agent.runtime.retry_policy import describe
+from agent.retry import describe
 from agent.wire.address import authority
 from gateway.broker import LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble

@@ -30,8 +30,8 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
+from agent.retry import RetryPolicy, describe
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
-from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service_clock import ServiceClock
 from agent.wire import extensions, paths
 from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status

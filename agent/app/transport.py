@@ -16,7 +16,7 @@ from agent.config.mqtt import MqttConfig
 from agent.core.listed import ListWatch
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.ports import CommandSource, Uplink
-from agent.runtime.retry_policy import RetryPolicy
+from agent.retry import RetryPolicy
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name

@@ -3,7 +3,7 @@
 Handled here: asking fast while commands come, ever more slowly when none do, at once where the service holds polls
 open, and never so fast that a service which answers at once what it should have held makes the agent spin.
 
-Never handled here: failures (:mod:`agent.core.backoff`), the request itself, waiting.
+Never handled here: failures (:mod:`agent.retry`), the request itself, waiting.
 
 Therefore the caller must measure how long the poll took, draw the random number, and spread its very first poll by
 :func:`agent.core.schedule.phase_s`, since a fleet that lost its power comes back in the same second.

@@ -16,7 +16,7 @@ import httpx
 from agent.error_text import bounded
 from agent.files import sync_directory
 from agent.handlers.base import HandlerRejected
-from agent.runtime.retry_policy import RetryPolicy
+from agent.retry import RetryPolicy
 from agent.wire.network import trust_store
 
 _TIMEOUT_S: Final = 30.0

@@ -17,11 +17,11 @@ from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import Admission, Command, CommandPoll, CommandState, JournalEntry, JournalLookup
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.ports import Clock, CommandSource
+from agent.retry import HOURLY_S, RetryPolicy, describe
 from agent.runtime.controls import IntervalChanged
 from agent.runtime.engine import CommandEngine
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog, LineRate
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import HOURLY_S, RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.store.journal import Journal
 from agent.wire.limits import TTL_MAX_S

@@ -11,9 +11,9 @@ from agent.core.commands import IllegalMove, RunLimits, canceled, indeterminate,
 from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.handlers.base import Handler, HandlerRejected
+from agent.retry import RetryPolicy
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.handler_run import HandlerRun, Work, ask_handler, call_handler
-from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:

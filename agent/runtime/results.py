@@ -20,8 +20,8 @@ from agent.core.commands import IllegalMove
 from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_of
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import InvalidMessage, ServiceError
+from agent.retry import HOURLY_S
 from agent.runtime.failure_log import LineRate
-from agent.runtime.retry_policy import HOURLY_S
 from agent.runtime.sending import SendLoop, SendParts
 from agent.wire.secret import mask, mask_json
 

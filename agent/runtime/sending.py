@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
+from agent.retry import RetryPolicy, describe
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.health import Health
-from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class SendLoop(Actor):
         self._parts.health.put(self.name, state, text)
 
     def describe(self, error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
-        """See :func:`agent.runtime.retry_policy.describe`."""
+        """See :func:`agent.retry.describe`."""
         return describe(error)
 
     def _now_s(self) -> float:

@@ -31,7 +31,7 @@ from agent.core.outbox import ROW_BYTES, Bounds, DropReason
 from agent.core.values import Priority
 from agent.errors import AgentError, StorageError
 from agent.ports import Clock
-from agent.runtime.retry_policy import RetryPolicy
+from agent.retry import RetryPolicy
 from agent.store.boots import BootTimes
 from agent.store.journal import Journal
 from agent.store.outbox import Draft, FoundOutbox, Outbox

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from agent.core.values import CommandPoll
 from agent.errors import Offline, ServiceError
 from agent.ports import Clock, CommandSource
-from agent.runtime.retry_policy import RetryPolicy
+from agent.retry import RetryPolicy
 
 # How long one wait for a push lasts; the next one follows at once.
 _PUSH_WAIT_S: Final = 25.0

@@ -30,7 +30,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.errors import LockedOut, Offline, ServiceError, SessionTakenOver, TransportError, Unanswered
-from agent.runtime.retry_policy import RetryPolicy
+from agent.retry import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.transports import mqtt_faults
 from agent.wire.address import authority

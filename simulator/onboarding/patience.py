@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import random
 from typing import Final, TypeVar
 
-from agent.core.backoff import Backoff
 from agent.errors import Advice, RateLimited, ServiceError
+from agent.retry import Backoff
 
 Value = TypeVar("Value")
 

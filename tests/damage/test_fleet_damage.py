@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.backoff import Backoff
+from agent.retry import Backoff
 from simulator.fleet.target import client
 from tests.damage.kinds import AUDITED, MENTIONED
 from tests.damage.run import Kind, Recorded, audit_of, case_of, record, report_of, serving

@@ -9,8 +9,8 @@ from typing import Any
 
 import uvloop
 
-from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
+from agent.retry import Backoff
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger

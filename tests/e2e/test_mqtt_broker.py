@@ -14,7 +14,7 @@ import pytest
 from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.errors import LockedOut, Offline, ServiceError
-from agent.runtime.retry_policy import RetryPolicy
+from agent.retry import RetryPolicy
 from agent.transports.mqtt_connection import (
     POSTED_MAX,
     Arrival,

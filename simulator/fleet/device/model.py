@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
-from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.core.values import Moment
+from agent.retry import Backoff
 from agent.wire.dialect import Dialect
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.handlers import Firmware

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from agent.core.backoff import Backoff
 from agent.errors import (
     ErrorAnswer,
     Forbidden,
@@ -16,6 +15,7 @@ from agent.errors import (
     SessionTakenOver,
     Unauthorized,
 )
+from agent.retry import Backoff
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.outcomes import Attempt
 

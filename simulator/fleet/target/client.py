@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 
 import httpx
 
-from agent.core.backoff import Backoff
 from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
+from agent.retry import Backoff
 from agent.wire.answers import Answer
 from agent.wire.extensions import LIST_PARAMETERS, NONE
 from agent.wire.json_text import encode_json

@@ -20,10 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from agent.core.backoff import Backoff
 from agent.core.outbox import Disposition, judge_readings
 from agent.core.schedule import Schedule
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
+from agent.retry import Backoff
 from agent.wire import paths
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.limits import PAGE_MAX

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent.core.backoff import Backoff
 from agent.errors import ErrorAnswer, RateLimited, ServiceError, StillRunning, TransportError, UnexpectedAnswer
+from agent.retry import Backoff
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from simulator.fleet.audit.digest import digest_document
 from simulator.fleet.device.answers import command_id_in

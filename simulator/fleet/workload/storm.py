@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import httpx
 
-from agent.core.backoff import Backoff
 from agent.errors import AgentError, NotFound, ServiceError, TransportError
+from agent.retry import Backoff
 from agent.wire.answers import Answer
 from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json

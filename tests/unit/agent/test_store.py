@@ -180,23 +180,6 @@ def test_a_fast_producer_waits_for_a_healthy_disk_and_nothing_is_dropped(start):
     assert (stats.accepted, stats.dropped) == (400, 0)
 
 
-def test_many_threads_share_commits_and_each_gets_its_own_answer(start):
-    store = start()
-    ids = [f"c{n}" for n in range(60)]
-    store.journal.admit([make_entry(each) for each in ids])
-
-    def live(command_id: str) -> CommandState:
-        store.journal.start(command_id, make_moment())
-        store.outbox.put(make_reading())
-        store.journal.finish(command_id, make_outcome(), make_moment())
-        store.journal.reported([command_id])
-        return store.journal.known([command_id])[command_id].state
-
-    with ThreadPoolExecutor(12) as pool:
-        assert set(pool.map(live, ids)) == {CommandState.REPORTED}
-    assert store.outbox.stats().accepted == 60
-
-
 def test_what_cannot_be_stored_in_a_group_fails_alone(start):
     store = start()
     store.journal.admit([make_entry("a")])
@@ -217,14 +200,6 @@ def test_what_cannot_be_stored_in_a_group_fails_alone(start):
             worse.result(60)
     assert store.journal.known(["a"])["a"].state == CommandState.STARTED
     assert store.journal.setting("s") == "1"
-
-
-def test_after_the_stop_every_call_says_so(start):
-    store = start()
-    store.stop(60)
-    for call in (store.journal.is_empty, lambda: store.outbox.put(make_reading())):
-        with pytest.raises(StorageError, match="the store is closed"):
-            call()
 
 
 def test_a_turn_that_does_not_end_is_stuck(start, monkeypatch):
@@ -262,18 +237,6 @@ def test_file_and_log_never_take_more_than_the_bound(path, clock, start, at_once
     assert stats.accepted == stats.rows + stats.dropped
 
 
-def test_pages_that_became_free_are_used_again_before_the_file_grows(path, clock, start):
-    store = start(bounds=Bounds(max_bytes=4 * MIB))
-    put(store, clock, 0, 2000)
-    sizes = []
-    for first in range(2000, 20_000, 500):
-        deliver(store, 500)
-        put(store, clock, first, 500)
-        sizes.append(path.stat().st_size)
-    assert sizes[-1] <= 1.01 * sizes[len(sizes) // 2]
-    assert store.outbox.stats().dropped == 0
-
-
 def test_readings_make_room_for_commands(path, clock, start):
     store = start(bounds=Bounds(max_bytes=MIB))
     put(store, clock, 0, 200)
@@ -286,16 +249,6 @@ def test_readings_make_room_for_commands(path, clock, start):
     assert store.outbox.stats().rows >= before
     assert store.outbox.stats().dropped > 0
     assert len(store.journal.known([f"c{n}" for n in range(400)])) == 400
-
-
-def test_a_bound_that_was_lowered_is_reached_in_steps(clock, start):
-    put(start(), clock, 0, 9000)
-    store = start(bounds=Bounds(max_rows=100))
-    put(store, clock, 9000, 1)
-    assert 5000 < store.outbox.stats().rows < 9000
-    for number in range(9001, 9010):
-        put(store, clock, number, 1)
-    assert sorted(numbers(store)) == list(range(8910, 9010))
 
 
 ACTS = st.lists(
@@ -411,11 +364,6 @@ def test_a_second_agent_is_kept_out_while_the_first_one_lives_and_may_start_late
         assert second.journal.setting("a") == "1"
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path, clock):
-    with pytest.raises(StorageError, match="No such file or directory: mend the state directory"):
-        Store(tmp_path / "nowhere" / "agent.db", clock=clock).start()
-
-
 def test_a_state_directory_that_goes_back_or_is_copied_gives_no_key_again(start, path, tmp_path, clock):
     store = start()
     store.journal.put_setting("a", "1")
@@ -452,13 +400,6 @@ def test_a_file_that_is_no_database_is_moved_aside_whole_and_a_new_one_is_begun(
     assert store.status().incidents == (told[0],)
 
 
-def test_an_empty_file_is_a_new_one_and_no_incident(path, start):
-    path.touch()
-    told: list[str] = []
-    assert start(on_state=note_replaced(told)).journal.is_empty()
-    assert told == []
-
-
 def test_a_replacement_that_was_cut_short_does_not_forget_that_there_was_a_history(path, start):
     """The power went after the damaged file was moved and before a new one was there."""
     path.with_name("agent.db.damaged-20260101T000000Z-1").write_bytes(b"rubbish")
@@ -466,13 +407,6 @@ def test_a_replacement_that_was_cut_short_does_not_forget_that_there_was_a_histo
     store = start()
     assert store.journal.setting(HISTORY_LOST) == "1"
     assert store.status().commands == {}
-
-
-def test_damaged_files_of_the_same_second_do_not_overwrite_each_other(path, start):
-    for number in range(3):
-        path.write_bytes(b"rubbish %d" % number * 500)
-        start().stop(60)
-    assert len({each.read_bytes() for each in damaged_copies(path)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -700,14 +634,3 @@ class TestBootTimes:
         assert store.journal.forget([], START_WALL_S) == 0
         clock.advance(86_400.0)
         assert store.journal.forget([], START_WALL_S + 43_200.0) == 1
-
-    def test_the_status_counts_what_cannot_be_dated(self, open, path, clock):
-        store = open()
-        store.outbox.put(make_reading(at=clock.now()))
-        clock.reboot("boot-2")
-        store.outbox.put(make_reading(at=clock.now()), wait=True)
-        store.boots.learn("boot-2", self.TIME)
-        store.stop(60)
-        status = read_store_status(path)
-        assert status is not None
-        assert status.undated == 1

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Sequence
 
 import hypothesis
 import hypothesis.strategies as st
-import pytest
 
-from agent.core.admission import FIRST_CONTACT, Contact
+from agent.core.admission import Contact
 from agent.core.values import Command, CommandPoll, JournalEntry
 from agent.errors import TransportError
+from agent.retry import RetryPolicy
 from agent.runtime.command_poller import CommandReceiver
-from agent.runtime.retry_policy import RetryPolicy
 from agent.transports.hybrid_source import HybridSource
 from agent.transports.records import read_records
 from agent.wire.commands import CommandRecord
@@ -94,13 +92,6 @@ def test_history_that_is_pushed_piece_by_piece_after_the_connection_does_not_run
     assert device.ran == ["new"]
 
 
-def test_history_that_a_later_list_brings_does_not_run_either():
-    device = Device()
-    device.get(old("first-page"), pushed=False)
-    device.get(old("first-page"), old("second-page"), new("new"), pushed=False)
-    assert device.ran == ["new"]
-
-
 def test_what_a_gateway_saw_before_the_first_contact_does_not_run_without_a_time_of_its_own():
     device = Device()
     device.get()
@@ -108,14 +99,6 @@ def test_what_a_gateway_saw_before_the_first_contact_does_not_run_without_a_time
     device.get(make_command("old", listed_at=CONTACT_S - 10), make_command("unknown-age", listed_at=0.0))
     device.get(make_command("new", listed_at=CONTACT_S + 5))
     assert device.ran == ["new"]
-
-
-@pytest.mark.parametrize("status", ["queued", "delivered"])
-def test_what_the_service_calls_open_runs_also_when_it_was_sent_before(status):
-    device = Device()
-    device.get()
-    device.get(old("while-it-was-off", 0.01, status=status, expires_at=CONTACT_S + DAY_S))
-    assert device.ran == ["while-it-was-off"]
 
 
 def test_a_journal_that_was_wiped_has_its_first_contact_again():
@@ -128,23 +111,6 @@ def test_a_journal_that_was_wiped_has_its_first_contact_again():
     device.get(new("sent-to-the-life-before"))
     device.get(new("new", 10 * DAY_S + 1))
     assert device.ran == ["new"]
-
-
-def test_all_runs_history_that_is_pushed_later():
-    device = Device("all")
-    device.get()
-    device.get(old("old"))
-    assert device.ran == ["old"]
-
-
-def test_the_moment_is_found_once_the_time_is_known():
-    device = Device(knows_time=False)
-    device.get()
-    device.clock.advance(30)
-    device.knows_time = True
-    device.get(new("between", 15), old("old"))
-    assert device.ran == ["between"]
-    assert json.loads(device.journal.settings[FIRST_CONTACT])["at"] == pytest.approx(CONTACT_S)
 
 
 def test_the_moment_is_found_by_another_process_of_the_same_boot():
@@ -167,13 +133,6 @@ def test_a_time_ahead_of_the_clock_is_set_back_with_it():
     now = Contact(CONTACT_S + 365 * DAY_S).dated(make_moment(), CONTACT_S)
     assert now.at_s == CONTACT_S
     assert now.dated(make_moment(), CONTACT_S + 60) == now
-
-
-def test_a_journal_of_an_earlier_version_keeps_working():
-    device = Device()
-    device.journal.admit([])
-    device.get(old("listed-late"))
-    assert device.ran == ["listed-late"]
 
 
 def test_a_time_in_whole_seconds_does_not_make_a_new_command_old():

@@ -6,32 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.backoff import RETRY_AFTER_CAP_S, Backoff
 from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.schedule import Schedule, phase_s
+from agent.retry import RETRY_AFTER_CAP_S, Backoff
 
 FRACTIONS = st.floats(0, 1, exclude_max=True)
 
 # --- back-off -----------------------------------------------------------------------------------------------------
-
-
-def test_the_ceiling_doubles_up_to_the_cap():
-    backoff, waits = Backoff(), []
-    for _ in range(12):
-        backoff, wait_s = backoff.failed(0.999999)
-        waits.append(round(wait_s))
-    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
-
-
-def test_jitter_is_full():
-    backoff = Backoff(failures=5)
-    assert backoff.failed(0.5)[1] == 16.0
-    assert backoff.failed(0.0)[1] == 0.1
-
-
-def test_a_success_starts_anew():
-    assert Backoff(failures=9).succeeded() == Backoff()
-    assert Backoff().succeeded() == Backoff()
 
 
 @given(FRACTIONS, st.integers(0, 20), st.floats(0.1, 1e12))
@@ -85,35 +66,10 @@ def test_without_news_the_interval_doubles_to_slow_and_after_a_while_to_idle():
     assert waits == sorted(waits)
 
 
-def test_a_held_poll_is_followed_at_once():
-    assert polls(3, held=True, took_s=25.0)[1] == [0, 0, 0]
-    assert polls(2, held=True, active=True, took_s=3.0)[1] == [0, 0]
-
-
 def test_a_service_that_answers_at_once_what_it_should_have_held_does_not_make_us_spin():
     _, waits = polls(60, held=True, took_s=0.001)
     assert waits[:7] == pytest.approx([MIN_GAP_S - 0.001, 0.4, 0.8, 1.6, 3.2, 6.4, 10])
     assert waits[-1] == 60
-
-
-def test_a_command_that_runs_for_long_does_not_make_us_spin_where_nothing_is_held():
-    pace, waits = polls(60, held=True, busy=True, took_s=0.001)
-    assert waits[5:] == [2] * 55
-    # A poll that was held, and a poll with news, are followed at once again.
-    assert polls(1, pace=pace, held=True, busy=True, took_s=25.0)[1] == [0]
-    assert polls(1, pace=pace, held=True, active=True, took_s=0.3)[1] == [0]
-    assert polls(60, busy=True)[1] == [2] * 60
-
-
-def test_not_even_news_without_end_make_us_spin():
-    _, waits = polls(5, held=True, active=True, took_s=0.001)
-    assert all(wait_s + 0.001 >= MIN_GAP_S for wait_s in waits)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.999])
-def test_waits_are_spread_by_a_tenth(fraction):
-    _, wait_s = PollPace(PollIntervals()).polled(active=True, held=False, took_s=0.0, fraction=fraction)
-    assert wait_s == pytest.approx(1.8 if fraction == 0.0 else 2.2, abs=0.01)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.floats(0, 30), FRACTIONS), max_size=50))

@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 from agent.core.admission import CommandRules
 from agent.core.commands import start_entry
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
-from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
+from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, Verified
 from agent.runtime import lane as lane_module
 from agent.runtime.engine import CommandEngine, EngineParts
 from agent.runtime.handler_run import HandlerRun, rule_of
@@ -196,14 +196,6 @@ def test_nothing_runs_that_cannot_be_journaled(caplog):
     assert "the disk is full" in caplog.text
 
 
-def test_an_outcome_whose_failed_write_is_there_after_all_is_taken_as_written():
-    bench = Bench()
-    bench.work = lambda context: bench.journal.finish(context.command_id, DONE, bench.clock.now()) and None
-    bench.admit(make_entry("c1"))
-    bench.process_all()
-    assert (bench.outcome("c1"), bench.results) == (DONE, ["c1"])
-
-
 def test_an_outcome_that_a_replaced_journal_no_longer_knows_does_not_take_the_lane_down(caplog):
     bench = Bench()
     bench.work = lambda context: bench.journal.entries.pop("c1", None) and None
@@ -213,15 +205,6 @@ def test_an_outcome_that_a_replaced_journal_no_longer_knows_does_not_take_the_la
     bench.admit(make_entry("c2"))
     bench.process_all()
     assert bench.state("c2") == CommandState.FINISHED
-
-
-def test_once_the_agent_stops_no_further_command_begins():
-    bench = Bench()
-    bench.admit(make_entry("c1"))
-    bench.engine.stop()
-    bench.process_all()
-    assert bench.runs == []
-    assert bench.state("c1") is CommandState.RECEIVED
 
 
 def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog):
@@ -348,17 +331,6 @@ def test_a_handler_that_heeds_the_end_of_its_time_keeps_what_it_had_done():
     assert bench.services["lane:ping"].actor._hung is None
 
 
-def test_what_the_handler_says_about_its_end_is_part_of_the_reason():
-    def work(context: CommandContext) -> None:
-        context.stopping.wait(SOON_S)
-        raise HandlerFailed("stopped", "the valve is half open")
-
-    bench = Bench(work, timeout_s=0.02, stop_timeout_s=SOON_S)
-    bench.admit(make_entry("c1"))
-    bench.process_all()
-    assert bench.error("c1") == "timeout: 'ping' ran longer than 0.02 s; stopped: the valve is half open"
-
-
 def test_a_run_without_a_sign_of_life_ends_as_inactive_and_signs_of_life_keep_it_going():
     bench = Bench(wait_in, inactivity_timeout_s=0.05, stop_timeout_s=SOON_S)
     bench.admit(make_entry("c1"))
@@ -398,21 +370,6 @@ def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself(monkeypat
     bench.process_all()
     assert bench.outcome("later") == DONE
     assert bench.health.parts()["lane:a"].state == "ok"
-
-
-def test_a_lane_that_was_held_up_for_longer_than_the_limit_finds_a_run_that_has_ended(monkeypatch):
-    bench = Bench(timeout_s=0.3)
-    start = HandlerRun.start
-
-    def start_and_stand_still(run: HandlerRun) -> None:
-        start(run)
-        run.join(SOON_S)
-        time.sleep(0.4)  # SIGSTOP, a busy machine
-
-    monkeypatch.setattr(HandlerRun, "start", start_and_stand_still)
-    bench.admit(make_entry("c1"))
-    bench.process_all()
-    assert bench.outcome("c1") == DONE
 
 
 # --- the stop, and a crash --------------------------------------------------------------------------------------------
@@ -627,27 +584,6 @@ def test_a_command_whose_lane_gets_no_thread_fails_and_the_next_one_runs():
     bench.admit(make_entry("c2"))
     bench.process_all()
     assert bench.outcome("c2") == DONE
-
-
-def test_an_interrupted_command_whose_lane_gets_no_thread_for_its_look_is_indeterminate():
-    bench = CrowdedBench(verify=lambda _context: None)
-    entry = start_entry(make_entry("c1"), bench.clock.now())
-    bench.journal.admit([entry])
-    bench.engine.dispatch(entry, verify=True)
-    assert bench.error("c1").startswith("indeterminate: no_thread: ")
-
-
-def test_a_command_that_gets_no_thread_while_the_disk_fails_waits_in_the_journal():
-    bench = CrowdedBench()
-    bench.journal.admit([make_entry("c1")])
-    bench.journal.fault = "the disk is full"
-    bench.engine.dispatch(bench.journal.entries["c1"])
-    assert bench.state("c1") is CommandState.RECEIVED
-    bench.journal.fault = None
-    bench.is_full = False
-    bench.resume()
-    bench.process_all()
-    assert bench.outcome("c1") == DONE
 
 
 def test_a_handler_that_gets_no_thread_fails(monkeypatch):

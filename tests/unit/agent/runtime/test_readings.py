@@ -78,22 +78,6 @@ def test_a_reading_whose_answer_was_lost_goes_alone_again_though_others_have_joi
     assert [[stored.reading.values["n"] for stored in batch] for batch in bench.uplink.sent] == [[1], [1], [2, 3]]
 
 
-def test_an_array_whose_answer_was_lost_goes_again_in_the_same_order_though_a_part_of_it_is_no_longer_live():
-    bench = Bench()
-    bench.put(1.0)
-    bench.clock.advance(40)
-    bench.put(2.0, 3.0)
-    bench.uplink.lose_answers.append(TransportError("lost"))
-    bench.driven.process_all()
-    bench.clock.advance(1)
-    bench.driven.process_all()
-    bench.clock.advance(30)
-    bench.put(4.0)
-    bench.run(30)
-    assert [stored.reading.values["n"] for stored in bench.uplink.sent[0]] == [1, 2, 3]
-    assert bench.uplink.sent[1] == bench.uplink.sent[0] or [s.key for s in bench.uplink.sent[1]] == [1, 2, 3]
-
-
 def test_new_readings_wait_for_others_and_urgent_ones_do_not():
     bench = Bench(apart_s=30.0)
     bench.put(1.0)
@@ -118,15 +102,6 @@ def test_a_poison_reading_is_set_aside_and_the_others_go(caplog):
     assert bench.store.refused == {2: "validation_error: n"}
     assert bench.store.stats().rows == 0
     assert "set aside" in caplog.text
-
-
-def test_a_large_backlog_goes_in_batches_without_waiting_between_them():
-    bench = Bench(batch_size=100)
-    bench.put(*map(float, range(1000)))
-    bench.clock.advance(1)
-    bench.driven.process_all()
-    assert len(bench.uplink.sent) == 10
-    assert bench.store.stats().rows == 0
 
 
 def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was():
@@ -166,18 +141,6 @@ def test_after_a_crash_what_may_have_been_sent_alone_goes_alone_again():
     assert [[each.key for each in batch] for batch in bench.uplink.sent] == [[1], [2], [3, 4]]
 
 
-def test_after_a_crash_what_was_sent_alone_in_a_crowd_goes_alone_again():
-    bench = Bench()
-    bench.put(1.0, 2.0)
-    bench.start()
-    bench.put(*range(3, 1200))
-    bench.uplink.lose_answers.append(TransportError("lost"))
-    bench.driven.process_all()
-    bench.start()
-    bench.driven.process_all()
-    assert [[each.key for each in batch] for batch in bench.uplink.sent[:2]] == [[1], [1]]
-
-
 def test_a_broken_note_of_what_was_sent_does_not_stop_the_uplink():
     bench = Bench()
     bench.store.settings[IN_FLIGHT] = "{nonsense"
@@ -211,14 +174,6 @@ def test_a_full_disk_loses_nothing_and_does_not_spin(caplog):
     assert caplog.text.count("the disk is full") <= 2
 
 
-def test_the_stop_hands_over_the_readings_that_wait():
-    bench = Bench(batch_size=2)
-    bench.put(1.0, 2.0, 3.0)
-    bench.service.finish()
-    assert bench.store.stats().rows == 0
-    assert len(bench.uplink.stored) == 3
-
-
 def test_the_stop_does_not_wait_for_a_backlog():
     bench = Bench(batch_size=1)
     bench.put(*map(float, range(10)))
@@ -243,29 +198,6 @@ class TestOverABroker:
         bench.driven.post(ReadingStream.CONNECTED)
         bench.driven.process_all()
         assert bench.store.stats().rows == 0
-
-    def test_where_each_reading_has_its_key_nothing_is_remembered_of_a_batch(self):
-        bench = Bench(repeats_batches=False)
-        bench.put(1.0, 2.0)
-        bench.uplink.lose_answers.append(TransportError("no receipt"))
-        bench.driven.process_all()
-        assert bench.store.setting(IN_FLIGHT) is None
-        bench.put(3.0)
-        bench.start()
-        bench.run(5)
-        assert [len(batch) for batch in bench.uplink.sent] == [2, 3]
-
-
-def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_though_newer_readings_would_go_first():
-    bench = Bench()
-    bench.put(1.0, 2.0)
-    bench.uplink.lose_answers.append(TransportError("reset"))
-    bench.driven.process_all()
-    bench.clock.advance(400.0)
-    bench.put(3.0)
-    bench.run(60)
-    sent = [tuple(stored.reading.values["n"] for stored in batch) for batch in bench.uplink.sent]
-    assert sent == [(1.0, 2.0), (1.0, 2.0), (3.0,)]
 
 
 def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_after_a_restart_at_a_bound():

@@ -160,42 +160,6 @@ def test_at_the_stop_results_get_one_last_chance():
     assert [report.command_id for report in bench.uplink.reports] == ["c1"]
 
 
-def test_a_finished_entry_is_reported_once_and_then_noted_in_the_journal():
-    bench = Bench()
-    bench.driven.post(bench.finished("c1"))
-    bench.run(400)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
-
-
-def test_a_look_into_the_journal_that_overtakes_the_message_reports_once():
-    bench = Bench()
-    entry = bench.finished("c1")
-    bench.driven.post("a result")
-    bench.run(2)
-    bench.driven.post(entry)
-    bench.run(400)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-
-
-def test_a_finished_entry_waits_out_a_failure_and_goes_then():
-    bench = Bench()
-    bench.uplink.report_errors.append(TransportError("down"))
-    bench.driven.post(bench.finished("c1"))
-    bench.run(60)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
-
-
-def test_more_finished_entries_than_are_kept_in_memory_come_from_the_journal():
-    bench = Bench()
-    bench.uplink.report_errors.append(TransportError("down"))
-    for number in range(100):
-        bench.driven.post(bench.finished(f"c{number}"))
-    bench.run(400)
-    assert sorted(report.command_id for report in bench.uplink.reports) == sorted(f"c{n}" for n in range(100))
-
-
 # --- results that the service does not take ---------------------------------------------------------------------------
 
 NO_PLACE = [NotFound(404), Forbidden(403), Refused(405), Refused(410), ServerFault(501), UnexpectedAnswer("HTML", 404)]
@@ -277,17 +241,6 @@ def test_one_result_that_is_not_taken_does_not_hold_up_the_others(error):
     assert states(bench)["poison"] is CommandState.UNDELIVERABLE
 
 
-def test_a_result_on_which_the_connection_breaks_each_time_lets_the_others_go_first():
-    bench, uplink = selective()
-    uplink.fails["poison"] = TransportError("reset")
-    bench.finish("poison")
-    bench.finish("c1")
-    bench.run(60)
-    bench.finish("c2")
-    bench.run(400)
-    assert uplink.taken == ["c1", "c2"]
-
-
 def test_many_results_without_a_place_share_one_back_off():
     bench, uplink = selective()
     uplink.all_fail = Refused(405)
@@ -335,17 +288,6 @@ def test_where_the_configuration_says_that_there_is_no_place_that_is_no_trouble(
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
-def test_a_message_of_a_result_that_is_undeliverable_already_changes_nothing():
-    bench, uplink = selective()
-    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
-    entry = bench.finished("c1")
-    bench.driven.post("a result")
-    bench.run(2)
-    bench.driven.post(entry)
-    bench.run(10)
-    assert states(bench) == {"c1": CommandState.UNDELIVERABLE}
-
-
 def test_a_result_whose_content_is_refused_twice_is_undeliverable_at_once():
     bench, uplink = selective()
     uplink.all_fail = Refused(400, "validation_error")
@@ -353,24 +295,6 @@ def test_a_result_whose_content_is_refused_twice_is_undeliverable_at_once():
     bench.driven.process_all()
     assert states(bench) == {"c1": CommandState.UNDELIVERABLE}
     assert uplink.tried == ["c1", "c1"]
-
-
-def test_more_results_fail_than_are_remembered_and_the_others_go():
-    bench, uplink = selective()
-    uplink.fails = {f"bad{number}": ServerFault(500) for number in range(120)}
-    for number in range(120):
-        bench.finish(f"bad{number}")
-        bench.finish(f"good{number}")
-    bench.run(4 * 3600)
-    assert sorted(uplink.taken) == sorted(f"good{number}" for number in range(120))
-    assert {state for name, state in states(bench).items() if name.startswith("bad")} == {CommandState.UNDELIVERABLE}
-
-
-def test_an_idle_reporter_writes_nothing():
-    bench, uplink = selective()
-    bench.run(DAY_S)
-    assert bench.store.writes == []
-    assert uplink.tried == []
 
 
 @given(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.core.schedule import ReportRule, ReportStrategy
-from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
+from agent.runtime.controls import POLL, IntervalChanged, Intervals
 from agent.runtime.health import Health
 from agent.runtime.sensing import SensingService
-from tests.fakes import FakeClock, FakeJournal, FakeOutbox, FakeUpkeep
+from tests.fakes import FakeClock, FakeJournal, FakeOutbox
 from tests.threadless import ThreadlessService
 
 
@@ -96,12 +96,6 @@ class Bench:
         return not self.loses and self.driven.post(message)
 
 
-def test_the_first_reading_comes_within_a_second_or_two():
-    bench = Bench(interval_s=3600)
-    bench.run(2)
-    assert bench.reader.reads == ["board"]
-
-
 def test_a_failing_sensor_hides_no_other_and_is_told_once(caplog):
     bench = Bench(good=Result({"t": 1.0}), bad=Result(error="no such bus"))
     bench.run(290)
@@ -125,14 +119,6 @@ def test_sensors_of_one_interval_are_one_reading_and_a_slow_one_is_not_waited_fo
     bench.reader.pending.pop().result.set_result(Result({"v": 4.0}))
     bench.run(2)
     assert list(bench.outbox.rows.values())[-1].values == {"v": 4.0}
-
-
-def test_a_sensor_with_very_many_names_floods_no_log(caplog):
-    refused = tuple(f"n{number} is no number" for number in range(10_000))
-    bench = Bench(good=Result({"t": 1.0}, refused=refused), interval_s=1)
-    bench.run(120)
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line == "sensor=good a reading is left out: n0 is no number; and 9999 more"
 
 
 def test_while_a_read_is_under_way_its_sensor_is_skipped():
@@ -161,19 +147,6 @@ def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_lat
     bench.run(11)
     assert bench.health.parts()["sensor:slow"].state == "ok"
     assert {row.values["t"] for row in bench.outbox.rows.values() if "t" in row.values} == {1.0}
-
-
-def test_a_result_whose_message_waits_while_its_sensor_is_due_again_is_not_lost():
-    bench = Bench(interval_s=1)
-    bench.reader.hanging = {"board"}
-    for number in range(10):
-        while not bench.reader.pending:
-            bench.run(1)
-        bench.reader.pending.pop().result.set_result(Result({"n": float(number)}))
-        bench.clock.advance(2)
-        bench.service.step()
-        bench.driven.process_all()
-    assert [row.values["n"] for row in bench.outbox.rows.values()] == list(range(10))
 
 
 def test_a_result_whose_message_found_no_room_is_taken_at_the_timeout():
@@ -225,55 +198,3 @@ class TestIntervals:
         with pytest.raises(ValueError, match="0.5 to"):
             bench.intervals.set(POLL, 0.1)
         assert bench.journal.settings == {}
-
-    @pytest.mark.parametrize("text", ["nonsense", "1e99", "nan", ""])
-    def test_a_stored_value_that_is_not_usable_is_ignored(self, text, caplog):
-        journal = FakeJournal()
-        journal.put_setting("interval.board", text)
-        assert Intervals(journal, {"board": 60.0}, on_change=pytest.fail).get("board") == 60.0
-        assert "not usable" in caplog.text
-
-
-def test_controls_answer_with_values_and_reasons():
-    bench = Bench(good=Result({"t": 1.0}), bad=Result(error="no such bus"))
-    restarts: list[str] = []
-    upkeep = FakeUpkeep()
-    controls = Controls(
-        device_id="d1",
-        version="1",
-        clock=bench.clock,
-        reader=bench.reader,
-        intervals=bench.intervals,
-        journal=FakeJournal(),
-        restart=restarts.append,
-        upkeep=upkeep,
-        cancel=lambda command_id, why: f"{command_id} {why}",
-    )
-    assert controls.upkeep is upkeep
-    assert controls.identity()["mode"] == "normal"
-    assert controls.read_sensors(None) == {"good": {"t": 1.0}, "bad": "no such bus"}
-    assert controls.identity()["device_id"] == "d1"
-    controls.request_restart("because")
-    assert restarts == ["because"]
-    with pytest.raises(KeyError):
-        controls.read_sensors(["none"])
-
-
-def test_what_a_handler_remembers_is_kept_in_the_journal_apart_from_other_settings():
-    bench, journal = Bench(), FakeJournal()
-    controls = Controls(
-        device_id="d1",
-        version="1",
-        clock=bench.clock,
-        reader=bench.reader,
-        intervals=bench.intervals,
-        journal=journal,
-        restart=pytest.fail,
-        upkeep=FakeUpkeep(),
-        cancel=pytest.fail,
-    )
-    controls.remember("interval.board", "a note")
-    assert journal.setting("interval.board") is None
-    assert controls.recall("interval.board") == "a note"
-    controls.remember("interval.board", None)
-    assert controls.recall("interval.board") is None

@@ -44,16 +44,6 @@ def test_the_first_answer_is_written_down_and_then_only_what_is_better():
     assert times.writes > 1
 
 
-def test_a_service_whose_clock_was_set_is_news_and_written_at_once():
-    fake, times = FakeClock(wall_s=5.0), Times()
-    clock = ServiceClock(fake, times=times)
-    clock.observe(START_WALL_S)
-    fake.advance(30.0)
-    clock.observe(START_WALL_S + 3600.0)
-    assert times.commits == 2
-    assert times.kept["boot-1"].offset_s == START_WALL_S + 3600.0 - 1030.0
-
-
 def test_the_machine_is_asked_now_and_then_and_only_while_nobody_has_told_the_time():
     fake, asked = FakeClock(), []
     clock = ServiceClock(fake, is_synchronized=lambda: bool(asked.append(1)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.errors import Offline
+from agent.retry import Backoff
 from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.backoff import Backoff
 from agent.core.poll_interval import PollIntervals
 from agent.core.unreported import LIMITS, ReportFault
 from agent.core.values import CommandState, Contract
+from agent.retry import Backoff
 from agent.wire import extensions
 from agent.wire.times import parse_time, to_rfc3339
 from simulator.fleet.device.disk import Disk

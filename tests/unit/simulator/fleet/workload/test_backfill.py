@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
-from agent.core.backoff import Backoff
 from agent.core.schedule import Schedule
 from agent.errors import TransportError
+from agent.retry import Backoff
 from agent.wire.auth import KeyPair
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.models import PostSensorData
