@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.config.mqtt import MqttConfig
-from agent.core.listed import ListWatch
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.ports import CommandSource, Uplink
 from agent.retry import RetryPolicy
@@ -108,24 +107,23 @@ def make_transport(
         from agent.transports.later_life import LaterLife
 
         discovery = Discovery(client, clock, service.dialect.dialect(), store.journal, service.base_url)
-        watch = ListWatch()
         later_life = LaterLife(
             client,
             device.device_id,
             device.product_id,
             discovery,
-            known=store.journal.known,
+            journal=store.journal,
             found=store.found,
             started_s=lambda: service_clock.recorded_at(process.started),
             on_found=on_older_state,
         )
         wait_s = config.commands.long_poll_s
         lists = HttpSource(
-            client, device.device_id, discovery, may_hold=wait_s > 0, watch=watch, look_first=later_life.look
+            client, device.device_id, discovery, may_hold=wait_s > 0, check_first=later_life.check
         )
         if mqtt is None:
             recorded_at = service_clock.recorded_at
-            uplink = HttpUplink(client, device.device_id, device.product_id, discovery, recorded_at, watch=watch)
+            uplink = HttpUplink(client, device.device_id, device.product_id, discovery, recorded_at)
             return Transport(lists, uplink, wait_s, takes_arrays=uplink.takes_arrays)
     if mqtt is None:
         raise ConfigurationError(["service: there is neither a service nor a broker"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from agent.wire.secret import Secret, looks_like_token_set, never_show
+from agent.wire.secret import Secret, never_show
 
 _log = logging.getLogger(__name__)
 
@@ -23,38 +23,31 @@ class RenewedToken:
     def __init__(self, path: Path, token: Secret) -> None:
         self._path = path
         self._token = token
-        self._version = self._look()
+        self._version = self._read_version()
 
     def current(self) -> Secret:
         """The token as it is now."""
-        version = self._look()
+        version = self._read_version()
         if version != self._version:
-            self._read_again(version)
+            self._version = version
+            self._read_again()
         return self._token
 
-    @property
-    def last(self) -> Secret:
-        """What :meth:`current` said last."""
-        return self._token
-
-    def _look(self) -> tuple[int, int, int] | None:
+    def _read_version(self) -> tuple[int, int, int] | None:
         try:
             found = self._path.stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ino, found.st_size
 
-    def _read_again(self, version: tuple[int, int, int] | None) -> None:
-        self._version = version
+    def _read_again(self) -> None:
         try:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             _log.warning("auth=stale token_file %s cannot be read, so the last token stays: %s", self._path, error)
             return
-        if looks_like_token_set(text):
-            _log.warning("auth=stale token_file %s holds a token set now: restart the agent to use it", self._path)
-        elif text and text.isprintable() and " " not in text:
+        if text and text.isprintable() and " " not in text and not text.startswith("{"):
             never_show(text)
             self._token = Secret(text)
         else:
-            _log.warning("auth=stale token_file %s holds no token, so the last one stays", self._path)
+            _log.warning("auth=stale token_file %s holds no token alone, so the last one stays", self._path)

@@ -380,6 +380,11 @@ def read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, 
         if page_count == 0:
             raise
         incomplete, etag = error, None
+    if omitted:
+        found.notes["omitted"] = (
+            f"of one list {count} commands were read, and {omitted} or more were not: they are lost where the server "
+            "hands each command out once; let it list fewer at a time"
+        )
     has_hidden = total is not None and count < total and incomplete is None and not omitted
     if has_hidden:
         found.notes["more_than_listed"] = (

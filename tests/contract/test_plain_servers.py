@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.core.listed import ListWatch
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
 from agent.transports.discovery import Discovery
@@ -19,7 +19,7 @@ from agent.transports.http_uplink import HttpUplink
 from agent.wire.client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.lists import ITEMS_MAX
-from agent.wire.server_profile import CANCELED_QUERY, IF_NONE_MATCH, SETTING, describe
+from agent.wire.server_profile import SETTING, describe
 from tests.contract.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.contract.test_uplink_port import stored
 from tests.fakes import FakeClock, FakeJournal
@@ -108,9 +108,8 @@ class Life:
         self.journal = FakeJournal() if journal is None else journal
         self.clock = FakeClock()
         self.discovery = Discovery(client, self.clock, dialect, self.journal)
-        watch = ListWatch()
-        self.source = HttpSource(client, "d1", self.discovery, watch=watch)
-        self.uplink = HttpUplink(client, "d1", product_id, self.discovery, watch=watch)
+        self.source = HttpSource(client, "d1", self.discovery)
+        self.uplink = HttpUplink(client, "d1", product_id, self.discovery)
 
     def restarted(self, dialect: Dialect | None = None) -> Life:
         return Life(None, self.server, journal=self.journal, dialect=dialect, client=self.client)  # type: ignore[arg-type]
@@ -134,13 +133,6 @@ class TestAPlainServer:
         life.uplink.report(Report("c1", "succeeded"))
         assert life.source.canceled(["c1"]) == frozenset()
         assert life.server.asked("?") == []
-        assert not life.discovery.profile.withdrawn
-
-    def test_states_of_its_own_hide_no_command_and_are_told(self, serve):  # noqa: F811
-        records = [{**RECORDS[0], "status": "pending"}, {**RECORDS[1], "status": "abgeholt"}]
-        life = Life(serve, Strict(records=records))
-        assert life.ids() == ["c1", "c2"]
-        assert "has states of its own (abgeholt, pending)" in life.words()
 
     @pytest.mark.parametrize(
         ("announced", "lists", "believed"),
@@ -159,11 +151,6 @@ class TestAPlainServer:
         life = Life(serve, Strict(announced, records=records), dialect=Dialect(command_lists=lists))
         states = {command.id: command.status for command in life.source.poll(0).commands}
         assert [states[word] for word in words] == believed
-
-    def test_a_server_that_refuses_the_query_for_states_is_not_taken_at_its_word(self, serve):  # noqa: F811
-        records = [{**RECORDS[0], "status": "queued"}]
-        life = Life(serve, Strict(["command-status"], records=records, refuses=("status",)))
-        assert [command.status for command in life.source.poll(0).commands] == [None]
 
     def test_the_time_of_reading_goes_under_the_configured_name(self, serve):  # noqa: F811
         life = Life(serve, Strict(), dialect=Dialect(recorded_at_reading="read_at_s"))
@@ -205,109 +192,15 @@ class TestAPlainServer:
         assert ("recorded_at" in life.server.taken[0]) is bool(extensions)
 
 
-class TestWithdrawing:
-    """What a server announces and refuses: found out once, said once, and nothing is lost."""
-
-    @pytest.mark.parametrize("status", [400, 404, 405, 422, 501])
-    @pytest.mark.parametrize("name", ["status", "wait"])
-    def test_a_parameter_of_the_poll(self, serve, name, status, caplog):  # noqa: F811
-        life = Life(serve, Strict(["command-status", "long-poll"], refuses=(name,), status=status))
-        for _ in range(3):
-            assert [each.id for each in life.source.poll(20).commands] == ["c1", "c2"]
-        feature = {"status": "command-status", "wait": "long-poll"}[name]
-        assert [each for each, _ in life.discovery.profile.withdrawn] == [feature]
-        assert len(life.server.asked(f"{name}=")) <= 2
-        assert len([each for each in caplog.messages if "server=refuses" in each]) == 1
-
-    @pytest.mark.parametrize("status", [400, 412, 431])
-    def test_if_none_match(self, serve, status):  # noqa: F811
-        life = Life(serve, Strict(etag='"v1"', refuses=("if-none-match",), status=status))
-        for _ in range(3):
-            assert life.ids() == ["c1", "c2"]
-            life.source.acknowledge(["c1", "c2"])
-        assert [each for each, _ in life.discovery.profile.withdrawn] == [IF_NONE_MATCH]
-        assert len([1 for _, _, headers in life.server.server.asked if "if-none-match" in headers]) == 1
-
-    def test_a_device_that_is_gone_withdraws_nothing(self, serve):  # noqa: F811
+class TestAnnounced:
+    def test_a_device_that_is_gone_is_told(self, serve):  # noqa: F811
         life = Life(serve, Strict(["command-status"], refuses=("/devices/",), status=404))
         with pytest.raises(NotFound):
             life.source.poll(0)
-        assert not life.discovery.profile.withdrawn
 
-    def test_the_list_of_canceled_commands(self, serve):  # noqa: F811
-        server = Strict(["command-status"])
-        life = Life(serve, server)
-        life.ids()
-        server.refuses = ("status",)
-        assert life.source.canceled(["c1"]) == frozenset()
-        assert life.source.canceled(["c1"]) == frozenset()
-        assert [each for each, _ in life.discovery.profile.withdrawn] == [CANCELED_QUERY]
-        assert len(server.asked("canceled")) == 1
-
-    @pytest.mark.parametrize("extensions", [["recorded-at"], ["recorded-at", "batch-sensor-data", "idempotency-key"]])
-    def test_recorded_at(self, serve, extensions):  # noqa: F811
-        life = Life(serve, Strict(extensions, refuses=("recorded_at",)))
-        outcome = life.uplink.send(stored(1, 2, 3))
-        assert sorted(outcome.delivered) == [1, 2, 3]
-        assert life.uplink.send(stored(4, 5)).delivered == (4, 5)
-        assert sorted(each["sensor_data"]["n"] for each in life.server.taken) == [1, 2, 3, 4, 5]
-        assert [each for each, _ in life.discovery.profile.withdrawn] == ["recorded-at"]
-
-    def test_recorded_at_that_one_by_one_in_an_array_is_refused(self, serve):  # noqa: F811
-        server = Strict(["recorded-at", "batch-sensor-data"], refuses=())
-        life = Life(serve, server)
-
-        def judge(method: str, target: str, headers: dict[str, str]) -> Answer:
-            body = server.server.bodies[-1]
-            if isinstance(body, list) and "recorded_at" in body[0]:
-                errors = [{"index": n, "error": "unknown_member", "message": "recorded_at"} for n in range(len(body))]
-                return Answer(200, {"accepted": 0, "errors": errors})
-            if isinstance(body, dict) and "recorded_at" in body:
-                return Answer(400, {"error": "unknown_member", "message": "recorded_at"})
-            return server(method, target, headers)
-
-        server.server, client = serve(judge)
-        life = Life(serve, server, client=client)
-        assert sorted(life.uplink.send(stored(1, 2, 3)).delivered) == [1, 2, 3]
-        assert [each for each, _ in life.discovery.profile.withdrawn] == ["recorded-at"]
-
-    def test_one_bad_time_does_not_withdraw_what_the_server_took_before(self, serve):  # noqa: F811
-        server = Strict(["recorded-at"])
-        life = Life(serve, server)
-        life.uplink.send(stored(1))
-        server.refuses = ("recorded_at",)
-        assert life.uplink.send(stored(2)).delivered == (2,)
-        assert not life.discovery.profile.withdrawn
-
-    def test_a_reading_that_is_bad_itself_is_set_aside_and_withdraws_nothing(self, serve):  # noqa: F811
+    def test_a_reading_that_is_bad_itself_is_refused(self, serve):  # noqa: F811
         life = Life(serve, Strict(["recorded-at", "idempotency-key"], refuses=("sensor_data",)))
         assert list(life.uplink.send(stored(1)).refused) == [1]
-        assert not life.discovery.profile.withdrawn
-
-    @pytest.mark.parametrize("status", [400, 404, 405, 415, 501])
-    def test_arrays(self, serve, status):  # noqa: F811
-        life = Life(serve, Strict(["batch-sensor-data"], refuses=("array",), status=status))
-        assert sorted(life.uplink.send(stored(1, 2, 3)).delivered) == [1, 2, 3]
-        assert not life.discovery.offers("batch-sensor-data")
-        before = len(life.server.server.asked)
-        life.uplink.send(stored(4, 5))
-        assert len(life.server.server.asked) == before + 2
-
-    @pytest.mark.parametrize("status", [400, 412, 431])
-    def test_idempotency_keys(self, serve, status):  # noqa: F811
-        life = Life(serve, Strict(["idempotency-key", "recorded-at"], refuses=("idempotency-key",), status=status))
-        assert life.uplink.send(stored(1, 2)).delivered == (1, 2)
-        life.uplink.report(Report("c1", "succeeded"))
-        assert [each for each, _ in life.discovery.profile.withdrawn] == ["idempotency-key"]
-        assert all("recorded_at" in each for each in life.server.taken)
-
-    @pytest.mark.parametrize("status", [404, 405, 501])
-    def test_results_at_their_commands(self, serve, status):  # noqa: F811
-        life = Life(serve, Strict(["command-results"], refuses=("/result",), status=status))
-        life.uplink.report(Report("c1", "succeeded"))
-        life.uplink.report(Report("c2", "succeeded"))
-        assert len(life.server.asked("/database/runtime-data")) == 2
-        assert len(life.server.asked("/result")) == 1
 
     def test_the_service_itself_is_asked_with_all_of_it(self, serve):  # noqa: F811
         extensions = ["command-status", "recorded-at", "batch-sensor-data", "idempotency-key", "command-results"]
@@ -317,7 +210,7 @@ class TestWithdrawing:
         life.uplink.report(Report("c1", "succeeded"))
         assert life.server.asked("status=open")
         assert all("recorded_at" in each for each in life.server.taken[:2])
-        assert not life.discovery.profile.withdrawn
+        assert life.server.asked("/result")
 
 
 class TestResults:
@@ -381,48 +274,6 @@ class TestResults:
 
 
 class TestLists:
-    def test_what_is_listed_after_its_result_is_a_list_of_everything(self, serve):  # noqa: F811
-        life = Life(serve, Strict())
-        life.ids()
-        life.uplink.report(Report("c1", "succeeded"))
-        life.ids()
-        assert life.discovery.profile.lists is CommandLists.EVERYTHING
-        assert "lists everything" in life.words()
-
-    def test_a_list_that_a_result_does_not_change_is_a_list_of_everything(self, serve):  # noqa: F811
-        life = Life(serve, Strict(etag='"1"'))
-        life.source.acknowledge(life.ids())
-        life.uplink.report(Report("c1", "succeeded"))
-        assert life.source.poll(0).unchanged
-        assert life.discovery.profile.lists is CommandLists.EVERYTHING
-
-    def test_an_unchanged_list_without_an_ended_command_says_nothing(self, serve):  # noqa: F811
-        life = Life(serve, Strict(etag='"1"'))
-        life.source.acknowledge(life.ids())
-        life.uplink.report(Report("another", "succeeded"))
-        assert life.source.poll(0).unchanged
-        assert life.discovery.profile.lists is None
-
-    def test_what_leaves_the_list_with_its_result_is_a_list_of_open_commands(self, serve):  # noqa: F811
-        server = Strict()
-        life = Life(serve, server)
-        life.ids()
-        life.ids()
-        life.uplink.report(Report("c1", "succeeded"))
-        server.records = RECORDS[:1]
-        life.ids()
-        assert life.discovery.profile.lists is CommandLists.OPEN
-
-    def test_what_is_never_listed_again_is_handed_out_once(self, serve):  # noqa: F811
-        server = Strict()
-        life = Life(serve, server)
-        for number in range(3):
-            server.records = [{**RECORDS[0], "id": f"c{number}"}]
-            assert life.ids() == [f"c{number}"]
-            server.records = []
-            assert life.ids() == []
-        assert life.discovery.profile.lists is CommandLists.ONCE
-
     def test_a_page_that_is_missing_costs_none_that_came_and_takes_nothing_back(self, serve):  # noqa: F811
         server = Strict()
         life = Life(serve, server)
@@ -452,8 +303,8 @@ class TestLists:
         for _ in range(3):
             assert len(life.ids()) == 1
         assert len([each for each in caplog.messages if "commands=odd" in each]) == 2
-        assert "writes times that cannot be read (created_at)" in life.words()
-        assert "commands without an id" in life.restarted().words()
+        assert "cannot be read as a time ('gestern')" in life.words()
+        assert "commands come without an id" in life.restarted().words()
 
     def test_configured_as_open_what_left_the_list_was_taken_back(self, serve):  # noqa: F811
         server = Strict(records=[{**RECORDS[0], "status": "wartet"}])
@@ -462,55 +313,33 @@ class TestLists:
         assert command.status == "queued"
         assert life.source.canceled(["c2", "c9"]) == frozenset({"c9"})
 
-    @pytest.mark.parametrize("lists", [None, CommandLists.ONCE])
-    def test_of_too_many_at_once_it_is_said_how_many_were_read_and_whether_the_others_are_lost(
-        self,
-        serve,  # noqa: F811
-        lists,
-        caplog,
-    ):
+    def test_of_too_many_at_once_it_is_said_how_many_were_read(self, serve):  # noqa: F811
         records = [{"id": f"c{number}", "command_payload": {}} for number in range(ITEMS_MAX + 5)]
-        life = Life(serve, Strict(records=records), dialect=Dialect(command_lists=lists))
+        life = Life(serve, Strict(records=records))
         assert len(life.ids()) == ITEMS_MAX
-        assert f"lists more commands at once than are read ({ITEMS_MAX} of {ITEMS_MAX + 5} or more" in life.words()
-        is_once = lists is CommandLists.ONCE
-        assert ("the others are lost" in life.words()) is is_once
-        assert any("commands=lost 5 or more" in each for each in caplog.messages) is is_once
-        assert life.restarted(Dialect(command_lists=lists)).words() == life.words()
+        assert f"of one list {ITEMS_MAX} commands were read, and 5 or more were not" in life.words()
+        assert life.restarted().words() == life.words()
 
 
 class TestFindings:
-    def test_a_restart_keeps_what_was_withdrawn(self, serve):  # noqa: F811
-        life = Life(serve, Strict(["command-status", "recorded-at"], refuses=("status", "recorded_at")))
-        life.ids()
-        life.uplink.send(stored(1))
-        again = life.restarted()
-        before = len(life.server.server.asked)
-        again.ids()
-        again.uplink.send(stored(2))
-        assert len(life.server.server.asked) == before + 3  # the discovery document, the list, the reading
-        assert again.discovery.profile == life.discovery.profile
-
-    @pytest.mark.parametrize("change", [{"version": "2"}, {"announced": ["command-status", "recorded-at"]}])
+    @pytest.mark.parametrize("change", [{"version": "2"}, {"announced": ["recorded-at"]}])
     def test_another_version_or_other_extensions_begin_anew(self, serve, change):  # noqa: F811
-        server = Strict(["command-status"], refuses=("status",))
+        server = Strict([])
         life = Life(serve, server)
         life.ids()
-        server.refuses = ()
+        life.discovery.note("odd", "it was seen")
         for name, value in change.items():
             setattr(server, name, value)
         life.clock.advance(4000)
-        life.discovery.offers("long-poll")
-        assert not life.discovery.profile.withdrawn
-        life.ids()
-        assert "status=open" in server.server.asked[-1][1]
+        assert life.discovery.offers("recorded-at") is ("announced" in change)
+        assert not life.discovery.profile.notes
 
     def test_another_address_begins_anew(self, serve):  # noqa: F811
-        life = Life(serve, Strict(["command-status"], refuses=("status",)))
+        life = Life(serve, Strict(["command-status"]))
         life.ids()
         with DeviceClient("http://127.0.0.1:1", None) as client:
             other = Discovery(client, life.clock, None, life.journal)
-        assert not other.profile.withdrawn
+        assert other.profile.announced is None
 
     def test_findings_that_stay_the_same_are_written_once_and_said_once(self, serve, caplog):  # noqa: F811
         caplog.set_level(logging.INFO)
@@ -543,30 +372,9 @@ class TestFindings:
             return Answer(503) if "well-known" in target else server(method, target, headers)
 
         broken, client = serve(failing)
-        life.discovery.note(address=broken.base_url)
+        profile = replace(life.discovery.profile, address=broken.base_url)
+        life.journal.put_setting(SETTING, profile.to_json())
         server.server = broken
         again = Life(serve, server, journal=life.journal, client=client)
         again.uplink.send(stored(2))
         assert "recorded_at" in server.taken[-1]
-
-
-@pytest.mark.parametrize(
-    ("announced", "dialect", "expected"),
-    [
-        (None, None, [None, "succeeded"]),
-        (["long-poll"], None, [None, "succeeded"]),
-        (["command-status"], None, ["queued", "succeeded"]),
-        (None, Dialect(command_lists=CommandLists.OPEN), ["queued", "succeeded"]),
-    ],
-)
-def test_a_word_for_an_open_command_counts_only_where_the_server_announces_what_it_means(
-    serve,  # noqa: F811
-    announced,
-    dialect,
-    expected,
-):
-    records = [
-        {"id": status, "command_payload": {"command": "ping"}, "status": status} for status in ("queued", "succeeded")
-    ]
-    life = Life(serve, Strict(announced, records=records), dialect=dialect)
-    assert [command.status for command in life.source.poll(0).commands] == expected
