@@ -118,9 +118,7 @@ def make_transport(
             on_found=on_older_state,
         )
         wait_s = config.commands.long_poll_s
-        lists = HttpSource(
-            client, device.device_id, discovery, may_hold=wait_s > 0, check_first=later_life.check
-        )
+        lists = HttpSource(client, device.device_id, discovery, may_hold=wait_s > 0, check_first=later_life.check)
         if mqtt is None:
             recorded_at = service_clock.recorded_at
             uplink = HttpUplink(client, device.device_id, device.product_id, discovery, recorded_at)
