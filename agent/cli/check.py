@@ -18,7 +18,6 @@ from agent.app.status import read_agent_status
 from agent.cli.options import (
     AS_ROOT,
     config_option,
-    configuration_faults_end_it,
     is_root,
     json_option,
     load,
@@ -123,8 +122,7 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
 
     The running agent is not disturbed. Exit code 1 when the bundle could not be written.
     """
-    with configuration_faults_end_it():
-        loaded = load(config_path)
+    loaded = load(config_path)
     status = read_agent_status(loaded.config, os.environ)
     settings = CollectDiagnostics.Settings()
     try:

@@ -24,7 +24,7 @@ from agent.app.first_configuration import (
     device_configuration,
     write_key,
 )
-from agent.cli.options import configuration_faults_end_it, is_root, json_option, print_json
+from agent.cli.options import is_root, json_option, print_json
 from agent.config.section import is_this_machine
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
@@ -80,10 +80,9 @@ def enroll(
     url, code = _address_and_code(url_or_label, code, code_file)
     systemctl = _systemctl(directory) if start else None
     try:
-        with configuration_faults_end_it():
-            if systemctl is not None:
-                _refuse_foreign_unit(systemctl, Path(sys.argv[0]))
-            device_id, lines = enroll_at(plan_enrollment(url, code, identifier, directory))
+        if systemctl is not None:
+            _refuse_foreign_unit(systemctl, Path(sys.argv[0]))
+        device_id, lines = enroll_at(plan_enrollment(url, code, identifier, directory))
     except ServiceError as error:
         text = f"the gateway: {error.message}" if isinstance(error, ErrorAnswer) else str(error)
         click.echo(bounded(text), err=True)
@@ -199,16 +198,15 @@ def init(
     if broker and has_key_pair:
         raise click.UsageError("over MQTT a device has a token of its own: leave --allow-secret-key-on-device out")
     path = directory / CONFIGURATION
-    with configuration_faults_end_it():
-        if path.exists() and not force:
-            raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
-        mqtt = broker_address(broker, "init") if broker else None
-        if mqtt is not None and is_this_machine(mqtt["host"]):
-            mqtt["tls"] = False  # nobody is in between
-        service = {"base_url": base_url} if base_url else None
-        text = device_configuration(
-            directory, service=service, mqtt=mqtt, has_key_pair=has_key_pair, source="init", **given
-        )
+    if path.exists() and not force:
+        raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
+    mqtt = broker_address(broker, "init") if broker else None
+    if mqtt is not None and is_this_machine(mqtt["host"]):
+        mqtt["tls"] = False  # nobody is in between
+    service = {"base_url": base_url} if base_url else None
+    text = device_configuration(
+        directory, service=service, mqtt=mqtt, has_key_pair=has_key_pair, source="init", **given
+    )
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     replace_file(path, text, 0o644)
     click.echo(f"wrote {path}")
@@ -234,10 +232,9 @@ def make(name: Path, *, as_json: bool) -> None:
 
     A file that is there already is left alone, and nothing is written then.
     """
-    with configuration_faults_end_it():
-        from agent.wire.signed import make_key_pair  # cryptography
+    from agent.wire.signed import make_key_pair  # cryptography
 
-        key_id, private_path, public_path = make_key_pair(name)
+    key_id, private_path, public_path = make_key_pair(name)
     if as_json:
         print_json({"key_id": key_id, "private_key_file": private_path, "public_key_file": public_path})
         return

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from agent.error_text import bounded, disk_refusal
+from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
 from agent.process.identity import refuse_odd_files, take_identity
 
@@ -72,7 +73,8 @@ class LazyGroup(click.Group):
     def _guard(self, command: click.Command) -> None:
         """Let a command, and all that are in it, begin with the identity of whom its folders belong to.
 
-        A disk that takes or gives nothing is one line.
+        A wrong configuration ends it with code 2, each fault on a line of its own, and so does a disk that takes or
+        gives nothing.
         """
         for inner in command.commands.values() if isinstance(command, click.Group) else ():
             self._guard(inner)
@@ -86,34 +88,34 @@ class LazyGroup(click.Group):
                 if os.geteuid() == 0 and not hasattr(callback, _ACTS_FOR_OWNERS):
                     self._take_identity(command, values)
                 return callback(*args, **values)
+            except ConfigurationError as error:
+                text = str(error)
             except OSError as error:
                 refusal = None if command.name == _WAITS_FOR_DISKS else disk_refusal(error)
                 if refusal is None:
                     raise
-                sys.stderr.write(bounded(f"{click.get_current_context().command_path}: {refusal}\n"))
-                raise SystemExit(EXIT_CONFIGURATION) from None
+                text = f"{click.get_current_context().command_path}: {refusal}"
+            sys.stderr.write(bounded(f"{text}\n"))
+            raise SystemExit(EXIT_CONFIGURATION)
 
         setattr(guarded, _IS_GUARDED, True)
         command.callback = guarded
 
     def _take_identity(self, command: click.Command, values: Mapping[str, Any]) -> None:
-        from agent.cli.options import configuration_faults_end_it
-
         config_path = values.get("config_path")
-        with configuration_faults_end_it():
-            if config_path is not None:
-                took = take_identity(config_path)
-                folder = self._state_dir(config_path)
-                if take_identity(folder) or took:
-                    refuse_odd_files(folder)
-                    return
-            for option in command.params:
-                # The state directory that ``init`` is given is only written down.
-                if not isinstance(option.type, click.Path) or option.name in {"config_path", "state_dir"}:
-                    continue
-                given = values.get(option.name or "")
-                if option.type.dir_okay and isinstance(given, Path) and take_identity(given):
-                    return
+        if config_path is not None:
+            took = take_identity(config_path)
+            folder = self._state_dir(config_path)
+            if take_identity(folder) or took:
+                refuse_odd_files(folder)
+                return
+        for option in command.params:
+            # The state directory that ``init`` is given is only written down.
+            if not isinstance(option.type, click.Path) or option.name in {"config_path", "state_dir"}:
+                continue
+            given = values.get(option.name or "")
+            if option.type.dir_okay and isinstance(given, Path) and take_identity(given):
+                return
 
 
 def acts_for_owners(callback: Function) -> Function:

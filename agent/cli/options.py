@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,9 +14,6 @@ import click
 from agent.app.status_file import StatusFile
 from agent.config.load import DEFAULT_PATH, PREFIX, LoadedConfig, load_config, state_dir_of
 from agent.config.model import AgentConfig
-from agent.error_text import bounded
-from agent.errors import ConfigurationError
-from agent.exit_codes import EXIT_CONFIGURATION
 
 CONFIG_VARIABLE: Final = "DEVICE_AGENT_CONFIG"
 """Environment variable: stands for ``--config FILE``."""
@@ -84,16 +79,6 @@ def load(config_path: Path) -> LoadedConfig:
 def state_dir(config_path: Path) -> Path:
     """The state directory, also of a configuration with faults."""
     return state_dir_of(AgentConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
-
-
-@contextmanager
-def configuration_faults_end_it() -> Iterator[None]:
-    """A wrong configuration ends the program with code 2, each fault on a line of its own."""
-    try:
-        yield
-    except ConfigurationError as error:
-        sys.stderr.write(bounded(f"{error}\n"))
-        raise SystemExit(EXIT_CONFIGURATION) from None
 
 
 def is_root() -> bool:

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import click
 
 from agent.app.status import read_running
 from agent.cli.options import (
     config_option,
-    configuration_faults_end_it,
     is_root,
     json_option,
     load,
     print_json,
     print_table,
 )
-from agent.error_text import bounded
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
+from agent.errors import ConfigurationError
+from agent.exit_codes import EXIT_CHECK_FAILED
 from agent.handlers.registry import GROUP as HANDLERS
 from agent.sensors.registry import GROUP as SENSORS
 from agent.update.state import Places
-
-_RESTART = "the agent loads it at its next start: systemctl restart device-agent"
 
 
 @click.group()
@@ -45,24 +41,18 @@ def install_command(wheels: tuple[Path, ...]) -> None:
     Give each wheel that is needed and does not come with the agent. What is missing, or does not go with the libraries
     of the agent, is named, and nothing is changed.
     """
-    with _folder_faults_end_it():
-        from agent.app.plugin_folder import install, plugin_folder
-
-        sentences = install(plugin_folder(), wheels)
-    for sentence in sentences:
+    folder = _folder_module()
+    for sentence in folder.install(folder.plugin_folder(), wheels):
         click.echo(sentence)
-    click.echo(_RESTART)
+    click.echo("the agent loads it at its next start: systemctl restart device-agent")
 
 
 @plugins.command("remove")
 @click.argument("name")
 def remove_command(name: str) -> None:
     """Remove the package NAME."""
-    with _folder_faults_end_it():
-        from agent.app.plugin_folder import plugin_folder, remove
-
-        sentence = remove(plugin_folder(), name)
-    click.echo(sentence)
+    folder = _folder_module()
+    click.echo(folder.remove(folder.plugin_folder(), name))
     click.echo("the agent runs without it from its next start on: systemctl restart device-agent")
 
 
@@ -71,16 +61,14 @@ def remove_command(name: str) -> None:
 @json_option
 def list_command(config_path: Path, *, as_json: bool) -> None:
     """List what is installed, with the version that the running agent has loaded."""
-    from agent.app.plugin_folder import installed, plugin_folder
-
-    with configuration_faults_end_it():
-        found = installed(plugin_folder())
-        running = read_running(load(config_path).config, os.environ)
-    loaded = {} if running is None else running.packages
+    folder = _folder_module()
+    found = folder.installed(folder.plugin_folder())
+    running = read_running(load(config_path).config, os.environ)
     rows = []
     for name, each in sorted(found.items()):
         points = sorted(point.name for point in each.entry_points if point.group in {HANDLERS, SENSORS})
-        rows.append((name, each.version, loaded.get(each.name, ""), ", ".join(points)))
+        loaded = "" if running is None else running.packages.get(each.name, "")
+        rows.append((name, each.version, loaded, ", ".join(points)))
     if as_json:
         keys = ("name", "installed", "loaded", "brings")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
@@ -90,17 +78,12 @@ def list_command(config_path: Path, *, as_json: bool) -> None:
         click.echo("nothing is installed")
 
 
-@contextmanager
-def _folder_faults_end_it() -> Iterator[None]:
+def _folder_module() -> ModuleType:
     try:
-        with configuration_faults_end_it():
-            yield
+        from agent.app import plugin_folder  # needs packaging, which comes with the Debian package
     except ImportError as error:
-        click.echo(bounded(f"plugins: {error}: only the Debian package has this command"), err=True)
-        raise SystemExit(EXIT_CONFIGURATION) from None
-    except OSError as error:
-        click.echo(bounded(f"plugins: {error.filename}: {error.strerror}: run it as root"), err=True)
-        raise SystemExit(EXIT_CONFIGURATION) from None
+        raise ConfigurationError([f"{error}: only the Debian package has this command"], "plugins") from None
+    return plugin_folder
 
 
 @click.command()

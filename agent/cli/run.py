@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from agent.app.run import HANDLED, run_agent
-from agent.cli.options import config_option, configuration_faults_end_it, load, state_dir
+from agent.cli.options import config_option, load, state_dir
 from agent.error_text import bounded
 from agent.errors import StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_RESTART
@@ -31,8 +31,7 @@ def run(config_path: Path) -> None:
     # As it was: what the agent sets for itself must not reach the process image after it.
     environ = dict(os.environ)
     try:
-        with configuration_faults_end_it():
-            exit_code = run_agent(state_dir(config_path), environ, lambda: load(config_path))
+        exit_code = run_agent(state_dir(config_path), environ, lambda: load(config_path))
     except StorageError as error:  # whoever started this starts it again
         click.echo(bounded(f"error: {error}"), err=True)
         exit_code = EXIT_CRASHED

@@ -16,7 +16,6 @@ from agent.cli.options import (
     AS_ROOT,
     ago,
     config_option,
-    configuration_faults_end_it,
     is_root,
     json_option,
     load,
@@ -42,8 +41,7 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    with configuration_faults_end_it():
-        found = read_agent_status(load(config_path).config, os.environ)
+    found = read_agent_status(load(config_path).config, os.environ)
     if as_json:
         print_json({**asdict(found), "is_healthy": found.is_healthy})
     else:
@@ -109,9 +107,8 @@ def _print_store(store: StoreStatus) -> None:
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
     log_nothing_but_loading()
-    with configuration_faults_end_it():
-        config = load(config_path).config
-        listing = list_handlers(config, read_running(config, os.environ))
+    config = load(config_path).config
+    listing = list_handlers(config, read_running(config, os.environ))
     if as_json:
         print_json([asdict(info) for info in listing])
     else:
@@ -129,9 +126,8 @@ def handlers(config_path: Path, *, as_json: bool) -> None:
 def sensors(config_path: Path, *, as_json: bool) -> None:
     """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
     log_nothing_but_loading()
-    with configuration_faults_end_it():
-        config = load(config_path).config
-        found = read_sensors(config, read_running(config, os.environ))
+    config = load(config_path).config
+    found = read_sensors(config, read_running(config, os.environ))
     types = sensor_types()
     if as_json:
         print_json({"sensors": [asdict(sensor) for sensor in found], "types": dict(types)})

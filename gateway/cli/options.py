@@ -14,7 +14,6 @@ import click
 
 from agent.cli.options import (
     config_option_of,
-    configuration_faults_end_it,
     file_to_load,
     print_json,
     print_table,
@@ -79,13 +78,12 @@ def load(config_path: Path, *, with_keys: bool = False) -> GatewayConfig:
 
 @contextmanager
 def errors_end_it() -> Iterator[None]:
-    """A wrong configuration and an error of the service end the program with one line for each fault."""
-    with configuration_faults_end_it():
-        try:
-            yield
-        except ServiceError as error:
-            complain(f"the service: {error}")
-            raise SystemExit(_ENDS.get(error.advice, EXIT_CHECK_FAILED)) from None
+    """An error of the service ends the program with one line."""
+    try:
+        yield
+    except ServiceError as error:
+        complain(f"the service: {error}")
+        raise SystemExit(_ENDS.get(error.advice, EXIT_CHECK_FAILED)) from None
 
 
 def complain(text: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from agent.cli.check import end_with_findings
-from agent.cli.options import configuration_faults_end_it, json_option, print_json, print_parts
+from agent.cli.options import json_option, print_json, print_parts
 from agent.exit_codes import EXIT_CHECK_FAILED
 from gateway.cli.options import gateway_config_option, load, path_option
 from gateway.initial import write_initial_gateway
@@ -31,8 +31,7 @@ def run(config_path: Path) -> None:
     SIGHUP takes over the certificate as its file is now. Device tokens and codes count at once; anything else needs a
     restart.
     """
-    with configuration_faults_end_it():
-        exit_code = run_gateway(load(config_path, with_keys=True), os.environ)
+    exit_code = run_gateway(load(config_path, with_keys=True), os.environ)
     sys.exit(exit_code)
 
 
@@ -44,8 +43,7 @@ def status(config_path: Path, *, as_json: bool) -> None:
 
     Exit code 0 when it runs and all its parts are well, else 1.
     """
-    with configuration_faults_end_it():
-        found = read_gateway_status(load(config_path), os.environ)
+    found = read_gateway_status(load(config_path), os.environ)
     if as_json:
         print_json(asdict(found))
     else:
@@ -103,10 +101,9 @@ def init(*, dir: Path, base_url: str | None, state_dir: Path, hosts: tuple[str, 
         for name, prefix in (("api_key", "mk_"), ("secret_key", "msk_")):
             text = f"{name} ({prefix}..., unseen; empty to fill in the file later)"
             keys[name] = click.prompt(text, default="", show_default=False, hide_input=True).strip()
-    with configuration_faults_end_it():
-        now = datetime.now(UTC)
-        lines = write_initial_gateway(
-            dir, base_url or "", state_dir, hosts=hosts, mqtt=mqtt, keys=keys, now=now, force=force
-        )
+    now = datetime.now(UTC)
+    lines = write_initial_gateway(
+        dir, base_url or "", state_dir, hosts=hosts, mqtt=mqtt, keys=keys, now=now, force=force
+    )
     for line in lines:
         click.echo(line)
