@@ -106,6 +106,7 @@ class _Run:
 class _Device:
     """One device: makes its requests, and is told what became of them."""
 
+    is_wanted = True
     __slots__ = ("_name", "_number", "_run", "_sequence", "intended_s")
 
     def __init__(self, run: _Run, number: int) -> None:

@@ -109,6 +109,8 @@ def test_mqtt_of_agent_and_gateway(broker):
 class Waits:
     """Whoever asked the engine; holds what came."""
 
+    is_wanted = True
+
     def __init__(self) -> None:
         self.came: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 

@@ -177,8 +177,6 @@ class HttpDevice(Device):
 
     def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now_s: float) -> None:
         """An answer came, good or not."""
-        if not self.is_on:
-            return
         now = self.moment(now_s)
         if request.operation is _POLL:
             outcome = self._poll_answered(request, answer, sent_s, now)
@@ -188,8 +186,6 @@ class HttpDevice(Device):
 
     def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """No answer came: the same is asked again after a while."""
-        if not self.is_on:
-            return
         now = self.moment(now_s)
         if self.driver.is_over:
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
@@ -229,11 +225,17 @@ class HttpDevice(Device):
 class _Exchange:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    __slots__ = ("device", "request")
+    __slots__ = ("_life", "device", "request")
 
     def __init__(self, device: HttpDevice, request: Request) -> None:
         self.device = device
         self.request = request
+        self._life = device.uplink  # another one after each power-on
+
+    @property
+    def is_wanted(self) -> bool:
+        """Until the device's power goes."""
+        return self.device.is_on and self.device.uplink is self._life
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""

@@ -186,7 +186,8 @@ class _Relay:
 
     @property
     def is_wanted(self) -> bool:
-        return self in self._relays
+        """Until it is over, or its caller does not want the answer any more."""
+        return self in self._relays and self.caller.is_wanted
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """The answer came, and is as long on its way back as the link says."""

@@ -262,6 +262,7 @@ class _User(Timer):
 class _Sending:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
+    is_wanted = True
     __slots__ = ("_driver", "device", "request", "taken_s", "user")
 
     def __init__(

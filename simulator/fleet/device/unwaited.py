@@ -59,6 +59,7 @@ class Unwaited:
             whatever goes at once, and for the first time.
     """
 
+    is_wanted = True
     __slots__ = ("_device", "_due_s", "_observer", "_operation")
 
     def __init__(self, observer: Observer, operation: str, device: int, due_s: float | None) -> None:

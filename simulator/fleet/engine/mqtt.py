@@ -15,7 +15,6 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Protocol, cast
@@ -264,26 +263,6 @@ def _of_network(error: BaseException, where: str) -> Failure:
 # --- one connection ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SessionContext:
-    """What all sessions of an engine share.
-
-    Attributes:
-        where: the broker, for a person.
-        time: the wheel's clock.
-        connect_timeout_s: from the beginning until the subscriptions stand.
-        in_flight: so many publishes may be on their way at most, whatever the broker allows.
-        ended: called with a session that is over by itself, before its listener is called.
-    """
-
-    where: str
-    wheel: Wheel
-    time: Callable[[], float]
-    connect_timeout_s: float
-    in_flight: int
-    ended: Callable[[Session], None]
-
-
 class _State(IntEnum):
     CONNECTING = 0
     GREETING = 1
@@ -321,7 +300,7 @@ class Session(asyncio.Protocol, Timer):
     """One connection, from its beginning to its end; its own timer.
 
     Args:
-        context: what all share.
+        engine: of this session among others.
         device: whose.
         number: no two sessions of an engine have the same.
         opening: what it begins with; not kept.
@@ -330,10 +309,9 @@ class Session(asyncio.Protocol, Timer):
 
     __slots__ = (
         "_began_s",
-        "_context",
+        "_engine",
         "_flying",
         "_heard_s",
-        "_is_held_up",
         "_keep_alive_s",
         "_kept",
         "_last_id",
@@ -352,27 +330,27 @@ class Session(asyncio.Protocol, Timer):
     )
 
     def __init__(
-        self, context: SessionContext, device: int, number: int, opening: Opening, listener: SessionListener
+        self, engine: MqttSessions, device: int, number: int, opening: Opening, listener: SessionListener
     ) -> None:
         super().__init__()
         self.device = device
         self.number = number
-        self._context = context
+        self._engine = engine
         self._opening: Opening | None = opening
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._state = _State.CONNECTING
         self._rest = b""
         self._max_bytes: int | None = None
-        self._kept = self._is_held_up = False
-        self._window = context.in_flight
+        self._kept = False
+        self._window = engine.in_flight
         self._flying: dict[int, _Message] = {}
         self._waiting: deque[_Message] | None = None
         self._last_id = _SUBSCRIBE_ID
         self._keep_alive_s = float(opening.keep_alive_s)
-        self._began_s = self._heard_s = self._said_s = context.time()
+        self._began_s = self._heard_s = self._said_s = engine.time()
         self._pinged_s = NEVER
-        context.wheel.at(self._began_s + context.connect_timeout_s, self)
+        engine.wheel.at(self._began_s + engine.connect_timeout_s, self)
 
     @property
     def is_up(self) -> bool:
@@ -388,22 +366,22 @@ class Session(asyncio.Protocol, Timer):
         size_bytes = len(topic) + len(payload) + _HEAD_BYTES
         if size_bytes > (self._max_bytes or _LARGEST_BYTES):
             return OutcomeClass.REFUSED, f"{size_bytes} bytes are more than the broker takes ({self._max_bytes})"
-        now_s = self._said_s = self._context.time()
+        now_s = self._said_s = self._engine.time()
         message = _Message(topic, payload, retain, publisher, now_s + timeout_s)
-        if self._waiting or self._is_held_up or len(self._flying) >= self._window:
+        if self._waiting or len(self._flying) >= self._window:
             self._waiting = self._waiting or deque()
             self._waiting.append(message)
         else:
             self._send(message, now_s)
         if message.give_up_s < self.due_s:
-            self._context.wheel.at(message.give_up_s, self)
+            self._engine.wheel.at(message.give_up_s, self)
         return None
 
     def acknowledge(self, packet_id: int) -> None:
         """PUBACK for a message that came over this connection."""
         if self._transport is not None:
             self._transport.write(bytes((_PUBACK, _PUBACK_REST, packet_id >> 8, packet_id & 0xFF)))
-            self._said_s = self._context.time()
+            self._said_s = self._engine.time()
 
     def cut(self) -> None:
         """Reset the connection; nobody is called any more."""
@@ -416,12 +394,12 @@ class Session(asyncio.Protocol, Timer):
         """End the session with an error; its listener and publishers are called, once."""
         if self._state is _State.OVER:
             return
-        now_s, transport, (error, outcome) = self._context.time(), self._transport, failure
+        now_s, transport, (error, outcome) = self._engine.time(), self._transport, failure
         messages = [*self._flying.values(), *(self._waiting or ())]
         self._end()
         if transport is not None:
             transport.abort()
-        self._context.ended(self)
+        self._engine.ended(self)
         for message in messages:
             message.fail(OutcomeClass.TRANSPORT, str(error), now_s)
         self._listener.lost(error, outcome, self._began_s, now_s)
@@ -456,7 +434,7 @@ class Session(asyncio.Protocol, Timer):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side hung up, or the network is gone."""
-        where, answered = self._context.where, self._state >= _State.SUBSCRIBING
+        where, answered = self._engine.where, self._state >= _State.SUBSCRIBING
         self._transport = None
         if isinstance(exc, ssl.SSLError):
             self.fail(_of_network(exc, where))
@@ -465,18 +443,9 @@ class Session(asyncio.Protocol, Timer):
         text = f"the broker {where} closed the connection{hint}" + (f" ({exc})" if exc else "")
         self.fail((Offline("closed", text), OutcomeClass.TRANSPORT))
 
-    def pause_writing(self) -> None:
-        """The socket is full: whatever comes waits."""
-        self._is_held_up = True
-
-    def resume_writing(self) -> None:
-        """The transport has room again."""
-        self._is_held_up = False
-        self._send_waiting(self._context.time())
-
     def data_received(self, data: bytes) -> None:
         """Bytes of MQTT: any number of packets, and perhaps a part of one."""
-        now_s = self._heard_s = self._context.time()
+        now_s = self._heard_s = self._engine.time()
         if self._rest:
             data, self._rest = self._rest + data, b""
         at, end = 0, len(data)
@@ -491,7 +460,7 @@ class Session(asyncio.Protocol, Timer):
                     self._keep(data[at:])
                     break
                 except ValueError as error:
-                    self._refuse_bytes(data[at:], str(error))
+                    self._keep(data[at:], str(error))
                     break
                 at += size
                 self._take(packet, now_s)
@@ -503,7 +472,7 @@ class Session(asyncio.Protocol, Timer):
     # --- what the broker says -----------------------------------------------------------------------------------------
 
     def _take(self, packet: Any, now_s: float) -> None:
-        state, where = self._state, self._context.where
+        state, where = self._state, self._engine.where
         match packet:
             # A session that the broker kept delivers before SUBSCRIBE is answered.
             case PublishPacket() if state >= _State.SUBSCRIBING and packet.qos is not QoS.EXACTLY_ONCE:
@@ -528,7 +497,7 @@ class Session(asyncio.Protocol, Timer):
                 self.fail(_nonsense(type(packet).__name__, where))
 
     def _greeted(self, packet: ConnAckPacket, now_s: float) -> None:
-        code, opening, transport, where = packet.reason_code, self._opening, self._transport, self._context.where
+        code, opening, transport, where = packet.reason_code, self._opening, self._transport, self._engine.where
         if int(code) >= FAILURES_FROM:
             self.fail(_refused_connection(int(code), code.name, where))
             return
@@ -558,21 +527,17 @@ class Session(asyncio.Protocol, Timer):
         self._state = _State.UP
         self._opening = None
         self._said_s = now_s
-        self._context.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
+        self._engine.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
         self._listener.connected(Established(self._kept, self._began_s, self._max_bytes), now_s)
 
-    def _keep(self, rest: bytes) -> None:
-        """The beginning of a packet, until the rest of it is there."""
-        if len(rest) > MAX_PACKET_BYTES:
-            self.fail(_nonsense("a packet beyond the size that was agreed on", self._context.where))
-        elif self._state is _State.GREETING and rest.startswith(_OLD_CONNACK):
-            self.fail(_not_version_5(self._context.where))
+    def _keep(self, rest: bytes, fault: str = "") -> None:
+        """The beginning of a packet, until the rest of it is there; with a fault there is none."""
+        if self._state is _State.GREETING and rest.startswith(_OLD_CONNACK):
+            self.fail(_not_version_5(self._engine.where))
+        elif fault or len(rest) > MAX_PACKET_BYTES:
+            self.fail(_nonsense(fault or "a packet beyond the size that was agreed on", self._engine.where))
         else:
             self._rest = rest
-
-    def _refuse_bytes(self, data: bytes, why: str) -> None:
-        is_old = self._state is _State.GREETING and data.startswith(_OLD_CONNACK)
-        self.fail(_not_version_5(self._context.where) if is_old else _nonsense(why, self._context.where))
 
     # --- publishes ----------------------------------------------------------------------------------------------------
 
@@ -591,7 +556,7 @@ class Session(asyncio.Protocol, Timer):
 
     def _send_waiting(self, now_s: float) -> None:
         waiting = self._waiting
-        while waiting and not self._is_held_up and len(self._flying) < self._window:
+        while waiting and len(self._flying) < self._window:
             message = waiting.popleft()
             if message.publisher is not None:
                 self._send(message, now_s)
@@ -614,19 +579,19 @@ class Session(asyncio.Protocol, Timer):
 
     def fire(self) -> None:
         """Do what is due: give up a connection that does not come, give up messages, send pings."""
-        now_s, context = self._context.time(), self._context
+        now_s, engine = self._engine.time(), self._engine
         if self._state is not _UP:
-            text = f"the broker {context.where} did not {_AWAITED[self._state]} within {context.connect_timeout_s:g} s"
+            text = f"the broker {engine.where} did not {_AWAITED[self._state]} within {engine.connect_timeout_s:g} s"
             self.fail((Offline("unreachable", text), OutcomeClass.TIMEOUT))
             return
         ping_s = self._ping_when_due(now_s) if self._keep_alive_s else NEVER
         if now_s >= ping_s:
-            text = f"the broker {context.where} did not answer a ping within {self._keep_alive_s:g} s"
+            text = f"the broker {engine.where} did not answer a ping within {self._keep_alive_s:g} s"
             self.fail((Offline("unreachable", text), OutcomeClass.TIMEOUT))
             return
         messages = [*self._flying.values(), *(self._waiting or ())]
         late_s = min((message.give_up_s for message in messages if message.give_up_s > now_s), default=NEVER)
-        context.wheel.at(min(ping_s, late_s), self)
+        engine.wheel.at(min(ping_s, late_s), self)
         self._give_up_late(now_s)
 
     def _ping_when_due(self, now_s: float) -> float:
@@ -645,7 +610,7 @@ class Session(asyncio.Protocol, Timer):
     def _end(self) -> None:
         """Nothing of it is used any more; what was on its way is forgotten."""
         self._state = _State.OVER
-        self._context.wheel.cancel(self)
+        self._engine.wheel.cancel(self)
         self._opening = self._transport = self._waiting = None
         self._flying = {}
 
@@ -690,9 +655,11 @@ class MqttSessions:
         self._sources = sources
         self._loop = asyncio.get_running_loop()
         clock = LoopClock(self._loop)
-        self._time = clock.time
-        wheel = wheel or Wheel(clock)
-        self._context = SessionContext(str(broker), wheel, clock.time, connect_timeout_s, in_flight, self._ended)
+        self.time = clock.time
+        self.wheel = wheel or Wheel(clock)
+        self.where = str(broker)
+        self.connect_timeout_s = connect_timeout_s
+        self.in_flight = in_flight
         self._sessions: dict[int, Session] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
         self._address = TargetAddress(broker.host, broker.port, sources)
@@ -712,7 +679,7 @@ class MqttSessions:
         """Connect, and subscribe. A session that this device still has is cut first."""
         self.cut(device)
         self._opened += 1
-        session = self._sessions[device] = Session(self._context, device, self._opened, opening, listener)
+        session = self._sessions[device] = Session(self, device, self._opened, opening, listener)
         self._attempts[self._opened] = start_task(self._connect(session), "mqtt-connect")
 
     def publish(
@@ -725,7 +692,7 @@ class MqttSessions:
             if found is None:
                 return
             refusal = found
-        self._loop.call_soon(publisher.failed, *refusal, None, self._time())
+        self._loop.call_soon(publisher.failed, *refusal, None, self.time())
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         """The message is safe: PUBACK. Void once its connection has ended."""
@@ -768,7 +735,8 @@ class MqttSessions:
         finally:
             self._attempts.pop(session.number, None)
 
-    def _ended(self, session: Session) -> None:
+    def ended(self, session: Session) -> None:
+        """A session is over by itself; called before its listener is."""
         self._give_up(session.number)
         if self._sessions.get(session.device) is session:
             del self._sessions[session.device]

@@ -78,11 +78,7 @@ class HttpPool:
             self._engine = Http1Engine(self._options)
         caller = _Awaiting(f"{method} {target}", self._timeout_s)
         self._engine.send(0, message, caller, self._timeout_s)
-        try:
-            return await caller.answer
-        except asyncio.CancelledError:
-            self._engine.forget(caller)
-            raise
+        return await caller.answer
 
     async def close(self) -> None:
         """Close every connection of the pool."""
@@ -98,15 +94,17 @@ class _Awaiting:
         self._timeout_s = timeout_s
         self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
 
+    @property
+    def is_wanted(self) -> bool:
+        """Until it is answered or cancelled."""
+        return not self.answer.done()
+
     def answered(self, status: int, headers: Headers, body: bytes, _sent_s: float, _now_s: float) -> None:
         """The engine: the answer."""
-        if not self.answer.done():  # cancelled, and not yet forgotten
-            self.answer.set_result(HttpAnswer(status, headers, body))
+        self.answer.set_result(HttpAnswer(status, headers, body))
 
     def failed(self, outcome: OutcomeClass, reason: str, _sent_s: float | None, _now_s: float) -> None:
         """The engine: no answer."""
-        if self.answer.done():
-            return
         error: ServiceError
         if outcome is OutcomeClass.UNEXPECTED:
             error = UnexpectedAnswer(reason)

@@ -34,6 +34,11 @@ class Caller(Protocol):
     Times are seconds on the loop's monotonic clock.
     """
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody still waits for the answer; else the request does not leave, and nobody is called."""
+        ...
+
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """Take the answer to the request.
 
@@ -78,7 +83,7 @@ class HttpEngine(Protocol):
         ...
 
     def cut(self, device: int) -> None:
-        """The device's power goes: its requests are forgotten, its callers are not called, its own socket is reset."""
+        """The device's power goes: its own sockets are reset. Its callers do not want their answers any more."""
         ...
 
     async def close(self) -> None:

@@ -37,14 +37,12 @@ class Host:
         ports: ephemeral ports for one source address and one target.
         memory_bytes: free for new processes without swapping.
         cores: that we may run on.
-        backlog: connections that may wait to be accepted by one server on this machine.
     """
 
     descriptors: int
     ports: int
     memory_bytes: int
     cores: int
-    backlog: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +69,14 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """The numbers to write into a scenario so that its run fits.
-
-    Attributes:
-        more_workers: each has few enough sockets; None where no number helps.
-        fewer_workers: each has a core.
-        devices: they have enough memory.
-        scope: what the numbers count where that is more than one machine, with a space before it.
-    """
-
-    more_workers: int | None
-    fewer_workers: int
-    devices: int
-    scope: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ResourceCheck:
     """One thing that a run needs.
 
     Attributes:
         what: in words.
         asked, held: in ``unit``.
-        fits: there is enough.
-        refuses: without it the run cannot be what the scenario says; otherwise it is only disturbed.
         fix: what to do where it does not fit.
+        refuses: without it the run cannot be what the scenario says; otherwise it is only disturbed.
     """
 
     what: str
@@ -125,63 +105,55 @@ def read_host(proc: Path = Path("/proc")) -> Host:
     """
     low, high = _numbers(proc / "sys/net/ipv4/ip_local_port_range", (49_152, 65_535))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Host(
-        descriptors=_hard_limit(),
-        ports=high - low + 1,
-        memory_bytes=_available_bytes(proc),
-        cores=cores,
-        backlog=_numbers(proc / "sys/net/core/somaxconn", (128,))[0],
-    )
+    return Host(_hard_limit(), high - low + 1, _available_bytes(proc), cores)
 
 
-def examine(demand: Demand, host: Host, advice: Advice | None = None) -> tuple[ResourceCheck, ...]:
-    """Every need of the run with what there is, in a fixed order.
-
-    Args:
-        demand: of the workers of this machine.
-        host: what the machine has.
-        advice: what to write into the scenario; None where the machine makes all of the load.
-    """
-    advice = advice or advice_of(demand, host)
+def examine(demand: Demand, host: Host) -> tuple[ResourceCheck, ...]:
+    """Every need of the run with what there is, in a fixed order: descriptors, ports, memory, cores."""
+    is_here = demand.target_is_here
+    each = math.ceil(demand.sockets / demand.workers) + _SPARE_DESCRIPTORS
+    workers = math.ceil(demand.sockets / max(host.descriptors - _SPARE_DESCRIPTORS, 1))
+    ports = int(host.ports * _PORT_SHARE)  # some are taken, or wait for a minute in TIME_WAIT
+    addresses = math.ceil(demand.sockets / max(ports, 1))
+    more = str(addresses) if is_here else f"a list of {addresses} addresses of the machine"
+    others = max(host.cores - is_here, 1)
     return (
-        _descriptors(demand, host, advice),
-        _ports(demand, host),
-        _memory(demand, host, advice),
+        ResourceCheck(
+            "descriptors of each worker",
+            each,
+            host.descriptors,
+            "",
+            f"ulimit -n {each} (as root, or LimitNOFILE= of the unit), or workers: {workers}",
+        ),
+        ResourceCheck(
+            "ports",
+            demand.sockets,
+            ports * demand.source_addresses,
+            "",
+            f"target.source_addresses: {more}, or sysctl net.ipv4.ip_local_port_range='1024 65535'",
+        ),
+        _memory(demand, host),
         ResourceCheck(
             "cores for the workers",
-            demand.workers + demand.target_is_here,
+            demand.workers + is_here,
             host.cores,
             "",
-            f"they disturb each other: workers: {advice.fewer_workers}{advice.scope}"
-            + (", or the target on another machine" if demand.target_is_here else ""),
-            refuses=False,
-        ),
-        ResourceCheck(
-            "connections that wait to be accepted, if all come at once",
-            demand.sockets if demand.target_is_here else 0,
-            host.backlog,
-            "",
-            "SYNs are dropped and come again after a second: a ramp in the phases, or "
-            f"sysctl net.core.somaxconn={demand.sockets} and a server that listens with as much",
+            f"they disturb each other: workers: {others}" + (", or the target on another machine" if is_here else ""),
             refuses=False,
         ),
     )
 
 
-def advice_of(demand: Demand, host: Host) -> Advice:
-    """The numbers that fit a machine that makes all of the load."""
-    each, fixed = _memory_of_devices(demand)
+def _memory(demand: Demand, host: Host) -> ResourceCheck:
+    per_socket = TLS_SOCKET_BYTES if demand.tls else SOCKET_BYTES
+    sockets = demand.sockets * (per_socket + (2 if demand.target_is_here else 1) * KERNEL_BYTES)
+    devices, fixed = demand.devices * demand.device_bytes, demand.workers * WORKER_BYTES
     held = int(host.memory_bytes * _MEMORY_SHARE) // _MIB * _MIB
-    return Advice(
-        more_workers=math.ceil(demand.sockets / sockets_of_worker(host)),
-        fewer_workers=max(host.cores - demand.target_is_here, 1),
-        devices=max(int((held - fixed) / max(each / max(demand.devices, 1), 1)), 0),
-    )
-
-
-def sockets_of_worker(host: Host) -> int:
-    """How many sockets a worker may have open there."""
-    return max(host.descriptors - _SPARE_DESCRIPTORS, 1)
+    # A device's own sockets go with it; shared ones stay with fewer devices.
+    with_each, rest = (devices + sockets, fixed) if demand.sockets >= demand.devices else (devices, fixed + sockets)
+    fitting = max(int((held - rest) / max(with_each / max(demand.devices, 1), 1)), 0)
+    fix = f"fleet.devices: {fitting}" + (", or connections: 256" if sockets > devices else "")
+    return ResourceCheck("memory", math.ceil((devices + sockets + fixed) / _MIB), held // _MIB, "MiB", fix)
 
 
 def missing(findings: tuple[ResourceCheck, ...]) -> list[str]:
@@ -204,45 +176,6 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
-def _descriptors(demand: Demand, host: Host, advice: Advice) -> ResourceCheck:
-    asked = math.ceil(demand.sockets / demand.workers) + _SPARE_DESCRIPTORS
-    fix = f"ulimit -n {asked} (as root, or LimitNOFILE= of the unit)"
-    if advice.more_workers is not None:
-        fix += f", or workers: {advice.more_workers}{advice.scope}"
-    return ResourceCheck("descriptors of each worker", asked, host.descriptors, "", fix)
-
-
-def _ports(demand: Demand, host: Host) -> ResourceCheck:
-    held = int(host.ports * _PORT_SHARE)  # some are taken, or wait for a minute in TIME_WAIT
-    addresses = math.ceil(demand.sockets / max(held, 1))
-    more = str(addresses) if demand.target_is_here else f"a list of {addresses} addresses of the machine"
-    fix = f"target.source_addresses: {more}, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
-    return ResourceCheck("ports", demand.sockets, held * demand.source_addresses, "", fix)
-
-
-def _memory(demand: Demand, host: Host, advice: Advice) -> ResourceCheck:
-    with_devices, fixed = _memory_of_devices(demand)
-    devices = demand.devices * demand.device_bytes
-    fix = f"fleet.devices: {advice.devices}{advice.scope}"
-    if _memory_of_sockets(demand) > devices:
-        fix += ", or connections: 256"
-    held = int(host.memory_bytes * _MEMORY_SHARE)
-    return ResourceCheck("memory", math.ceil((with_devices + fixed) / _MIB), held // _MIB, "MiB", fix)
-
-
-def _memory_of_devices(demand: Demand) -> tuple[int, int]:
-    """Bytes that go with the devices, and those that stay with fewer of them."""
-    devices, sockets = demand.devices * demand.device_bytes, _memory_of_sockets(demand)
-    workers = demand.workers * WORKER_BYTES
-    # A device's own sockets go with it; shared ones stay.
-    return (devices + sockets, workers) if demand.sockets >= demand.devices else (devices, workers + sockets)
-
-
-def _memory_of_sockets(demand: Demand) -> int:
-    user_bytes = TLS_SOCKET_BYTES if demand.tls else SOCKET_BYTES
-    return demand.sockets * (user_bytes + (2 if demand.target_is_here else 1) * KERNEL_BYTES)
-
-
 def _hard_limit() -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY:
@@ -257,18 +190,13 @@ def _available_bytes(proc: Path) -> int:
         for line in (proc / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 held = int(line.split()[1]) * 1024
-        group = (proc / "self/cgroup").read_text()
+        group = (proc / "self/cgroup").read_text().partition("0::")[2].strip()
+        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
+        limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        if limit != "max":
+            held = min(held, max(int(limit) - int(used), 0))
     except (OSError, ValueError, IndexError):
-        return held
-    for line in group.splitlines():
-        if line.startswith("0::"):
-            folder = Path("/sys/fs/cgroup") / line[3:].lstrip("/")
-            try:
-                limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-            except OSError:
-                continue
-            if limit != "max":
-                held = min(held, max(int(limit) - int(used), 0))
+        pass
     return held
 
 

@@ -176,6 +176,7 @@ class Operator:
 class _Order:
     """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
+    is_wanted = True
     __slots__ = ("_device", "_due_s", "_first_due_s", "_gives_up_s", "_message", "_operator", "_retries", "_stream")
 
     def __init__(self, operator: Operator, device: int, message: bytes, due_s: float, stream: int) -> None:

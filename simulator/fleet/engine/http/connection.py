@@ -1,4 +1,4 @@
-"""One connection: a request out, its answer in; never two requests at a time."""
+"""Connections and their pools: a request out, its answer in; never two requests at a time on one connection."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
 import httptools
 
@@ -35,17 +36,15 @@ class Shared:
         answer_bytes_max: a longer answer is refused.
         readers: those that no connection needs now.
         heads: that were read before.
-        cuts: device -> when its power went, for answers that nobody waits for any more.
     """
 
-    __slots__ = ("_call_soon", "_leaving", "answer_bytes_max", "cuts", "heads", "readers", "wheel")
+    __slots__ = ("_call_soon", "_leaving", "answer_bytes_max", "heads", "readers", "wheel")
 
     def __init__(self, wheel: Wheel, answer_bytes_max: int, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self.wheel = wheel
         self.answer_bytes_max = answer_bytes_max
         self.readers: list[AnswerReader] = []
         self.heads = KnownHeads()
-        self.cuts: dict[int, float] = {}
         self._call_soon = call_soon
         self._leaving: list[Connection] = []
 
@@ -56,36 +55,17 @@ class Shared:
             self._call_soon(self._send_all)
         leaving.append(connection)
 
-    def is_cut(self, device: int, since_s: float) -> bool:
-        """Whether the device has lost its power since then."""
-        return bool(self.cuts) and self.cuts.get(device, -1.0) >= since_s
-
     def _send_all(self) -> None:
         leaving, self._leaving = self._leaving, []
         for connection in leaving:
             connection.send()
 
 
-class Pool(Protocol):
-    """What a connection calls of the pool that it belongs to."""
-
-    def connected(self, connection: Connection) -> None:
-        """Note that the connection stands."""
-
-    def freed(self, connection: Connection) -> None:
-        """The connection has brought its answer and can take a request."""
-
-    def lost(self, connection: Connection) -> None:
-        """The connection is closed; called once."""
-
-
 class Connection(asyncio.Protocol, Timer):
     """One connection, and the time limit of the request that is on it."""
 
     __slots__ = (
-        "_begun_s",
         "_caller",
-        "_device",
         "_pool",
         "_reader",
         "_received",
@@ -95,30 +75,21 @@ class Connection(asyncio.Protocol, Timer):
         "_unsent",
     )
 
-    def __init__(self, shared: Shared, pool: Pool) -> None:
+    def __init__(self, shared: Shared, pool: ConnectionPool) -> None:
         super().__init__()
         self._shared = shared
-        self._pool: Pool | None = pool
+        self._pool: ConnectionPool | None = pool
         self._transport: asyncio.WriteTransport | None = None
         self._caller: Caller | None = None
         self._reader: AnswerReader | None = None
-        self._device = -1
         self._received = 0
         self._unsent = b""
-        self._begun_s = 0.0
         self._sent_s: float | None = None
 
-    @property
-    def caller(self) -> Caller | None:
-        """The caller that waits for an answer on this connection."""
-        return self._caller
-
-    def start(self, device: int, message: bytes, caller: Caller, deadline_s: float, now_s: float) -> None:
+    def start(self, message: bytes, caller: Caller, deadline_s: float) -> None:
         """Take a request, which leaves at the end of the loop's turn; the connection must be free."""
         self._caller = caller
-        self._device = device
         self._unsent = message
-        self._begun_s = now_s
         self._sent_s = None
         shared = self._shared
         shared.wheel.at(deadline_s, self)
@@ -129,10 +100,9 @@ class Connection(asyncio.Protocol, Timer):
         message, self._unsent = self._unsent, b""
         if not message:
             return
-        shared = self._shared
-        if shared.cuts and shared.is_cut(self._device, self._begun_s):
+        if not self._caller.is_wanted:  # type: ignore[union-attr]  # what is to be sent has a caller
             self._caller = None
-            shared.wheel.put_off(self)
+            self.due_s = NEVER
             self._pool.freed(self)  # type: ignore[union-attr]  # as below
             return
         self._sent_s = monotonic()
@@ -228,17 +198,15 @@ class Connection(asyncio.Protocol, Timer):
 
     def _answered(self, status: int, headers: Headers, body: bytes, now_s: float, *, keeps_alive: bool) -> None:
         """Hand an answer over, after the connection is free for the next request."""
-        shared, caller, sent_s = self._shared, self._caller, self._sent_s
+        caller, sent_s = self._caller, self._sent_s
         self._caller = None
         self.due_s = NEVER  # put off: its place on the wheel is for the next request
-        if shared.cuts and shared.is_cut(self._device, self._begun_s):
-            caller = None
         # An answer that came before the request was out leaves the rest of it in the way of the next.
         if keeps_alive and not self._transport.get_write_buffer_size():  # type: ignore[union-attr]  # it stands
             self._pool.freed(self)  # type: ignore[union-attr]  # a lost connection keeps nothing alive
         else:
             self._end()
-        if caller is not None:
+        if caller is not None and caller.is_wanted:
             caller.answered(status, headers, body, sent_s, now_s)  # type: ignore[arg-type]  # an answer has a request
 
     def _too_large(self) -> None:
@@ -248,11 +216,11 @@ class Connection(asyncio.Protocol, Timer):
         now_s = monotonic()
         caller, self._caller = self._caller, None
         self._end()
-        if caller is not None and not self._shared.is_cut(self._device, self._begun_s):
+        if caller is not None and caller.is_wanted:
             caller.failed(outcome, reason, self._sent_s, now_s)
 
     def _end(self) -> None:
-        """Close, and call the pool's :meth:`Pool.lost`, once."""
+        """Close, and call the pool's :meth:`ConnectionPool.lost`, once."""
         self._reader = None
         self._unsent = b""
         self._shared.wheel.cancel(self)
@@ -262,3 +230,155 @@ class Connection(asyncio.Protocol, Timer):
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.lost(self)
+
+
+class ConnectionPool:
+    """A bounded pool of connections; requests wait in the order in which they came.
+
+    The connection that was used last is used next, so that a pool which is larger than it need be stays small.
+
+    Args:
+        shared: the engine's.
+        bound: how many connections may be open or on their way.
+        connect: starts one; ends in :meth:`connected` or :meth:`refused`.
+        device: whose pool it is; -1 is everybody's.
+    """
+
+    __slots__ = ("_bound", "_connect", "_connecting", "_idle", "_is_closed", "_open", "_shared", "_waiting", "device")
+
+    def __init__(self, shared: Shared, bound: int, connect: Callable[[ConnectionPool], None], device: int = -1) -> None:
+        self.device = device
+        self._shared = shared
+        self._bound = bound
+        self._connect = connect
+        self._connecting = 0
+        self._open: set[Connection] = set()
+        self._idle: dict[Connection, None] = {}
+        self._waiting: deque[_Waiting] | None = None
+        self._is_closed = False
+
+    def send(self, message: bytes, caller: Caller, timeout_s: float) -> None:
+        """Send a request now, or in its turn."""
+        now_s = monotonic()
+        if self._idle:
+            self._idle.popitem()[0].start(message, caller, now_s + timeout_s)
+            return
+        waiting = _Waiting(message, caller)
+        self._shared.wheel.at(now_s + timeout_s, waiting)
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(waiting)
+        self._open_more()
+
+    def freed(self, connection: Connection) -> None:
+        """A connection has brought its answer: the next request goes out, or it rests."""
+        waiting = None if self._waiting is None else self._next()
+        if waiting is None:
+            self._idle[connection] = None
+        else:
+            connection.start(waiting.message, waiting.caller, waiting.deadline_s)
+
+    def lost(self, connection: Connection) -> None:
+        """Drop a connection that is closed; requests that wait may need another."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+        self._open_more()
+
+    def connected(self, connection: Connection) -> None:
+        """Note that a connection stands."""
+        self._connecting -= 1
+        if self._is_closed:
+            connection.forget()
+        else:
+            self._open.add(connection)
+            self.freed(connection)
+
+    def refused(self, reason: str | None) -> None:
+        """A connection could not be made; that is the answer to the request that waited longest.
+
+        Args:
+            reason: for a person; None when the attempt was only given up, so that it is made again.
+        """
+        self._connecting -= 1
+        waiting = None if reason is None else self._next()
+        self._open_more()
+        if waiting is not None:
+            waiting.fail(OutcomeClass.TRANSPORT, reason or "")
+
+    def cut(self) -> None:
+        """End everything in this instant; no caller is called."""
+        self._is_closed = True
+        self._drop_waiting()
+        for connection in list(self._open):
+            connection.forget()
+
+    def close(self) -> None:
+        """End everything; waiting callers get a failure."""
+        self._is_closed = True
+        dropped = self._drop_waiting()
+        for connection in list(self._open):
+            connection.close()
+        for waiting in dropped:
+            waiting.fail(OutcomeClass.TRANSPORT, "the engine was closed")
+
+    @property
+    def open(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue, with those that have timed out since the last one left it."""
+        return len(self._waiting or ())
+
+    def _open_more(self) -> None:
+        while self._waiting and self._waiting[0].is_over:
+            self._waiting.popleft()
+        wanted = min(self.waiting, self._bound - len(self._open))
+        while self._connecting < wanted and not self._is_closed:
+            self._connecting += 1
+            self._connect(self)
+
+    def _next(self) -> _Waiting | None:
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not self._waiting:
+                self._waiting = None
+            waiting.deadline_s = waiting.due_s
+            self._shared.wheel.cancel(waiting)
+            if not waiting.is_over and waiting.caller.is_wanted:
+                return waiting
+        return None
+
+    def _drop_waiting(self) -> list[_Waiting]:
+        dropped = list(self._waiting or ())
+        self._waiting = None
+        for waiting in dropped:
+            self._shared.wheel.cancel(waiting)
+        return dropped
+
+
+class _Waiting(Timer):
+    """A request that waits for a connection, and its time limit."""
+
+    __slots__ = ("caller", "deadline_s", "is_over", "message")
+
+    def __init__(self, message: bytes, caller: Caller) -> None:
+        super().__init__()
+        self.message = message
+        self.caller = caller
+        self.deadline_s = 0.0
+        self.is_over = False
+
+    def fire(self) -> None:
+        """The wheel: no connection in time."""
+        self.fail(OutcomeClass.TIMEOUT, "no connection was free in time")
+
+    def fail(self, outcome: OutcomeClass, reason: str) -> None:
+        """Call the caller with a failure, once."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.message = b""
+        if self.caller.is_wanted:
+            self.caller.failed(outcome, reason, None, monotonic())

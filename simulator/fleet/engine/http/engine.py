@@ -8,13 +8,11 @@ import itertools
 import socket
 import ssl
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, Final
 
 from simulator.fleet.engine.addresses import TargetAddress, explain, open_socket
-from simulator.fleet.engine.http.connection import ANSWER_BYTES_MAX, Connection, Shared
+from simulator.fleet.engine.http.connection import ANSWER_BYTES_MAX, Connection, ConnectionPool, Shared
 from simulator.fleet.engine.http.origin import Origin
-from simulator.fleet.engine.http.pool import ConnectionPool
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.watched import describe, start_task
@@ -85,32 +83,20 @@ class Http1Engine:
             if pool is None:
                 pool = ConnectionPool(self._shared, self._options.device_sockets, self._connect, device)
                 self._pools[device] = pool
-        pool.send(device, message, caller, timeout_s)
+        pool.send(message, caller, timeout_s)
 
     def cut(self, device: int) -> None:
-        """The device's power goes: its requests are forgotten, its callers are not called, its own socket is reset.
+        """The device's power goes: its own sockets are reset; a shared connection lives on.
 
-        See :class:`~simulator.fleet.engine.ports.HttpEngine`; a shared connection lives on.
+        Its callers do not want their answers any more, see :class:`~simulator.fleet.engine.ports.Caller`.
         """
-        if self._everybody is not None:
-            self._shared.cuts[device] = monotonic()
-        elif (pool := self._pools.pop(device, None)) is not None:
+        if (pool := self._pools.pop(device, None)) is not None:
             pool.cut()
-
-    def forget(self, caller: Caller) -> None:
-        """One caller gives up: its request is forgotten and it is not called; a connection that carries it is reset."""
-        for pool in self._all_pools():
-            pool.forget(caller)
 
     @property
     def connections(self) -> int:
         """How many connections are open."""
         return sum(pool.open for pool in self._all_pools())
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for a connection."""
-        return sum(pool.waiting for pool in self._all_pools())
 
     async def close(self) -> None:
         """Close every connection; open requests end as ``TRANSPORT``."""

@@ -183,17 +183,6 @@ def test_our_own_window_holds_where_it_is_the_smaller_one():
     assert len(publishes(line)) == 1
 
 
-def test_nothing_is_written_while_the_socket_is_full():
-    line = Line()
-    line.stand()
-    line.session.pause_writing()
-    line.publish(b"a")
-    line.publish(b"b")
-    assert publishes(line) == []
-    line.session.resume_writing()
-    assert [packet.payload for packet in publishes(line)] == [b"a", b"b"]
-
-
 def test_packet_ids_go_round_past_those_that_are_taken():
     line = Line()
     line.stand()

@@ -11,7 +11,7 @@ from simulator.fleet.engine import addresses, preflight
 from simulator.fleet.engine.preflight import Demand, Host, examine, missing, read_host
 
 GIB = 1 << 30
-HOST = Host(descriptors=20_000, ports=28_232, memory_bytes=8 * GIB, cores=4, backlog=4096)
+HOST = Host(descriptors=20_000, ports=28_232, memory_bytes=8 * GIB, cores=4)
 FITTING = Demand(devices=10_000, device_bytes=10_000, sockets=10_000, workers=2)
 
 
@@ -26,7 +26,7 @@ def ask(**changes: object) -> Demand:
 
 def test_what_fits_is_not_refused():
     findings = examine(FITTING, HOST)
-    assert [finding.fits for finding in findings] == [True] * 5
+    assert [finding.fits for finding in findings] == [True] * 4
     assert missing(findings) == []
     assert str(findings[0]) == "descriptors of each worker: 5,064 needed, 20,000 there"
 
@@ -74,7 +74,7 @@ def test_the_number_of_devices_that_fits_is_said():
 
 def test_what_only_disturbs_is_said_and_not_refused():
     findings = examine(ask(workers=4, target_is_here=True), HOST)
-    assert [finding.what.split()[0] for finding in findings if not finding.fits] == ["cores", "connections"]
+    assert [finding.what.split()[0] for finding in findings if not finding.fits] == ["cores"]
     assert "workers: 3" in str(findings[3])
     assert missing(findings) == []
 
@@ -87,19 +87,18 @@ def test_everything_that_is_missing_is_said_at_once():
 def test_a_machine_is_read_from_what_the_kernel_tells(tmp_path):
     for name, text in {
         "sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
-        "sys/net/core/somaxconn": "4096\n",
         "meminfo": "MemTotal: 100 kB\nMemAvailable:   2048 kB\n",
         "self/cgroup": "0::/\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     host = read_host(tmp_path)
-    assert (host.ports, host.memory_bytes, host.backlog) == (28_232, 2048 * 1024, 4096)
+    assert (host.ports, host.memory_bytes) == (28_232, 2048 * 1024)
 
 
 def test_a_machine_that_tells_nothing_is_taken_for_an_ordinary_one(tmp_path):
     host = read_host(tmp_path)
-    assert (host.ports, host.backlog) == (16_384, 128)
+    assert host.ports == 16_384
     assert host.memory_bytes >= 1 << 40
     assert host.cores >= 1
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from mqtt5 import ConnAckPacket, Packet, SubAckPacket, SubAckReasonCode, read
 
 from agent.errors import Offline
 from agent.wire.secret import Secret
-from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Session, SessionContext, Will
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Session, Will
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from tests.virtual_clock import VirtualClock
@@ -94,16 +95,23 @@ class Line:
     """A session, with everything around it.
 
     Args:
-        in_flight: of the context.
+        in_flight: of the engine.
         changes: of the opening.
     """
 
     def __init__(self, *, in_flight: int = 65_535, **changes: Any) -> None:
         self.clock = VirtualClock(1000.0)
         self.ended: list[Session] = []
-        context = SessionContext(WHERE, Wheel(self.clock), self.clock.time, 10.0, in_flight, self.ended.append)
+        engine = SimpleNamespace(
+            where=WHERE,
+            wheel=Wheel(self.clock),
+            time=self.clock.time,
+            connect_timeout_s=10.0,
+            in_flight=in_flight,
+            ended=self.ended.append,
+        )
         self.listener = Listener()
-        self.session = Session(context, 7, 1, opening(**changes), self.listener)
+        self.session = Session(engine, 7, 1, opening(**changes), self.listener)
         self.transport = VirtualTransport()
 
     def pass_s(self, seconds: float) -> None:

@@ -7,7 +7,7 @@ from simulator.fleet.engine.preflight import Host
 from simulator.fleet.run.capacity import check_capacity, demand_of
 from simulator.fleet.scenario.model import READER, Scenario
 
-HOST = Host(descriptors=20_000, ports=28_232, memory_bytes=8 << 30, cores=4, backlog=4096)
+HOST = Host(descriptors=20_000, ports=28_232, memory_bytes=8 << 30, cores=4)
 
 
 def scenario(devices: int = 10_000, *, kind: str = "devices", **target: object) -> Scenario:

@@ -48,6 +48,7 @@ class Witness:
 
     clock: VirtualClock
     ends: list[tuple[object, ...]] = field(default_factory=list)
+    is_wanted: bool = True
 
     def answered(
         self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
