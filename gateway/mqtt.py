@@ -102,8 +102,7 @@ class MqttFront:
             role=Role(
                 subscriptions=tuple((each, 1) for each in topics.GATEWAY_FILTERS),
                 on_arrival=lambda arrival: self._call(self._arrived, arrival),
-                on_up=lambda session: self._call(self._connected, session),
-                greeting=_HERE,
+                on_up=self._came_up,
                 will=_AWAY,
                 retained=True,
             ),
@@ -138,6 +137,10 @@ class MqttFront:
         """From paho's thread: have it called in the event loop."""
         with suppress(RuntimeError):  # the loop has ended, and the gateway with it
             self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _came_up(self, session: Session) -> None:
+        session.post(_HERE)
+        self._call(self._connected, session)
 
     def _password(self) -> Secret:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
@@ -41,10 +42,11 @@ _MALFORMED_SHOWN: Final = 3
 _NEWS: Final = frozenset({Verdict.ADMIT, Verdict.REFUSE, Verdict.VERIFY, Verdict.CANCEL})
 
 
+@dataclass(eq=False)
 class CommandReceiver:
     """Decides on listed commands and gives the new ones to their lanes. Used from one thread.
 
-    Args:
+    Attributes:
         journal: commits what was decided.
         rules: by which it is decided.
         engine: takes what is to run.
@@ -54,29 +56,20 @@ class CommandReceiver:
             forgotten.
     """
 
-    def __init__(
-        self,
-        *,
-        journal: Journal,
-        rules: CommandRules,
-        engine: CommandEngine,
-        clock: Clock,
-        service_now: Callable[[], float | None],
-        post_result: Callable[[JournalEntry], object],
-        has_lists: bool = True,
-    ) -> None:
-        self._journal = journal
-        self._rules = rules
-        self._engine = engine
-        self._clock = clock
-        self._service_now = service_now
-        self._post_result = post_result
-        self._has_lists = has_lists
+    journal: Journal
+    rules: CommandRules
+    engine: CommandEngine
+    clock: Clock
+    service_now: Callable[[], float | None]
+    post_result: Callable[[JournalEntry], object]
+    has_lists: bool = True
+
+    def __post_init__(self) -> None:
         # The ids of commands that are over and were listed since a moment: monotonic, and on the service's clock.
         self._listed: set[str] = set()
         self._listed_since: tuple[float, float] | None = None
-        self._rejections = LineRate(_log, lambda: clock.now().monotonic_s, logging.WARNING)
-        self._receptions = LineRate(_log, lambda: clock.now().monotonic_s, logging.INFO, most=200)
+        self._rejections = LineRate(_log, lambda: self.clock.now().monotonic_s, logging.WARNING)
+        self._receptions = LineRate(_log, lambda: self.clock.now().monotonic_s, logging.INFO, most=200)
 
     def take(self, poll: CommandPoll) -> int:
         """Decide on every command in the list, commit, and only then dispatch; how many were news.
@@ -93,27 +86,27 @@ class CommandReceiver:
                 continue
             match decision.verdict:
                 case Verdict.ADMIT:
-                    self._engine.dispatch(entry)
+                    self.engine.dispatch(entry)
                 case Verdict.VERIFY:
-                    self._engine.dispatch(entry, verify=True)
+                    self.engine.dispatch(entry, verify=True)
                 case Verdict.CANCEL:
-                    self._engine.cancel(decision.command_id, "by the service")
+                    self.engine.cancel(decision.command_id, "by the service")
                 case Verdict.REFUSE:
-                    self._post_result(entry)
+                    self.post_result(entry)
                 case Verdict.DUPLICATE if entry.state is CommandState.RECEIVED:
                     # It may wait in no lane: its commit was reported as failed, and is there after all.
-                    self._engine.dispatch(entry)
+                    self.engine.dispatch(entry)
                 case _:
                     pass
         self._log_decisions(result)
-        if not self._has_lists or (poll.is_whole and not poll.pushed):
+        if not self.has_lists or (poll.is_whole and not poll.pushed):
             self._forget(poll, result)
         return sum(decision.verdict in _NEWS for decision in result.decisions)
 
     def _decide(self, poll: CommandPoll) -> Decisions:
         """Decide by the journal while that has the store to itself, and admit what comes of it."""
-        now, service_now_s, is_cut = self._clock.now(), self._service_now(), poll.omitted > 0
-        waiting = self._engine.waiting()
+        now, service_now_s, is_cut = self.clock.now(), self.service_now(), poll.omitted > 0
+        waiting = self.engine.waiting()
         results: list[Decisions] = []
 
         def choose(found: JournalLookup) -> Admission | None:
@@ -122,7 +115,7 @@ class CommandReceiver:
             result = decide_commands(
                 [each for each in poll.commands if _has_age(each, found)] if was_cut else poll.commands,
                 found.known,
-                self._rules,
+                self.rules,
                 received=now,
                 service_now_s=service_now_s,
                 first_contact=found.is_empty,
@@ -136,7 +129,7 @@ class CommandReceiver:
             return Admission(result.entries, settings) if is_worth_it else None
 
         ids = [command.id for command in poll.commands]
-        self._journal.decide(ids, choose, (*self._rules.settings, LIST_CUT))
+        self.journal.decide(ids, choose, (*self.rules.settings, LIST_CUT))
         return results[-1]
 
     def _forget(self, poll: CommandPoll, result: Decisions) -> None:
@@ -145,7 +138,7 @@ class CommandReceiver:
         Every list of the whole day lacked them: one list may be cut short by mistake, and a service may be away for
         hours behind a page that looks like an empty list. Without lists, they are older than any command lives.
         """
-        now_s, service_now_s = self._clock.now().monotonic_s, self._service_now()
+        now_s, service_now_s = self.clock.now().monotonic_s, self.service_now()
         if service_now_s is None:
             return
         over = {each.command_id for each in result.decisions if each.entry and each.entry.state in OVER_STATES}
@@ -156,9 +149,9 @@ class CommandReceiver:
         began_s, before_s = self._listed_since
         if now_s - began_s < _DAY_S:
             return
-        if not self._has_lists:
+        if not self.has_lists:
             before_s = service_now_s - _REMEMBER_PUSHED_S
-        gone = self._journal.forget([*self._listed, *(command.id for command in poll.commands)], before_s)
+        gone = self.journal.forget([*self._listed, *(command.id for command in poll.commands)], before_s)
         if gone:
             _log.info("journal=tidied forgotten=%d commands that are over and cannot come again", gone)
         self._listed_since, self._listed = (now_s, service_now_s), over

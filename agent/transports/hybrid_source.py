@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from agent.core.values import CommandPoll
@@ -23,6 +24,7 @@ class PushSource(CommandSource, Protocol):
         ...
 
 
+@dataclass(eq=False)
 class HybridSource:
     """A :class:`~agent.ports.CommandSource` out of two.
 
@@ -31,29 +33,21 @@ class HybridSource:
 
     At first contact the list comes first: a push must not make the history of a plain server look like news.
 
-    Args:
+    Attributes:
         is_first_contact: the journal has never seen a list.
         waits: after a list that could not be had, while pushes arrive.
     """
 
-    def __init__(
-        self,
-        pushes: PushSource,
-        lists: CommandSource,
-        *,
-        clock: Clock,
-        list_every_s: float,
-        is_first_contact: Callable[[], bool],
-        waits: RetryPolicy,
-    ) -> None:
-        self._pushes = pushes
-        self._lists = lists
-        self._clock = clock
-        self.list_every_s = list_every_s
-        self._is_first_contact = is_first_contact
-        self._waits = waits
+    pushes: PushSource
+    lists: CommandSource
+    clock: Clock
+    list_every_s: float
+    is_first_contact: Callable[[], bool]
+    waits: RetryPolicy
+
+    def __post_init__(self) -> None:
         self._was_up = False
-        self._polled: CommandSource = lists
+        self._polled: CommandSource = self.lists
         self._list_at_s = self._now_s()
 
     def poll(self, wait_s: float) -> CommandPoll:
@@ -62,19 +56,19 @@ class HybridSource:
         Raises:
             ServiceError: the list cannot be had, and there is no push either, or this is the first contact.
         """
-        was_up, self._was_up = self._was_up, self._pushes.is_up
+        was_up, self._was_up = self._was_up, self.pushes.is_up
         if not self._was_up:
             return self._list(wait_s)
-        if not was_up or self._now_s() >= self._list_at_s or self._is_first_contact():
+        if not was_up or self._now_s() >= self._list_at_s or self.is_first_contact():
             try:
                 return self._list(0.0)
             except ServiceError as error:
-                if self._is_first_contact():
+                if self.is_first_contact():
                     raise
-                self._list_at_s = self._now_s() + self._waits.failed(error)
-        self._polled = self._pushes
+                self._list_at_s = self._now_s() + self.waits.failed(error)
+        self._polled = self.pushes
         try:
-            return self._pushes.poll(max(0.0, min(_PUSH_WAIT_S, self._list_at_s - self._now_s())))
+            return self.pushes.poll(max(0.0, min(_PUSH_WAIT_S, self._list_at_s - self._now_s())))
         except Offline:
             return self._list(0.0)
 
@@ -84,19 +78,19 @@ class HybridSource:
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
         """Which of these the service has taken back. See :meth:`agent.ports.CommandSource.canceled`."""
-        return self._lists.canceled(command_ids)
+        return self.lists.canceled(command_ids)
 
     def interrupt(self) -> None:
         """End a poll that waits, on either way."""
-        self._pushes.interrupt()
-        self._lists.interrupt()
+        self.pushes.interrupt()
+        self.lists.interrupt()
 
     def _list(self, wait_s: float) -> CommandPoll:
-        self._polled = self._lists
-        poll = self._lists.poll(wait_s)
-        self._waits.succeeded()
+        self._polled = self.lists
+        poll = self.lists.poll(wait_s)
+        self.waits.succeeded()
         self._list_at_s = self._now_s() + self.list_every_s
         return poll
 
     def _now_s(self) -> float:
-        return self._clock.now().monotonic_s
+        return self.clock.now().monotonic_s

@@ -169,7 +169,6 @@ class Role:
         on_arrival: takes each message, in the session's thread, and must be quick. What is not acknowledged comes
             again over the next connection.
         on_up: the subscriptions are acknowledged; likewise.
-        greeting: published then.
         will: what the broker publishes when the connection breaks.
         retained: also take what the broker has kept of the topics.
     """
@@ -177,7 +176,6 @@ class Role:
     subscriptions: Sequence[tuple[str, int]]
     on_arrival: Callable[[Arrival], None]
     on_up: Callable[[Session], None] = lambda _session: None
-    greeting: Message | None = None
     will: Message | None = None
     retained: bool = False
 
@@ -347,7 +345,7 @@ class Session:
             until_s = self._leave_by_s or (math.inf if self.up_at_s is not None else up_by_s)
             left_s = until_s - time.monotonic()
             if left_s <= 0 and self._leave_by_s is None:
-                raise mqtt_faults.of_silence(self._where)
+                raise mqtt_faults.of_network(TimeoutError(), broker.host, self._where, has_tls=False)
             if left_s <= 0 or client.loop(min(left_s, _STEP_S)) != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 return
 
@@ -377,8 +375,6 @@ class Session:
         self._is_up()
 
     def _is_up(self) -> None:
-        if self._role.greeting is not None:
-            self._send(self._role.greeting)
         self.up_at_s = time.monotonic()
         self._role.on_up(self)
 
@@ -432,10 +428,11 @@ def try_connection(broker: Broker, password: Secret, subscriptions: Sequence[tup
     return trouble if session.up_at_s is None else None
 
 
+@dataclass(eq=False)
 class MqttConnection:
     """Keeps a connection to one broker.
 
-    Args:
+    Attributes:
         token: the password as it is now; read again for each attempt.
         role: what to do on each connection.
         waits: between two attempts.
@@ -444,29 +441,21 @@ class MqttConnection:
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        *,
-        token: Callable[[], Secret],
-        role: Role,
-        waits: RetryPolicy,
-        first_s: float = 0.0,
-        on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
-        on_crash: OnCrash = only_logged,
-    ) -> None:
-        self.broker = broker
-        self._token = token
-        self._role = replace(role, on_up=self._on_up)
-        self._then = role.on_up
-        self._waits = waits
-        self._first_s = first_s
-        self._on_down = on_down
+    broker: Broker
+    token: Callable[[], Secret]
+    role: Role
+    waits: RetryPolicy
+    first_s: float = 0.0
+    on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None
+    on_crash: OnCrash = only_logged
+
+    def __post_init__(self) -> None:
+        self._role = replace(self.role, on_up=self._came_up)
         self._stopping = threading.Event()
         self._current: Session | None = None
         self._up: Session | None = None
-        self._trouble = Offline("connecting", f"the connection to {broker} is not there yet")
-        self._thread = WatchedThread(self._run, name="mqtt", on_crash=on_crash)
+        self._trouble = Offline("connecting", f"the connection to {self.broker} is not there yet")
+        self._thread = WatchedThread(self._run, name="mqtt", on_crash=self.on_crash)
 
     def start(self) -> None:
         """Begin to connect to the broker; returns at once."""
@@ -507,9 +496,9 @@ class MqttConnection:
     # --- the connection's thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._stopping.wait(self._first_s)
+        self._stopping.wait(self.first_s)
         while True:
-            token = self._token()
+            token = self.token()
             self._current = session = Session(self.broker, token, self._role)
             if self._stopping.is_set():  # from now on a stop reaches the session
                 return
@@ -521,9 +510,9 @@ class MqttConnection:
             lasted_s = 0.0 if session.up_at_s is None else time.monotonic() - session.up_at_s
             # Two clients with one id throw each other out: each waits ever longer.
             if lasted_s >= STABLE_S and not isinstance(error, SessionTakenOver):
-                self._waits.succeeded()
-            wait_s = self._waits.failed(error)
-            self._on_down(error, wait_s)
+                self.waits.succeeded()
+            wait_s = self.waits.failed(error)
+            self.on_down(error, wait_s)
             self._wait(wait_s, token if isinstance(error, LockedOut) else None)
 
     def _live(self, session: Session) -> Offline:
@@ -533,9 +522,9 @@ class MqttConnection:
             _log.exception("broker=failed a fault of the program ended the connection: report this as a bug")
             return Offline("failed", "a fault of the program ended the connection to the broker; see the log")
 
-    def _on_up(self, session: Session) -> None:
+    def _came_up(self, session: Session) -> None:
         self._up = session
-        self._then(session)
+        self.role.on_up(session)
 
     def _wait(self, wait_s: float, refused: Secret | None) -> None:
         """Wait, until the stop or until there is another token than the one that was refused."""
@@ -543,5 +532,5 @@ class MqttConnection:
         while (left_s := until_s - time.monotonic()) > 0:
             if self._stopping.wait(left_s if refused is None else min(left_s, _TOKEN_CHECK_S)):
                 return
-            if refused is not None and self._token() != refused:
+            if refused is not None and self.token() != refused:
                 return

@@ -11,7 +11,8 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
@@ -67,10 +68,11 @@ def subscriptions_of(device_id: str) -> tuple[tuple[str, int], ...]:
     return (topics.commands_filter(device_id), 1), (topics.receipts(device_id), 1), (topics.notice(device_id), 0)
 
 
+@dataclass(eq=False)
 class MqttDevice:
     """A :class:`~agent.ports.CommandSource` and an :class:`~agent.ports.Uplink` on one connection.
 
-    Args:
+    Attributes:
         broker: its client id is :func:`agent.wire.topics.user_name` of the device.
         firmware_version: sent with ``online`` and ``offline``.
         token: the device token as it is now.
@@ -82,35 +84,26 @@ class MqttDevice:
             arrival, and the reading says so.
         on_time: called with the gateway's clock, epoch seconds, in the connection's thread.
         on_ready: the connection stands, or the gateway sent a notice: what failed may be tried again; likewise.
+        on_poll_hint: called with how often the gateway wants to be asked for its list over HTTP, seconds; likewise.
         on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        device_id: str,
-        *,
-        firmware_version: str,
-        token: Callable[[], Secret],
-        clock: Clock,
-        health: Health,
-        waits: RetryPolicy,
-        first_s: float = 0.0,
-        receipt_timeout_s: float = 10.0,
-        recorded_at: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
-        on_time: Callable[[float], object] = lambda _time: None,
-        on_ready: Callable[[], object] = lambda: None,
-        on_crash: OnCrash = only_logged,
-    ) -> None:
-        self._device_id = device_id
-        self._clock = clock
-        self._health = health
-        self._receipt_timeout_s = receipt_timeout_s
-        self._recorded_at = recorded_at
-        self._on_time = on_time
-        self._on_ready = on_ready
-        self.on_poll_hint: Callable[[float], None] = lambda _poll_s: None
-        """Called with how often the gateway wants to be asked for its list over HTTP, seconds."""
+    broker: Broker
+    device_id: str
+    firmware_version: str
+    token: Callable[[], Secret]
+    clock: Clock
+    health: Health
+    waits: RetryPolicy
+    first_s: float = 0.0
+    receipt_timeout_s: float = 10.0
+    recorded_at: Callable[[Moment], float | None] = lambda moment: moment.wall_s
+    on_time: Callable[[float], object] = lambda _time: None
+    on_ready: Callable[[], object] = lambda: None
+    on_poll_hint: Callable[[float], object] = lambda _poll_s: None
+    on_crash: OnCrash = only_logged
+
+    def __post_init__(self) -> None:
         self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
         self._changed = threading.Condition()
         self._up_at_s = float("-inf")
@@ -121,22 +114,15 @@ class MqttDevice:
         self._polled: dict[str, tuple[Command, Arrival]] = {}
         self._receipts: dict[str, Refusal | None] = {}
         self._readings_from_s = 0.0
-        online, self._offline = (
-            Message(
-                topics.status(device_id),
-                encode(StatusMessage(status=word, firmware_version=firmware_version)),
-                retain=True,
-            )
-            for word in ("online", "offline")
-        )
+        self._offline = self._status("offline")
         self.connection = MqttConnection(
-            broker,
-            token=token,
-            role=Role(subscriptions_of(device_id), self._arrived, self._came_up, greeting=online, will=self._offline),
-            waits=waits,
-            first_s=first_s,
+            self.broker,
+            self.token,
+            Role(subscriptions_of(self.device_id), self._arrived, self._came_up, will=self._offline),
+            self.waits,
+            first_s=self.first_s,
             on_down=self._went_down,
-            on_crash=on_crash,
+            on_crash=self.on_crash,
         )
 
     def start(self) -> None:
@@ -235,7 +221,7 @@ class MqttDevice:
         if len(payload) > self._room_bytes():
             text = f"{len(payload)} bytes are more than the {self._room_bytes()} that one message may have"
             raise Refused(413, "result_too_large", text)
-        answered = self._publish(topics.result(self._device_id, report.command_id), payload, [key] if key else [])
+        answered = self._publish(topics.result(self.device_id, report.command_id), payload, [key] if key else [])
         for refusal in filter(None, answered.values()):
             raise Refused(400, refusal.error, refusal.message)
 
@@ -246,7 +232,7 @@ class MqttDevice:
 
     def _message(self, stored: StoredReading) -> ReadingMessage:
         values, at = stored.reading.values, stored.reading.at
-        recorded_at = self._recorded_at(at)
+        recorded_at = self.recorded_at(at)
         return ReadingMessage(
             sensor_data=dict(values) if recorded_at is not None else marked_time_unknown(values, at),
             recorded_at=None if recorded_at is None else to_rfc3339(recorded_at),
@@ -267,7 +253,7 @@ class MqttDevice:
             refused[messages[0][0]] = f"too_large: {text}"
             return
         rows = {message.key or "": row for row, message in messages}
-        for key, refusal in self._publish(topics.sensor_data(self._device_id), payload, list(rows)).items():
+        for key, refusal in self._publish(topics.sensor_data(self.device_id), payload, list(rows)).items():
             if refusal is None:
                 delivered.append(rows[key])
             else:
@@ -280,7 +266,7 @@ class MqttDevice:
             ServiceError: the broker has no acknowledgement for it.
             Unanswered: no receipt in time, or before the connection ended, for any of the keys.
         """
-        code = self.connection.session.publish(Message(topic, payload), self._receipt_timeout_s)
+        code = self.connection.session.publish(Message(topic, payload), self.receipt_timeout_s)
         if code == NOBODY_LISTENS:
             # The subscription of a gateway that is away for a moment is kept by the broker: nobody at all is a fault.
             raise TransportError(
@@ -288,7 +274,7 @@ class MqttDevice:
             )
         with self._changed:
             self._changed.wait_for(
-                lambda: all(key in self._receipts for key in keys) or not self.is_up, self._receipt_timeout_s
+                lambda: all(key in self._receipts for key in keys) or not self.is_up, self.receipt_timeout_s
             )
             answered = {key: self._receipts.pop(key) for key in keys if key in self._receipts}
         if answered or not keys:
@@ -296,7 +282,7 @@ class MqttDevice:
         if not self.is_up:
             raise Unanswered(f"the connection ended before a gateway confirmed a message: {self.connection.trouble}")
         raise Unanswered(
-            f"the broker took a message, but no gateway confirmed it within {self._receipt_timeout_s:g} s: is "
+            f"the broker took a message, but no gateway confirmed it within {self.receipt_timeout_s:g} s: is "
             "device-gateway running?"
         )
 
@@ -305,19 +291,19 @@ class MqttDevice:
 
     # --- the connection's thread --------------------------------------------------------------------------------------
 
-    def _came_up(self, _session: Session) -> None:
-        broker = self.connection.broker
-        text = f"connected to {broker} with MQTT {broker.version}"
+    def _came_up(self, session: Session) -> None:
+        session.post(self._status("online"))
+        text = f"connected to {self.broker} with MQTT {self.broker.version}"
         self._failure_log.report("ok", f"broker=ok: {text}", level=logging.INFO)
-        self._health.put(PART, "ok", text)
+        self.health.put(PART, "ok", text)
         self._up_at_s = self._now_s()
-        self._on_ready()
+        self.on_ready()
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
         self._wake()
         state, text, every_s = describe(error)
         self._failure_log.report(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
-        self._health.put(PART, state, text)
+        self.health.put(PART, state, text)
 
     def _arrived(self, arrival: Arrival) -> None:
         try:
@@ -342,7 +328,7 @@ class MqttDevice:
             record = record.model_copy(update={"id": command_id})
         elif record.id != command_id:
             raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
-        commands, malformed = read_records([record], self._device_id)
+        commands, malformed = read_records([record], self.device_id)
         if malformed:
             raise InvalidMessage(malformed[0])
         return commands[0]
@@ -370,21 +356,25 @@ class MqttDevice:
 
     def _take_notice(self, notice: Notice) -> None:
         if notice.time is not None:
-            self._on_time(notice.time)
+            self.on_time(notice.time)
         if notice.retry_after_s is not None:
             self._readings_from_s = self._now_s() + notice.retry_after_s
         if notice.poll_s is not None:
             self.on_poll_hint(notice.poll_s)
         self._was_greeted = True
         self.interrupt()  # the first contact is now
-        self._on_ready()
+        self.on_ready()
+
+    def _status(self, status: Literal["online", "offline"]) -> Message:
+        payload = encode(StatusMessage(status=status, firmware_version=self.firmware_version))
+        return Message(topics.status(self.device_id), payload, retain=True)
 
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
     def _now_s(self) -> float:
-        return self._clock.now().monotonic_s
+        return self.clock.now().monotonic_s
 
 
 def _result_key(report: Report) -> str:

@@ -14,7 +14,7 @@ from paho.mqtt.client import WebsocketConnectionError
 from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.errors import LockedOut, Offline, RateLimited, ServiceError, SessionTakenOver, UnexpectedAnswer
-from agent.wire.network import OTHER_NAME, CertificateFault
+from agent.wire.network import certificate_fault
 
 NOBODY_LISTENS: Final = 0x10
 _UNSUPPORTED_VERSION: Final = 0x84
@@ -101,17 +101,12 @@ def of_end(paho_error: str, where: str) -> Offline:
     return Offline("closed", f"{text}; when this repeats, look whether the agent runs twice with this device's id")
 
 
-def of_silence(where: str) -> Offline:
-    """CONNECT or SUBSCRIBE got no answer."""
-    text = f"the broker {where} did not answer in time: is it overloaded, or does it speak another mqtt.version?"
-    return Offline("unreachable", text)
-
-
 def of_network(error: Exception, host: str, where: str, *, has_tls: bool) -> Offline:
-    """The connection could not be made."""
+    """The connection could not be made; ``where`` is ``host:port``."""
     match error:
         case ssl.SSLCertVerificationError():
-            return _of_certificate(error, where)
+            fault = certificate_fault(error, "mqtt.host", "mqtt.ca_file")
+            return Offline("bad_certificate", f"the certificate of the broker {where} is refused: {fault}")
         case ssl.SSLError():
             return _of_tls(error.reason or str(error), where)
         case ConnectionResetError() | BrokenPipeError() if has_tls:
@@ -123,24 +118,12 @@ def of_network(error: Exception, host: str, where: str, *, has_tls: bool) -> Off
         case ConnectionRefusedError():
             text = f"nobody listens on {where}: is the broker running, is mqtt.port right?"
         case TimeoutError():
-            text = f"the broker {where} did not answer in time: check the network, mqtt.host and mqtt.port"
+            text = f"the broker {where} did not answer in time: check the network, mqtt.host, mqtt.port, mqtt.version"
         case ValueError():
             text = f"{host!r} is no name of a host: check mqtt.host"
         case _:
             text = f"the broker {where} cannot be reached: {getattr(error, 'strerror', None) or error}"
     return Offline("unreachable", text)
-
-
-def _of_certificate(error: ssl.SSLCertVerificationError, where: str) -> Offline:
-    if error.verify_code == CertificateFault.EXPIRED:
-        fix = "it has expired: renew it on the broker; if it is still good, this device's clock is wrong"
-    elif error.verify_code == CertificateFault.NOT_YET_VALID:
-        fix = "it is not valid yet: this device's clock is wrong, or the broker's certificate is"
-    elif error.verify_code in OTHER_NAME:
-        fix = f"it is made out to another name ({error.verify_message}): set mqtt.host to the name that it shows"
-    else:
-        fix = f"{error.verify_message}: name the authority that signed it in mqtt.ca_file"
-    return Offline("bad_certificate", f"the certificate of the broker {where} is refused: {fix}")
 
 
 def _of_tls(reason: str, where: str) -> Offline:

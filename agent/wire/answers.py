@@ -30,7 +30,7 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.wire.network import OTHER_NAME, CertificateFault
+from agent.wire.network import certificate_fault
 from agent.wire.secret import redact
 
 FAULTS: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError, UnicodeError)
@@ -161,7 +161,8 @@ def explain(exc: Exception, host: str, waited_s: float) -> TransportError:
     """
     refused = _refused_certificate(exc)
     if refused is not None:
-        return TransportError(f"the certificate of {host} is refused: {_certificate_fault(refused)}")
+        fault = certificate_fault(refused, "base_url", "service.ca_file (fleet-simulator: --ca-file)")
+        return TransportError(f"the certificate of {host} is refused: {fault}")
     detail = f" ({one_line(redact(str(exc)))})" if str(exc) else ""
     match exc:
         case httpx.ConnectTimeout():
@@ -291,17 +292,3 @@ def _refused_certificate(exc: BaseException | None) -> ssl.SSLCertVerificationEr
     while exc is not None and not isinstance(exc, ssl.SSLCertVerificationError):
         exc = exc.__cause__ or exc.__context__
     return exc
-
-
-def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
-    reason = one_line(error.verify_message)
-    if error.verify_code == CertificateFault.EXPIRED:
-        return f"{reason}: renew it on the server; if it is still good there, set this machine's clock"
-    if error.verify_code == CertificateFault.NOT_YET_VALID:
-        return f"{reason}: set this machine's clock; if it is right, the server's certificate is not"
-    if error.verify_code in OTHER_NAME:
-        return f"{reason}: write a name that the certificate shows into base_url, or have one issued for this name"
-    return (
-        f"{reason}: no authority that this machine trusts has signed it; name its authority's PEM file in "
-        "service.ca_file (fleet-simulator: --ca-file)"
-    )

@@ -96,6 +96,23 @@ OTHER_NAME: Final = frozenset({CertificateFault.OTHER_NAME, CertificateFault.OTH
 """The certificate is another server's."""
 
 
+def certificate_fault(error: ssl.SSLCertVerificationError, address_key: str, ca_key: str) -> str:
+    """Why a server's certificate is refused, and what to do.
+
+    Args:
+        address_key: of the configuration, that holds the server's name.
+        ca_key: that names the authorities' file.
+    """
+    reason = error.verify_message.strip()
+    if error.verify_code == CertificateFault.EXPIRED:
+        return f"{reason}: renew it on the server; if it is still good there, set this machine's clock"
+    if error.verify_code == CertificateFault.NOT_YET_VALID:
+        return f"{reason}: set this machine's clock; if it is right, the server's certificate is not"
+    if error.verify_code in OTHER_NAME:
+        return f"{reason}: write a name that the certificate shows into {address_key}, or have one issued for this name"
+    return f"{reason}: nobody whom this machine trusts has signed it; name its authority's PEM file in {ca_key}"
+
+
 def trust_store(ca_file: Path | None = None, *, authority: str | None = None) -> ssl.SSLContext:
     """The authorities of the file and nobody else; without a file the system's, or where it has none, certifi's.
 

@@ -259,7 +259,7 @@ class TestReadings:
         with pytest.raises(TransportError, match="no gateway confirmed"):
             device.send(stored(1))
         gateway.confirms = True
-        device._receipt_timeout_s = SOON_S  # this time the receipt comes
+        device.receipt_timeout_s = SOON_S  # this time the receipt comes
         assert device.send(stored(1)).delivered == (1,)
         assert len(gateway.readings) == 1
         assert gateway.repeats == 1

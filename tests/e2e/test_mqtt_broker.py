@@ -52,7 +52,6 @@ class Line:
             subscriptions=((COMMANDS, 1),),
             on_arrival=self._arrived,
             on_up=self._up,
-            greeting=Message(STATUS, b"online", retain=True),
             will=Message(STATUS, b"offline", retain=True),
         )
         self.connection = MqttConnection(
@@ -80,7 +79,8 @@ class Line:
             self.arrivals.append(arrival)
             self._changed.notify_all()
 
-    def _up(self, _session: Session) -> None:
+    def _up(self, session: Session) -> None:
+        session.post(Message(STATUS, b"online", retain=True))
         with self._changed:
             self.ups += 1
             self._changed.notify_all()
@@ -364,7 +364,7 @@ class TestTls:
     def test_an_expired_certificate_is_told(self, start_mosquitto, authority, connect):
         broker = self.serve(start_mosquitto, authority, expired=True)
         line = connect(broker.port, tls=Tls(authority.certificate))
-        assert "has expired: renew it on the broker" in str(line.wait_for_trouble("bad_certificate"))
+        assert "has expired: renew it on the server" in str(line.wait_for_trouble("bad_certificate"))
 
     def test_a_broker_that_wants_a_certificate_gets_one(self, start_mosquitto, authority, connect):
         broker = self.serve(start_mosquitto, authority, "require_certificate true")
