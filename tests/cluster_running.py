@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.fleet.run.workers import Work, Workers
+from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.local_workers import Work
 
 SMALL = {"object_store_memory": 100_000_000, "include_dashboard": False, "node_ip_address": "127.0.0.2"}
 """Of each node: Ray takes no less than 75 MB for its objects, and makes another address of 127.0.0.1."""
@@ -50,20 +51,14 @@ def running_cluster(*cores: int, address: str = SMALL["node_ip_address"]) -> Ite
 
 
 @contextlib.contextmanager
-def open_workers(*cores: int) -> Iterator[Callable[[Work], Workers]]:
+def open_workers(*cores: int) -> Iterator[Callable[[Work], RayWorkers]]:
     """Be part of a cluster of such nodes; what comes back makes workers that are spread over them."""
-    from simulator.fleet.run.cluster.connection import connected
-    from simulator.fleet.run.cluster.placement import Node, place_workers
-    from simulator.fleet.run.cluster.ray_workers import RayWorkers
+    from simulator.fleet.run.cluster.nodes import place_workers
 
     class SpreadWorkers(RayWorkers):
-        def __init__(self, work: Work, nodes: Sequence[Node]) -> None:
-            super().__init__(work, ())
-            self._nodes = nodes
-
         def start(self, jobs: Sequence[Any]) -> None:
             self._placements = place_workers(len(jobs), self._nodes)
             super().start(jobs)
 
-    with running_cluster(*cores) as running, connected(running.address) as nodes:
-        yield lambda work: SpreadWorkers(work, nodes)
+    with running_cluster(*cores) as running:
+        yield lambda work: SpreadWorkers(work, running.address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -90,6 +90,17 @@ class Shape:
         return None if self.good else WorkerGap(1, begin, begin + 4, "killed by signal 9; its devices were not moved")
 
 
+def blank_record(**members: Any) -> RunRecord:
+    """The record of a run of which nothing is known but these members."""
+    empty: dict[str, Any] = {
+        "name": "r", "kind": "devices", "seed": 1, "digest": "", "transport": "http_poll", "workers": 1, "devices": 1,
+        "began_at": "", "ended_at": "", "duration_s": 0.0, "machine": "", "version": "", "target": "",
+        "verdict": Verdict(VerdictStatus.PASSED, 0), "phases": (), "faults": (), "operations": {},
+        "health": GeneratorHealth(),
+    }  # fmt: skip
+    return RunRecord(**empty | members)
+
+
 def at_any_speed(patch: pytest.MonkeyPatch) -> None:
     """Let the generator never be the limit: how busy this machine is with other tests is not what is tested."""
     limits = saturation.Limits(strained_share=1.0, stood_still_s=float("inf"))
@@ -125,7 +136,7 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         name="steady-10k",
         seed=shape.seed,
         digest=f"{shape.seed:08x}" * 8,
-        level="core",
+        kind="devices",
         transport="http_poll",
         workers=2,
         devices=shape.devices,

@@ -12,10 +12,8 @@ import os
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from simulator.fleet.run.workers import Link
+from multiprocessing.connection import Connection
+from typing import Any, Final
 
 END: Final = "SUDDEN_END"
 AFTER_S: Final = 1.0
@@ -86,8 +84,8 @@ class _Ending:
         return play
 
 
-def work(number: int, job: Any, link: Link) -> int:
+def work(number: int, job: Any, pipe: Connection) -> int:
     """A fleet's worker; see :class:`_Ending`."""
     from simulator.fleet.run.worker import work as real_work
 
-    return real_work(number, _Ending(job), link)
+    return real_work(number, _Ending(job), pipe)

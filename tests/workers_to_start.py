@@ -5,26 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import time
+from multiprocessing.connection import Connection
 
 from simulator.fleet.run.messages import Begin, Finished, Problem, Ready, Stop
-from simulator.fleet.run.workers import Link
 
 LARGE = 5_000_000
 MANY = 2_000
 
 
-def talk(number: int, job: str, link: Link) -> None:
-    """Say how long the job is, answer each begin, end with the job in capitals."""
-    link.send(Ready(number, len(job), 0.0))
-    while not isinstance(message := link.receive(), Stop):
+def talk(number: int, job: str, pipe: Connection) -> None:
+    """Answer each begin with the job, and end with it in capitals."""
+    pipe.send(Ready(number))
+    while not isinstance(message := pipe.recv(), Stop):
         assert isinstance(message, Begin)
-        link.send(Problem(number, f"{job} at {message.at_s:g}"))
-    link.send(Finished(number, job.upper()))
+        pipe.send(Problem(number, f"{job} at {message.after_s:g}"))
+    pipe.send(Finished(number, job.upper()))
 
 
-def die(number: int, job: int, link: Link) -> None:
+def die(number: int, job: int, pipe: Connection) -> None:
     """End by the signal that the job names, with an exit code of its own for 0, and not at all below."""
-    link.send(Ready(number, os.getpid(), 0.0))
+    pipe.send(Problem(number, str(os.getpid())))
     if job > 0:
         os.kill(os.getpid(), job)
     if job == 0:
@@ -32,19 +32,19 @@ def die(number: int, job: int, link: Link) -> None:
     time.sleep(600)
 
 
-def stay(number: int, job: None, link: Link) -> None:
+def stay(number: int, job: None, pipe: Connection) -> None:
     """Say the process's number, and do not end by SIGTERM."""
     del job
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    link.send(Ready(number, os.getpid(), 0.0))
+    pipe.send(Problem(number, str(os.getpid())))
     time.sleep(600)
 
 
-def flood(number: int, job: None, link: Link) -> None:
+def flood(number: int, job: None, pipe: Connection) -> None:
     """Say very much, and one very long thing; go on after the last word."""
     del job
     for each in range(MANY):
-        link.send(Problem(number, str(each)))
-    link.send(Problem(number, "x" * LARGE))
-    link.send(Finished(number, None))
-    link.send(Problem(number, "after the last word"))
+        pipe.send(Problem(number, str(each)))
+    pipe.send(Problem(number, "x" * LARGE))
+    pipe.send(Finished(number, None))
+    pipe.send(Problem(number, "after the last word"))

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -133,15 +133,6 @@ class Timeline:
             spans.append(
                 PhaseSpan(index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, waits)
             )
-        return cls(tuple(spans))
-
-    @classmethod
-    def lasting(cls, phases: Iterable[tuple[str, float, bool]]) -> Timeline:
-        """The time line of phases of which name, planned duration and whether they wait are known, and no more."""
-        spans: list[PhaseSpan] = []
-        for index, (name, duration_s, waits) in enumerate(phases):
-            begin_s = spans[-1].end_s if spans else 0.0
-            spans.append(PhaseSpan(index, name, begin_s, begin_s + duration_s, duration_s, waits=waits))
         return cls(tuple(spans))
 
     @property

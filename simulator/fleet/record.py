@@ -15,7 +15,7 @@ from typing import Any, Final
 from simulator.exit_codes import ExitCode
 from simulator.fleet.outcomes import OutcomeClass
 
-RECORD_FORMAT: Final = "fleet-run/1"
+RECORD_FORMAT: Final = "fleet-run/2"
 
 
 class VerdictStatus(StrEnum):
@@ -330,7 +330,6 @@ class RunRecord:
     """A whole run.
 
     Attributes:
-        level: ``core`` (every device runs the agent's core) or ``wire`` (pure load).
         digest: of the plan: the same for the same scenario and seed, whatever the number of workers.
         command_stages: encoded histograms of a command's way by stage: ``sent``, ``delivered``, ``started``,
             ``finished``, ``reported``.
@@ -351,9 +350,9 @@ class RunRecord:
     """
 
     name: str
+    kind: str
     seed: int
     digest: str
-    level: str
     transport: str
     workers: int
     devices: int
@@ -378,7 +377,6 @@ class RunRecord:
     extras: Mapping[str, Any] = field(default_factory=dict)
     drained_from_s: float | None = None
     partial: str = ""
-    kind: str = "load"
     ages: Operations = field(default_factory=dict)
     load_began_at: str = ""
     seconds: int = 0

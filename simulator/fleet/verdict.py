@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.record import (
     EXIT_CODES,
     AuditRecord,
     Reasons,
+    RunRecord,
     StreamAudit,
-    ThresholdResult,
     Verdict,
     VerdictStatus,
     WorkerGap,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RunFindings:
-    """Everything that the verdict is made of.
+def judge_run(found: RunRecord) -> Verdict:
+    """The verdict of a run by its audit, thresholds, gaps and reasons, each of which is a sentence of it.
 
-    Attributes:
-        gaps: seconds that a worker did not report.
-        partial: why the run did not reach its end, and what of it there is; empty for one that did.
-        reasons: everything else.
-    """
-
-    audit: AuditRecord | None = None
-    thresholds: Sequence[ThresholdResult] = ()
-    gaps: Sequence[WorkerGap] = ()
-    partial: str = ""
-    reasons: Reasons = field(default_factory=Reasons)
-
-
-def judge_run(found: RunFindings) -> Verdict:
-    """The verdict. What weighs most gives the word; every reason is a sentence, the weightiest first.
+    What weighs most gives the word, and comes first.
 
     Lost data outweighs everything: nobody needs a longer run to know that. A target that went away, then a run that
     somebody ended, outweigh figures that are incomplete; a generator at its limit outweighs a threshold, since nobody
@@ -44,7 +28,7 @@ def judge_run(found: RunFindings) -> Verdict:
     ended early keeps the word of its cause; what was measured until then is judged all the same, and the second
     sentence says so.
     """
-    why = found.reasons
+    why = found.reasons or Reasons()
     reasons = (
         (VerdictStatus.LOST, _losses(found.audit)),
         (VerdictStatus.UNREACHABLE, [why.unreachable] if why.unreachable else []),
@@ -53,7 +37,7 @@ def judge_run(found: RunFindings) -> Verdict:
         (
             VerdictStatus.FAILED,
             [
-                *_not_accepted(found.audit),
+                *(found.audit.failures if found.audit else ()),
                 *why.failures,
                 *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
             ],
@@ -86,12 +70,8 @@ def without_reports(verdict: Verdict, missing: Sequence[str]) -> Verdict:
 def _losses(audit: AuditRecord | None) -> list[str]:
     if audit is None:
         return []
-    sentences = []
-    streams = (("readings", audit.readings), ("commands", audit.commands), ("registrations", audit.registrations))
-    for name, stream in streams:
-        if stream is not None and (wrong := _wrong(stream)):
-            sentences.append(f"{name}: {wrong} of {stream.sent:,} sent")
-    return sentences
+    found = ((name, _wrong(stream), stream.sent) for name, stream in audit.streams)
+    return [f"{name}: {wrong} of {sent:,} sent" for name, wrong, sent in found if wrong]
 
 
 def _wrong(stream: StreamAudit) -> str:
@@ -104,15 +84,15 @@ def _wrong(stream: StreamAudit) -> str:
     return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
 
 
-def _unaudited(found: RunFindings) -> list[str]:
+def _unaudited(found: RunRecord) -> list[str]:
     if found.audit is None or found.audit.complete:
         return []
-    if found.reasons.unreachable or found.reasons.interrupted:
-        return list(found.audit.unjudged)
-    return list(found.audit.unjudged) or ["the audit is not complete: not everything could be read back"]
+    is_cut = found.reasons is not None and (found.reasons.unreachable or found.reasons.interrupted)
+    rest = [] if is_cut else ["the audit is not complete: not everything could be read back"]
+    return list(found.audit.unjudged) or rest
 
 
-def _unjudged(found: RunFindings) -> list[str]:
+def _unjudged(found: RunRecord) -> list[str]:
     """Thresholds that nobody could judge though the run reached its end."""
     if found.partial:
         return []
@@ -120,15 +100,11 @@ def _unjudged(found: RunFindings) -> list[str]:
     return [f"{result.expression} cannot be judged: {result.reason}" for result in open_ones]
 
 
-def _not_accepted(audit: AuditRecord | None) -> list[str]:
-    return [] if audit is None else list(audit.failures)
-
-
 def _gap(gap: WorkerGap) -> str:
     return f"worker {gap.worker} did not report from {gap.from_s:.0f} s to {gap.to_s:.0f} s: {gap.reason}"
 
 
-def _partial(found: RunFindings) -> str:
+def _partial(found: RunRecord) -> str:
     """What the figures of a run that did not reach its end are worth."""
     thresholds = found.thresholds
     if not thresholds:
@@ -141,10 +117,10 @@ def _partial(found: RunFindings) -> str:
     return f"partial: {found.partial}; {words}" + (f", {left} could not be judged" if left else "")
 
 
-def _all_well(found: RunFindings) -> str:
+def _all_well(found: RunRecord) -> str:
     count = len(found.thresholds)
     parts = ["the threshold held" if count == 1 else f"all {count} thresholds held"] if count else []
-    parts += found.reasons.held
+    parts += found.reasons.held if found.reasons else ()
     if found.audit is not None:
         parts.append("nothing was lost, doubled or altered")
     return "; ".join(parts) or "it ran to its end; the scenario asks for nothing more"

@@ -8,17 +8,16 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 
-from simulator.fleet.run.local_workers import LocalWorkers
-from simulator.fleet.run.messages import Begin, Finished, FromWorker, Problem, Ready, Stop
-from simulator.fleet.run.workers import Work, WorkerLost, Workers
+from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.local_workers import LocalWorkers, Work
+from simulator.fleet.run.messages import Begin, Finished, FromWorker, Problem, Ready, Stop, WorkerLost
 from tests.workers_to_start import LARGE, MANY, die, flood, stay, talk
 
-Heard = list[FromWorker | WorkerLost]
-Open = Callable[[Work], Workers]
+Heard = list[FromWorker]
+Open = Callable[[Work], LocalWorkers | RayWorkers]
 
 
 @pytest.fixture(scope="module", params=["local", *(["cluster"] if find_spec("ray") else [])])
@@ -32,7 +31,7 @@ def open_workers(request) -> Iterator[Open]:
         yield open_on_cluster
 
 
-def listen(workers: Workers, enough: Callable[[Heard], bool]) -> Heard:
+def listen(workers: LocalWorkers | RayWorkers, enough: Callable[[Heard], bool]) -> Heard:
     """What is said until it is enough."""
     heard: Heard = []
     for _ in range(1200):
@@ -64,7 +63,7 @@ def test_every_worker_gets_its_job_and_what_it_is_sent_and_has_the_last_word(ope
         workers.start(["left", "middle", "right"])
         assert workers.living == (0, 1, 2)
         ready = listen(workers, count(3))
-        assert {(m.worker, m.devices) for m in ready if isinstance(m, Ready)} == {(0, 4), (1, 6), (2, 5)}
+        assert set(ready) == {Ready(0), Ready(1), Ready(2)}
         for worker in workers.living:
             workers.send(worker, Begin(2.0))
         said = listen(workers, count(3))
@@ -120,10 +119,10 @@ def test_a_worker_that_ends_is_lost_with_the_reason_and_the_others_go_on(open_wo
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_leaving_ends_every_worker_whatever_it_does(open_workers, error):
-    pids: Sequence[Any] = ()
+    pids: Sequence[int] = ()
     with pytest.raises(error) if error else contextlib.nullcontext(), open_workers(stay) as workers:
         workers.start([None, None])
-        pids = [message.devices for message in listen(workers, count(2)) if isinstance(message, Ready)]
+        pids = [int(message.sentence) for message in listen(workers, count(2)) if isinstance(message, Problem)]
         assert all(map(is_running, pids))
         assert os.getpid() not in pids
         if error:

@@ -23,8 +23,8 @@ from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Tally
-from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.views import RunView
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
@@ -141,7 +141,7 @@ def play(
         stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
         with ThreadPoolExecutor(1) as pool:
             outage = pool.submit(meanwhile, proxy.log)
-            record = perform_run(stage, lambda _head: SilentView())
+            record = perform_run(stage, lambda _head: RunView())
             outage.result()
     return record, proxy.log
 

@@ -23,9 +23,8 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, VerdictStatus
-from simulator.fleet.report.live import SilentView
-from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
-from simulator.fleet.report.run_status import RunStatus
+from simulator.fleet.report.prometheus import MetricsView
+from simulator.fleet.report.views import RunStatus, RunView, Views
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
@@ -58,7 +57,7 @@ SCENARIO: Final[dict[str, Any]] = {
 }
 
 
-class Watcher(SilentView):
+class Watcher(RunView):
     """Kills a worker in the middle of the run, and lets it end only when Prometheus has read its last second."""
 
     def __init__(self, server: Prometheus) -> None:
@@ -67,8 +66,8 @@ class Watcher(SilentView):
         self.killed = False
         self.read_s = 0.0
 
-    def show(self, second: Second, standing: RunStatus) -> None:
-        del standing
+    def second(self, second: Second, status: RunStatus) -> None:
+        del status
         self.latest = second.second
         if second.second >= KILLED_AT_S and not self.killed:
             self.killed = True
@@ -124,7 +123,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         )
         begin_s = time.time()
         watcher = Watcher(server)
-        record = perform_run(stage, lambda head: MeteredView(watcher, MetricsAddress(port, head)))
+        record = perform_run(stage, lambda begun: Views([MetricsView(port, begun), watcher]))
         # Not now: the address is gone, and once Prometheus has noticed, none of its series has a value any more.
         yield Watched(server, record, list(read_seconds(folder / "run")), begin_s, watcher.read_s)
 

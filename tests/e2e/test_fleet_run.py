@@ -18,10 +18,9 @@ import yaml
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.fleet.record import RunRecord, VerdictStatus
-from simulator.fleet.report.live import RunView, SilentView
-from simulator.fleet.report.run_status import RunHead
+from simulator.fleet.report.views import RunView
 from simulator.fleet.report.writing import read_record, read_seconds
-from simulator.fleet.run import fleet_run, target_watch
+from simulator.fleet.run import coordinator, fleet_run
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import Permission, permit
@@ -77,14 +76,14 @@ def scenario(tmp_path: Path, **changes: Any) -> Path:
 def run(
     service: RunningService,
     tmp_path: Path,
-    view: Callable[[RunHead], RunView] | None = None,
+    view: Callable[[RunRecord], RunView] | None = None,
     through: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunRecord:
     way = replace(find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path))), **(through or {}))
     file = read_scenario_file(scenario(tmp_path, **changes))
     permission = permit(way.base_url, (), owned=False)
-    return perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), view or (lambda _head: SilentView()))
+    return perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), view or (lambda _record: RunView()))
 
 
 def secret_file(tmp_path: Path) -> Path:
@@ -94,15 +93,15 @@ def secret_file(tmp_path: Path) -> Path:
     return secret
 
 
-class Onlooker(SilentView):
+class Onlooker(RunView):
     """Does one thing when the run is in the middle."""
 
     def __init__(self, at_second: int, what: Callable[[], None]) -> None:
         self._at_second = at_second
         self._what: Callable[[], None] | None = what
 
-    def show(self, second: Any, standing: Any) -> None:
-        del standing
+    def second(self, second: Any, status: Any) -> None:
+        del status
         if second.second >= self._at_second and self._what is not None:
             what, self._what = self._what, None
             what()
@@ -193,7 +192,7 @@ def worker_pids() -> list[int]:
 
 def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service, tmp_path):
     onlooker = Onlooker(1, lambda: os.kill(worker_pids()[0], signal.SIGKILL))
-    record = run(service, tmp_path, lambda _head: onlooker)
+    record = run(service, tmp_path, lambda _record: onlooker)
     assert record.verdict.word is VerdictStatus.INCONCLUSIVE, record.verdict
     assert record.verdict.exit_code == 3
     assert record.partial == "1 of 2 workers did not come to their end"
@@ -206,7 +205,7 @@ def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service
     assert record.audit.readings.lost == 0
 
 
-class Stages(SilentView):
+class Stages(RunView):
     """Keeps what goes on outside of the load."""
 
     def __init__(self) -> None:
@@ -220,8 +219,8 @@ class Stages(SilentView):
 
 def test_whoever_watches_sees_what_goes_on_before_and_after_the_load(service, tmp_path):
     view = Stages()
-    run(service, tmp_path, lambda _head: view)
-    assert view.seen == ["planning", "preparing devices", "reading everything back", "making the reports"]
+    run(service, tmp_path, lambda _record: view)
+    assert view.seen == ["preparing devices", "reading everything back", "making the reports"]
 
 
 def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(service, tmp_path, monkeypatch):
@@ -236,7 +235,7 @@ def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
     onlooker = Onlooker(1, lambda: signal.raise_signal(signal.SIGINT))
     phases = [{"name": "hold", "kind": "hold", "duration_s": 600}]
     begun = time.monotonic()
-    record = run(service, tmp_path, lambda _head: onlooker, phases=phases)
+    record = run(service, tmp_path, lambda _record: onlooker, phases=phases)
     assert time.monotonic() - begun < 300
     assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert record.verdict.sentences[1].startswith("partial: it ended after ")
@@ -276,12 +275,12 @@ def test_a_gateway_without_tokens_is_refused_before_a_device_is_registered(servi
 
 
 def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_path, monkeypatch):
-    monkeypatch.setattr(target_watch, "GONE_AFTER_S", 3)
+    monkeypatch.setattr(coordinator, "GONE_AFTER_S", 3)
     stop = threading.Thread(target=lambda: service.__exit__(None, None, None))
     onlooker = Onlooker(1, stop.start)
     phases = [{"name": "hold", "kind": "hold", "duration_s": 600}]
     record = run(
-        service, tmp_path, lambda _head: onlooker, phases=phases, target={"transport": "http_poll", "timeout_s": 1}
+        service, tmp_path, lambda _record: onlooker, phases=phases, target={"transport": "http_poll", "timeout_s": 1}
     )
     stop.join()
     assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.UNREACHABLE, 5)
@@ -354,5 +353,5 @@ def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
         (Permission("listed", max_requests_per_s=3.0), r"requests/s are more than the 3 "),
     ):
         with pytest.raises(ConfigurationError, match=fault):
-            perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), lambda _head: SilentView())
+            perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), lambda _record: RunView())
     assert not (tmp_path / "run").exists()

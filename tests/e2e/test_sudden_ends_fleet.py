@@ -14,8 +14,7 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.audit import readback
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report import making
-from simulator.fleet.report.live import RunView, SilentView
-from simulator.fleet.report.run_status import RunHead
+from simulator.fleet.report.views import RunView
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
@@ -69,7 +68,7 @@ SCENARIO: Final = {
 
 
 def run(
-    service: RunningService, tmp_path: Path, make_view: Callable[[RunHead], RunView] = lambda _head: SilentView()
+    service: RunningService, tmp_path: Path, make_view: Callable[[RunRecord], RunView] = lambda _record: RunView()
 ) -> RunRecord:
     path, secret = tmp_path / "sudden.yaml", tmp_path / "secret"
     path.write_text(yaml.safe_dump(SCENARIO))
@@ -114,14 +113,14 @@ def test_a_run_is_inconclusive_when_what_comes_after_it_ends(function, sentence,
     check_inconclusive(run(service, tmp_path), tmp_path, sentence)
 
 
-class Broken(SilentView):
-    def show(self, second: Any, standing: Any) -> None:
-        del second, standing
+class Broken(RunView):
+    def second(self, second: Any, status: Any) -> None:
+        del second, status
         raise Sudden
 
 
 def test_a_run_is_inconclusive_when_what_shows_it_ends_and_its_seconds_are_written_all_the_same(service, tmp_path):
-    record = run(service, tmp_path, lambda _head: Broken())
+    record = run(service, tmp_path, lambda _record: Broken())
     check_inconclusive(record, tmp_path, "what shows the run ended unexpectedly: Sudden")
     assert record.audit is not None
     assert record.audit.complete

@@ -17,12 +17,11 @@ from agent.wire.extensions import ALL, COMMAND_EVENTS
 from agent.wire.secret import Secret
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.record import RunRecord, Second
-from simulator.fleet.report.live import run_view
+from simulator.fleet.report.views import RunView
 from simulator.fleet.report.writing import read_seconds
-from simulator.fleet.run import fleet_run
-from simulator.fleet.run.clocks import apart
 from simulator.fleet.run.coordinator import Coordinator
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -35,6 +34,7 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
+from simulator.fleet.run.preparing import Preparation
 from simulator.fleet.run.worker import enter_phases
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
@@ -118,8 +118,8 @@ class Run:
 
 
 @dataclass
-class VirtualWorkers:
-    """See :class:`~simulator.fleet.run.workers.Workers`: all on one loop, whose time passes in receive()."""
+class VirtualWorkers(LocalWorkers):
+    """See :class:`~simulator.fleet.run.local_workers.LocalWorkers`: on one loop, whose time passes in receive()."""
 
     loop: VirtualLoop
     service: Service
@@ -136,7 +136,7 @@ class VirtualWorkers:
             for number, job in enumerate(jobs):
                 recorder = Recorder()
                 self.members[number] = job.make(recorder), recorder
-                self.said.append(Ready(number, self.members[number][0].devices, apart()))
+                self.said.append(Ready(number))
 
         self.loop.run_until_complete(make())
 
@@ -170,13 +170,14 @@ class VirtualWorkers:
 
     async def _take(self, number: int, play: Workload, recorder: Recorder, message: ToWorker) -> None:
         match message:
-            case Begin(at_s):
-                self.service.began_s = at_s
+            case Begin(after_s):
+                at_s = self.service.began_s = self.clock.now_s + after_s
                 play.begin(at_s)
                 self.tasks.append(asyncio.ensure_future(self._cut(number, play, recorder, at_s)))
             case EnterPhases():
-                self.tasks.append(asyncio.ensure_future(enter_phases(play, message)))
+                self.tasks.append(asyncio.ensure_future(enter_phases(play, message, self.service.began_s)))
             case Drain(from_s, until_s):
+                from_s, until_s = self.service.began_s + from_s, self.service.began_s + until_s
                 recorder.drain(from_s)
                 self.tasks.append(asyncio.ensure_future(self._drain(number, play, from_s, until_s)))
             case Stop():
@@ -229,27 +230,27 @@ def play(
         ends.enter_context(virtual_time(clock))
         ends.enter_context(_patched(clock, service, engines, prepared))
         stage = RunOptions(file, _way(file, folder), folder / "run", (), is_audited)
-        record = perform_run(stage, lambda head: run_view(SimpleNamespace(), head, quiet=True))  # type: ignore[arg-type]
+        record = perform_run(stage, lambda _record: RunView())
     return Run(service, engines, prepared[0].jobs, record, list(read_seconds(folder / "run")))
 
 
 @contextmanager
 def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any]) -> Iterator[None]:
     loop = VirtualLoop(clock)
-    real_prepare = fleet_run.prepare
+    real_prepare = Preparation.prepare
     http = engines.http_class()
 
-    async def prepare(*arguments: Any) -> Any:
-        prepared.append(await real_prepare(*arguments))
-        return prepared[-1]
+    async def prepare(preparation: Preparation, on_progress: Any) -> None:
+        prepared.append(preparation)
+        await real_prepare(preparation, on_progress)
 
     def tokens(_folder: Path, device_ids: Sequence[str], _url: str) -> dict[str, Secret]:
         return {device_id: Secret(f"token-of-{device_id}") for device_id in device_ids}
 
     patches = {
-        "run.fleet_run.prepare": prepare,
+        "run.fleet_run.Preparation.prepare": prepare,
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
-        "run.place.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
+        "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
         "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
         "run.fleet_run.finish_run": lambda folder, record, *_more: (

@@ -22,7 +22,7 @@ from simulator.fleet.cli.options import takes_target
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.writing import RUN_FILE, read_record
-from simulator.fleet.run.auditing import Merged, merge_audit
+from simulator.fleet.run.ending import Merged, merge_audit
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_target

@@ -51,47 +51,29 @@ def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
     return functools.reduce(lambda made, add: add(made), reversed(_TARGET), wrapper)
 
 
-_CLUSTER = (
-    click.option(
-        "--cluster",
-        metavar="HOST:PORT|auto",
-        help="Make the load on the machines of a Ray cluster: the address of its head, or auto for the cluster that "
-        "this machine belongs to. Needs the extra 'cluster'.",
-    ),
-    click.option(
-        "--cluster-resource",
-        metavar="NAME",
-        help="With --cluster: only machines that Ray has given this resource, and one of it for each worker, such as "
-        "fleet for 'ray start --resources={\"fleet\": 4}'.",
-    ),
+takes_cluster = click.option(
+    "--cluster",
+    metavar="HOST:PORT|auto",
+    help="Make the load on the machines of a Ray cluster: the address of its head, or auto for the cluster that this "
+    "machine belongs to. Needs the extra 'cluster'.",
 )
+"""Add the option of a cluster."""
 
 
-def takes_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a cluster; the command gets them as ``cluster`` and ``cluster_resource``."""
-
-    @functools.wraps(command)
-    def wrapper(**given: Any) -> Any:
-        if given["cluster_resource"] is not None and given["cluster"] is None:
-            raise CommandLineError("--cluster-resource picks machines of a cluster: give --cluster, too")
-        if given.get("local") and given["cluster"] is not None:
-            fix = "leave out --cluster, or give --base-url of a service that the cluster's machines reach"
-            raise CommandLineError(f"--local starts a service that only this machine reaches: {fix}")
-        return command(**given)
-
-    return functools.reduce(lambda made, add: add(made), reversed(_CLUSTER), wrapper)
-
-
-def check_cluster(cluster: str | None, file: ScenarioFile) -> None:
+def check_cluster(cluster: str | None, file: ScenarioFile, *, local: bool) -> None:
     """Return where a cluster can make the load of a scenario.
 
     Args:
         cluster: as :func:`takes_cluster` gives it; None for no cluster.
         file: the scenario.
+        local: the service is started for this run.
 
     Raises:
-        CommandLineError: its devices go through a gateway.
+        CommandLineError: its devices go through a gateway, or to a service that only this machine reaches.
     """
+    if cluster is not None and local:
+        fix = "leave out --cluster, or give --base-url of a service that the cluster's machines reach"
+        raise CommandLineError(f"--local starts a service that only this machine reaches: {fix}")
     if cluster is not None and file.scenario.target.uses_gateway:
         why = (
             "its tokens are made on its own machine, and 'up' has gateway and broker at addresses of that machine alone"

@@ -8,9 +8,8 @@ import click
 
 from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
-from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.formatting import in_few_lines
-from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.making import make_reports, summary_json
 from simulator.fleet.report.summary import print_summary
 from simulator.terminal import Console
 

@@ -19,10 +19,12 @@ from simulator.fleet.cli.options import (
     takes_python,
     takes_target,
 )
-from simulator.fleet.report.live import RunView, run_view
+from simulator.fleet.record import RunRecord
+from simulator.fleet.report.formatting import Tone
+from simulator.fleet.report.live import ConsoleView
 from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
-from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
-from simulator.fleet.report.run_status import RunHead
+from simulator.fleet.report.prometheus import MetricsView
+from simulator.fleet.report.views import RunView, Views
 from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.fleet_run import RunInterrupted, RunOptions, perform_run
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -77,7 +79,6 @@ def run_command(
     metrics_port: int | None,
     progress: str | None,
     cluster: str | None,
-    cluster_resource: str | None,
     quiet: bool,
     as_json: bool,
     allow_python: bool,
@@ -100,7 +101,7 @@ def run_command(
         if local and target != TargetOptions():
             raise ConfigurationError(["--local starts its own service: leave the other target out"], "target")
         file = read_or_refuse(scenario, allow_python=allow_python)
-        check_cluster(cluster, file)
+        check_cluster(cluster, file, local=local)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
             gateway = file.scenario.target.uses_gateway
@@ -114,13 +115,16 @@ def run_command(
         permissions = tuple(permit(address, listed, owned=owned) for address in sorted(addresses))
         console = Console(stderr=as_json or takes_output)
 
-        def make_view(head: RunHead) -> RunView:
-            view = run_view(console, head, quiet=quiet)
+        def make_view(record: RunRecord) -> RunView:
+            shown = RunView() if quiet else ConsoleView(console, record)
+            views = [shown]
+            if progress is not None:
+                views.append(ProgressView(progress, record, lambda text: shown.note(text, Tone.WARN)))
             if metrics_port is not None:
-                view = MeteredView(view, MetricsAddress(metrics_port, head))
-            return view if progress is None else ProgressView(view, progress, head)
+                views.append(MetricsView(metrics_port, record, shown))
+            return Views(views)
 
-        options = RunOptions(file, way, folder, permissions, audit, cluster, cluster_resource)
+        options = RunOptions(file, way, folder, permissions, audit, cluster)
         record = perform_run(options, make_view)
     if as_json:
         click.echo(record_text(record), nl=False)

@@ -19,8 +19,9 @@ from simulator.fleet.metrics.ages import READING_AGE, is_age, with_shown_ages
 from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
-from simulator.fleet.report.figures import OperationFigures
-from simulator.fleet.report.formatting import DASH, count_text, finite, percent_text, percentile_name, time_text
+from simulator.fleet.report.figures import Figures, by_operation, percentile_name
+from simulator.fleet.report.formatting import DASH, count_text, finite, percent_text, time_text
+from simulator.fleet.report.summary import new_table
 from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.yaml_document import read_document
@@ -194,7 +195,7 @@ def _chosen_phases(record: RunRecord, phase: str | None) -> tuple[Span, ...]:
     return tuple(span for span in record.phases if span.kind != "ramp") or record.phases
 
 
-def _figures(folder: Path, record: RunRecord, phase: str | None) -> dict[str, OperationFigures]:
+def _figures(folder: Path, record: RunRecord, phase: str | None) -> dict[str, Figures]:
     """The figures of each operation in the phases that are compared."""
     spans, totals, span_s = _chosen_phases(record, phase), Totals(), 0.0
     try:
@@ -203,13 +204,12 @@ def _figures(folder: Path, record: RunRecord, phase: str | None) -> dict[str, Op
             if not spans or any(span.begin_s <= middle < span.end_s for span in spans):
                 totals.add(replace(second, operations=with_shown_ages(second.operations)))
                 span_s += 1
-        operations = totals.operations
-        return {name: OperationFigures.from_parts(name, (operations[name],), span_s) for name in operations}
+        return by_operation(totals.operations, span_s)
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None
 
 
-def _differences(a: OperationFigures, b: OperationFigures) -> Iterator[Difference]:
+def _differences(a: Figures, b: Figures) -> Iterator[Difference]:
     name = a.name
     # The stages of a command are no requests of their own: how many there are says nothing that commands do not.
     if name not in STAGE_OPERATIONS:
@@ -275,7 +275,7 @@ def comparison_json(found: Comparison) -> str:
 
 
 def _table(found: Comparison) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = new_table()
     table.add_column("", no_wrap=True)
     for name in ("A", "B", "from A to B"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -1,249 +1,154 @@
-"""Counts and percentiles of operations: derived here once, shown by every output.
+"""The figures of operations: derived here once, printed by every output.
 
-Two levels: :class:`OutcomeFigures` for one operation and outcome (tables of files, JSON), and :class:`OperationFigures`
-for an operation as a whole (terminal, page, live view, history). :data:`OUTCOME_COUNTS` and :data:`OPERATION_COLUMNS`
-say which numbers are shown of them: one more entry is one more column in each output.
+:meth:`Figures.as_dict` names them: a new entry there is a new member of the JSON files and a new column of the CSV
+files. Terminal and page say which of them they show.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, READING_AGE, count_unended, shown_ages
-from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, count_unended, shown_ages
+from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Tally
-from simulator.fleet.report.formatting import count_text, percentile_name
-from simulator.report_parts.values import Tone
 
 _LONGEST: Final = 100.0
-TABLE_PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99, _LONGEST)
-"""Percentiles in tables and exports."""
+PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, _LONGEST)
+"""Of every table, file and plot; the last one is the longest time to the last digit."""
 SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
-"""Percentiles in the terminal."""
-MEASURES: Final = ("response", "service")
-"""The two times of an exchange: since it was due, and since it was sent."""
+"""In the terminal, where there is no room for all."""
 ALL_OPERATIONS: Final = "all operations"
 
 
-def percentile_times(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ...]:
-    """Percentiles in seconds, NaN without values; 100 is the longest to the last digit."""
-    found = histogram.percentiles(percents)
-    return tuple(histogram.max_s if at == _LONGEST else value for at, value in zip(percents, found, strict=True))
+def percentile_name(percent: float) -> str:
+    """The name of a percentile: ``p50``, ``p99.9``; ``max`` for 100."""
+    return "max" if percent == _LONGEST else f"p{percent:g}"
 
 
-def percentile_label(percent: float) -> str:
-    """``p99.9``; ``max`` for 100."""
-    return "max" if percent == _LONGEST else percentile_name(percent)
+def percentiles(times: Histogram, percents: Sequence[float] = PERCENTILES) -> dict[str, float]:
+    """Percentiles in seconds by name; NaN without values."""
+    found = zip(percents, times.percentiles(percents), strict=True)
+    return {percentile_name(at): times.max_s if at == _LONGEST else value for at, value in found}
 
 
-@dataclass(frozen=True, slots=True)
-class Resends:
-    """Exchanges that were no first attempt; see :class:`~simulator.fleet.outcomes.Attempt`.
-
-    Attributes:
-        after_refusal: all earlier ones were refused: surely nothing of them was stored.
-        ambiguous: an earlier one may have been stored.
-    """
-
-    after_refusal: int
-    ambiguous: int
-
-    @property
-    def total(self) -> int:
-        """How many requests were sent again: after a refusal, or after an ambiguous end."""
-        return self.after_refusal + self.ambiguous
-
-
-def resends_of(tallies: Iterable[Tally]) -> Resends:
-    """The resends among some exchanges."""
-    everything = list(tallies)
-    ambiguous = sum(tally.resends_ambiguous for tally in everything)
-    return Resends(sum(tally.count - tally.first_attempts for tally in everything) - ambiguous, ambiguous)
-
-
-def waited_histograms(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> list[str]:
-    """The encoded histograms that an operation's times are made of: good answers, and answers that never came.
-
-    Without the latter a target that loses every second request would look as fast as ever. Thresholds do the same.
-    What was refused, limited or not connected shows in its counts.
-    """
-    return [getattr(classes[kind], measure) for kind in OutcomeClass if kind in WAITED and kind in classes]
-
-
-# --- by outcome -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeFigures:
-    """The exchanges of one operation that ended in one outcome.
-
-    Attributes:
-        response, service: their times.
-    """
-
-    operation: str
-    outcome: OutcomeClass
-    count: int
-    first_attempts: int
-    resends: Resends
-    response: Histogram
-    service: Histogram
-
-
-OUTCOME_COUNTS: Final[Mapping[str, Callable[[OutcomeFigures], int]]] = {
-    "count": lambda each: each.count,
-    "first_attempts": lambda each: each.first_attempts,
-    "resends": lambda each: each.resends.total,
-    "resends_after_refusal": lambda each: each.resends.after_refusal,
-    "resends_ambiguous": lambda each: each.resends.ambiguous,
-}
-"""The counts of an outcome in tables of files and in JSON, by name."""
-
-
-def errors_of(record: RunRecord) -> list[tuple[str, int]]:
-    """Why exchanges failed, in the words of whoever made them, and how often: the most frequent first."""
-    found = record.extras.get("errors", {})
-    return sorted(found.items(), key=lambda each: (-each[1], each[0]))
-
-
-def figures_by_outcome(operations: Operations) -> Iterator[OutcomeFigures]:
-    """Figures by operation and outcome, in the order of their names."""
-    for name, classes in sorted(operations.items()):
-        for outcome, tally in sorted(classes.items()):
-            yield OutcomeFigures(
-                name,
-                outcome,
-                tally.count,
-                tally.first_attempts,
-                resends_of((tally,)),
-                Histogram.decode(tally.response),
-                Histogram.decode(tally.service),
-            )
-
-
-# --- by operation -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OperationFigures:
+@dataclass(slots=True)
+class Figures:
     """One operation, or several together, over some time.
 
     Attributes:
-        counts: exchanges by outcome.
-        response, service: times of those who waited for an answer; see :func:`waited_histograms`.
+        name: of the operation.
         span_s: how long they were measured.
+        counts: exchanges by outcome.
+        resends: exchanges that were no first attempt; see :class:`~simulator.fleet.outcomes.Attempt`.
+        ambiguous: those of them whose earlier attempts may have been stored; all others followed refusals.
+        response, service: times since it was due, and since it was sent: of good answers, and of answers that never
+            came. Without the latter a target that loses every second request would look as fast as ever. What was
+            refused, limited or not connected shows in its counts. Thresholds do the same.
     """
 
     name: str
-    counts: Mapping[OutcomeClass, int]
-    resends: Resends
+    span_s: float
+    counts: Counter[OutcomeClass]
     response: Histogram
     service: Histogram
-    span_s: float
+    resends: int = 0
+    ambiguous: int = 0
 
     @classmethod
-    def from_parts(cls, name: str, parts: Iterable[Mapping[OutcomeClass, Tally]], span_s: float) -> OperationFigures:
-        """Figures of an operation that was measured in several parts, such as seconds."""
-        counts: dict[OutcomeClass, int] = {}
-        tallies: list[Tally] = []
-        texts: dict[str, list[str]] = {measure: [] for measure in MEASURES}
-        for classes in parts:
-            tallies += classes.values()
-            for outcome, tally in classes.items():
-                counts[outcome] = counts.get(outcome, 0) + tally.count
-            for measure in MEASURES:
-                texts[measure] += waited_histograms(classes, measure)
-        return cls(name, counts, resends_of(tallies), merged(texts["response"]), merged(texts["service"]), span_s)
+    def of(
+        cls,
+        name: str,
+        parts: Iterable[Mapping[OutcomeClass, Tally]],
+        span_s: float = 0.0,
+        *,
+        timed: Iterable[Any] = WAITED,
+    ) -> Figures:
+        """Figures of an operation that was measured in several parts, such as seconds.
+
+        Args:
+            name: of the operation.
+            parts: outcome to what was measured.
+            span_s: for how long.
+            timed: the outcomes whose times count.
+        """
+        found = cls(name, span_s, Counter(), Histogram(), Histogram())
+        for part in parts:
+            for outcome, tally in part.items():
+                found.counts[outcome] += tally.count
+                found.resends += tally.count - tally.first_attempts
+                found.ambiguous += tally.resends_ambiguous
+                if outcome in timed:
+                    found.response.add_encoded(tally.response)
+                    found.service.add_encoded(tally.service)
+        return found
 
     @classmethod
-    def combined(cls, name: str, figures: Iterable[OperationFigures], span_s: float) -> OperationFigures:
+    def together(cls, several: Iterable[Figures], span_s: float, name: str = ALL_OPERATIONS) -> Figures:
         """Several operations as one; those that the service holds on purpose count, and are in no time."""
-        counts: dict[OutcomeClass, int] = {}
-        after_refusal = ambiguous = 0
-        response, service = Histogram(), Histogram()
-        for each in figures:
-            for outcome, count in each.counts.items():
-                counts[outcome] = counts.get(outcome, 0) + count
-            after_refusal += each.resends.after_refusal
-            ambiguous += each.resends.ambiguous
+        found = cls(name, span_s, Counter(), Histogram(), Histogram())
+        for each in several:
+            found.counts += each.counts
+            found.resends += each.resends
+            found.ambiguous += each.ambiguous
             if each.name not in HELD:
-                response.add(each.response)
-                service.add(each.service)
-        return cls(name, counts, Resends(after_refusal, ambiguous), response, service, span_s)
-
-    @property
-    def good(self) -> int:
-        """How many answers were good."""
-        return self.counts.get(OutcomeClass.OK, 0)
-
-    @property
-    def limited(self) -> int:
-        """Answers 429: the quota at work, and no error."""
-        return self.counts.get(OutcomeClass.LIMITED, 0)
-
-    @property
-    def errors(self) -> int:
-        """How many requests ended otherwise."""
-        return sum(self.counts.get(outcome, 0) for outcome in FAILED)
+                found.response.add(each.response)
+                found.service.add(each.service)
+        return found
 
     @property
     def total(self) -> int:
         """All exchanges that ended."""
-        return sum(self.counts.values())
+        return self.counts.total()
+
+    @property
+    def good(self) -> int:
+        """How many answers were good."""
+        return self.counts[OutcomeClass.OK]
+
+    @property
+    def limited(self) -> int:
+        """Answers 429: the quota at work, and no error."""
+        return self.counts[OutcomeClass.LIMITED]
+
+    @property
+    def errors(self) -> int:
+        """How many requests ended otherwise."""
+        return sum(self.counts[outcome] for outcome in FAILED)
 
     def per_s(self, count: int) -> float:
         """A count as a rate; NaN where no time went by."""
         return count / self.span_s if self.span_s > 0 else math.nan
 
-
-def figures_by_operation(operations: Operations, span_s: float) -> dict[str, OperationFigures]:
-    """Figures of each operation, in the order of their names.
-
-    Args:
-        operations: what was measured.
-        span_s: for how long.
-    """
-    return {name: OperationFigures.from_parts(name, (classes,), span_s) for name, classes in sorted(operations.items())}
-
-
-@dataclass(frozen=True, slots=True)
-class OperationColumn:
-    """A column of the tables of operations.
-
-    Attributes:
-        terminal, page: its heading in each of them; empty where it is not shown there.
-        text: the number for a person.
-        count: the number that decides whether the column is of interest; None for one that is always shown.
-        tone: of a count above 0.
-        is_rare: the terminal shows it only where some count is above 0.
-    """
-
-    terminal: str
-    page: str
-    text: Callable[[OperationFigures], str]
-    count: Callable[[OperationFigures], int] = lambda _figures: 0
-    tone: Tone = Tone.PLAIN
-    is_rare: bool = False
+    def as_dict(self, percents: Sequence[float] = PERCENTILES) -> dict[str, Any]:
+        """Everything by name, times in seconds."""
+        return {
+            "count": self.total,
+            "ok_per_s": self.per_s(self.good),
+            "limited_per_s": self.per_s(self.limited),
+            "errors_per_s": self.per_s(self.errors),
+            "resends": self.resends,
+            "resends_ambiguous": self.ambiguous,
+            "response_s": percentiles(self.response, percents),
+            "service_s": percentiles(self.service, percents),
+        }
 
 
-OPERATION_COLUMNS: Final = (
-    OperationColumn("ok", "Count", lambda each: f"{each.good:,}"),
-    OperationColumn("per s", "Per second", lambda each: count_text(each.per_s(each.good))),
-    OperationColumn("429", "", lambda each: f"{each.limited:,}", lambda each: each.limited, Tone.WARN),
-    OperationColumn("errors", "", lambda each: f"{each.errors:,}", lambda each: each.errors, Tone.BAD),
-    OperationColumn(
-        "again", "Sent again", lambda each: f"{each.resends.total:,}", lambda each: each.resends.total, is_rare=True
-    ),
-)
-"""The numbers of an operation in tables for people, in front of its percentiles."""
+def by_operation(operations: Operations, span_s: float = 0.0) -> dict[str, Figures]:
+    """Figures of each operation, in the order of their names."""
+    return {name: Figures.of(name, (classes,), span_s) for name, classes in sorted(operations.items())}
 
 
-# --- ages, and the whole run ------------------------------------------------------------------------------------------
+def by_outcome(operations: Operations, span_s: float = 0.0) -> Iterator[tuple[OutcomeClass, Figures]]:
+    """Figures by operation and outcome, in the order of their names, each with the times of its own outcome."""
+    order = list(OutcomeClass)
+    for name, classes in sorted(operations.items()):
+        for outcome in sorted(classes, key=order.index):
+            yield outcome, Figures.of(name, ({outcome: classes[outcome]},), span_s, timed=(outcome,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +161,7 @@ class AgeFigures:
         others: how many readings were not accepted, or commands did not end.
     """
 
-    figures: OperationFigures
+    figures: Figures
     others: int
 
     @property
@@ -287,15 +192,15 @@ class RunFigures:
         ages: readings, commands, then commands by end state and by name; what there is of them.
     """
 
-    operations: Mapping[str, OperationFigures]
-    whole: OperationFigures
+    operations: Mapping[str, Figures]
+    whole: Figures
     ages: tuple[AgeFigures, ...]
 
 
 def run_figures(record: RunRecord) -> RunFigures:
     """Derive the figures of a run."""
-    operations = figures_by_operation(record.operations, record.duration_s)
-    whole = OperationFigures.combined(ALL_OPERATIONS, operations.values(), record.duration_s)
+    operations = by_operation(record.operations, record.duration_s)
+    whole = Figures.together(operations.values(), record.duration_s)
     return RunFigures(operations, whole, tuple(_ages(record)))
 
 
@@ -305,37 +210,12 @@ def _ages(record: RunRecord) -> Iterator[AgeFigures]:
     if unended and COMMAND_AGE not in shown:
         shown = {**shown, COMMAND_AGE: {}}  # not one of them has a known end
     for name, classes in shown.items():
-        figures = OperationFigures.from_parts(name, (classes,), record.duration_s)
+        figures = Figures.of(name, (classes,), record.duration_s)
         others = figures.total - figures.good
         yield AgeFigures(figures, max(others, unended) if name == COMMAND_AGE else others)
 
 
-def phase_figures(operations: Operations) -> tuple[OperationFigures, ...]:
-    """Counts and times of a phase, without rates: ages first, then requests in the order of their names."""
-    ages = shown_ages(operations)
-    return (
-        *(OperationFigures.from_parts(name, (classes,), 0.0) for name, classes in ages.items()),
-        *figures_by_operation(without_stages(operations), 0.0).values(),
-    )
-
-
-def headline_values(record: RunRecord) -> dict[str, tuple[str, float]]:
-    """The headline figures of a run over its whole time, the most important first: unit (as in comparisons) and value.
-
-    One that nothing was measured of is missing.
-    """
-    found: dict[str, tuple[str, float]] = {}
-    figures = run_figures(record)
-    ages = {age.name: age.figures for age in figures.ages if age.is_whole}
-    played_s = record.duration_s if record.drained_from_s is None else record.drained_from_s
-    for name, percents in ((READING_AGE, (50.0, 99.0)), (COMMAND_AGE, (99.0,))):
-        for percent in percents if name in ages and ages[name].response.count else ():
-            found[f"{name} p{percent:g}"] = "s", ages[name].response.percentile(percent)
-    if READING_AGE in ages and OutcomeClass.OK in ages[READING_AGE].counts and played_s > 0:
-        found["readings accepted per second"] = "per_s", ages[READING_AGE].good / played_s
-    if every := figures.whole.total - figures.whole.limited:
-        found["errors"] = "share", figures.whole.errors / every
-    for name, each in sorted(figures.operations.items()):
-        if name not in HELD and each.response.count:
-            found[f"{name} p99"] = "s", each.response.percentile(99.0)
-    return found
+def errors_of(record: RunRecord) -> list[tuple[str, int]]:
+    """Why exchanges failed, in the words of whoever made them, and how often: the most frequent first."""
+    found = record.extras.get("errors", {})
+    return sorted(found.items(), key=lambda each: (-each[1], each[0]))

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.outcomes import FAILED, OutcomeClass
 from simulator.fleet.record import ThresholdResult, VerdictStatus, WorkerGap
+
+
+class Tone(StrEnum):
+    """How a thing is coloured."""
+
+    GOOD = "good"
+    BAD = "bad"
+    WARN = "warn"
+    PLAIN = "plain"
+    ACCENT = "accent"
+
 
 DASH: Final = "\u2013"
 _CANNOT: Final = ": cannot be written: "
@@ -87,6 +99,15 @@ def clock_text(seconds: float) -> str:
     return f"{whole // _HOUR_S}:{whole % _HOUR_S // _MINUTE_S:02d}:{whole % _MINUTE_S:02d}"
 
 
+def duration_text(seconds: float) -> str:
+    """``12 ms``, ``3.41 s``, ``1 min 12 s``."""
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if abs(seconds) < _MINUTE_S:
+        return f"{seconds:.2f} s"
+    return f"{int(seconds // _MINUTE_S)} min {int(seconds % _MINUTE_S)} s"
+
+
 def percent_text(share: float | None, digits: int = 2) -> str:
     """A share as percent: ``99.95 %``. Never rounded up to 100 or down to 0 when it is not."""
     if share is None or not math.isfinite(share):
@@ -101,11 +122,6 @@ def percent_text(share: float | None, digits: int = 2) -> str:
     if percent > 0 and float(text) == 0:
         return f"< {smallest:.{digits}f} %"
     return f"{text} %"
-
-
-def percentile_name(percent: float) -> str:
-    """The name of a percentile: ``p50``, ``p99.9``."""
-    return f"p{percent:g}"
 
 
 def gaps_text(gaps: Sequence[WorkerGap]) -> str:

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+import json
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
+from agent.wire.times import parse_time, to_rfc3339
 from simulator.fleet.metrics.ages import shown_ages
+from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.thresholds import ThresholdError
 from simulator.fleet.record import RunRecord, Second
-from simulator.fleet.report.exports import summary_json
+from simulator.fleet.report.figures import by_outcome, percentiles
 from simulator.fleet.report.folder import RunFolder, write_whole
+from simulator.fleet.report.formatting import finite
+from simulator.fleet.report.junit import junit_xml
 from simulator.fleet.report.page import fleet_page
-from simulator.fleet.report.page.plots import spans_with_drain
-from simulator.fleet.report.run_checks import checks_of
-from simulator.fleet.report.tables import (
-    FINDINGS,
-    PHASES,
-    SECONDS,
-    SUMMARY,
-    CsvFile,
-    Moments,
-    Row,
-    RunTable,
-    finding_rows,
-    phase_rows,
-    second_rows,
-    summary_rows,
-)
-from simulator.fleet.report.timeline import ByPhase, slice_width_s, slices_of
+from simulator.fleet.report.tables import TABLES, CsvFile, Row, finding_rows, outcome_rows
+from simulator.fleet.report.timeline import Timeline, phase_at
 from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
-from simulator.report_parts.junit import junit_xml
 
 FILES: Final = {
     "report.html": "this page",
     "summary.json": "figures for scripts",
-    **{table.name: table.what for table in (SUMMARY, PHASES, SECONDS, FINDINGS)},
+    **{name: what for name, (what, _) in TABLES.items()},
     "junit.xml": "phases, thresholds, audit and verdict for CI",
     "run.json": "the record",
     "seconds.jsonl": "its seconds",
@@ -97,31 +88,24 @@ def _make(folder: Path, record: RunRecord) -> ReportResult:
 
 
 def _make_each(folder: Path, record: RunRecord) -> ReportResult:
-    width_s = slice_width_s(record.duration_s)
-    spans = spans_with_drain(record)
-    moments, by_phase = Moments(record, spans), ByPhase(spans)
-    with CsvFile(folder, SECONDS) as seconds:
-
-        def written() -> Iterator[Second]:
-            for second in read_seconds(folder):
-                seconds.add(second_rows(second, moments))
-                yield second
-
-        slices = tuple(slices_of(by_phase.passed_on(written()), width_s))
-    tables: dict[RunTable, Iterable[Row]] = {
-        SUMMARY: summary_rows({**record.operations, **shown_ages(record.ages)}),
-        PHASES: phase_rows(by_phase.phases, moments),
-        FINDINGS: finding_rows(record),
-    }
-    missing = [seconds.trouble]
-    for table, rows in tables.items():
-        with CsvFile(folder, table) as file:
-            file.add(rows)
-        missing.append(file.trouble)
+    timeline = Timeline.of(record)
+    with ExitStack() as opened:
+        summary, phases, seconds, findings = (
+            opened.enter_context(CsvFile(folder / name, columns)) for name, (_, columns) in TABLES.items()
+        )
+        for second in read_seconds(folder):
+            timeline.add(second)
+            seconds.add(_second_rows(record, timeline, second))
+        timeline.end()
+        summary.add(outcome_rows({**record.operations, **record.ages}))
+        for span, operations in timeline.phases:
+            phases.add(outcome_rows(operations, timestamp=_instant(record, span.begin_s), phase=span.name))
+        findings.add(finding_rows(record))
+    missing = [file.trouble for file in (seconds, summary, phases, findings)]
     texts = {
-        "junit.xml": junit_xml(checks_of(record)),
+        "junit.xml": junit_xml(record),
         "summary.json": summary_json(record),
-        "report.html": fleet_page(record, slices, width_s, tuple(FILES.items())[1:], by_phase.phases),
+        "report.html": fleet_page(record, timeline, tuple(FILES.items())[1:]),
     }
     for name, text in texts.items():
         try:
@@ -129,3 +113,41 @@ def _make_each(folder: Path, record: RunRecord) -> ReportResult:
         except StorageError as error:
             missing.append(str(error))
     return ReportResult(record, folder / "report.html", tuple(filter(None, missing)))
+
+
+def _second_rows(record: RunRecord, timeline: Timeline, second: Second) -> Iterator[Row]:
+    at = second.second
+    phase = phase_at(timeline.spans, at)
+    return outcome_rows(
+        second.operations,
+        timestamp=_instant(record, at),
+        second=at,
+        phase=phase.name if phase else None,
+        faults="; ".join(span.name for span in record.faults if span.begin_s < at + 1 and span.end_s > at),
+        workers_missing=len({gap.worker for gap in record.gaps if gap.from_s <= at < gap.to_s}),
+    )
+
+
+def _instant(record: RunRecord, offset_s: float) -> str | None:
+    """The time as RFC 3339; None where the record does not say when its load began."""
+    try:
+        at_s = parse_time(record.load_began_at) + offset_s
+    except InvalidMessage:
+        return None
+    return to_rfc3339(at_s) if math.isfinite(at_s) else None
+
+
+def summary_json(record: RunRecord) -> str:
+    """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
+    document = asdict(record)
+    for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
+        found: dict[str, dict[str, Any]] = {}
+        for outcome, figures in by_outcome(operations, record.duration_s):
+            found.setdefault(figures.name, {})[outcome] = figures.as_dict()
+        document[member] = found
+    document["command_stages"] = {
+        name: {"count": times.count, **percentiles(times)}
+        for name, times in ((name, Histogram.decode(text)) for name, text in record.command_stages.items())
+    }
+    del document["health"]["send_lag"]
+    return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"

@@ -1,4 +1,4 @@
-"""Figures of a run that goes on for Prometheus, and the view that keeps them up to date; docs/monitoring.md has them.
+"""Figures of a run that goes on for Prometheus; docs/monitoring.md has them.
 
 No count ever falls: that would be read as a restart of the program, and everything counted before as new. So each
 second adds to the counts of its own phase and faults, and those of earlier phases stay as they are.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, start_http_server
@@ -24,12 +24,9 @@ from simulator.fleet.metrics.ages import READING_AGE, command_of
 from simulator.fleet.metrics.histogram import Counts, placed
 from simulator.fleet.metrics.merging import is_cumulative, merge_health
 from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS
-from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally
-from simulator.fleet.report.figures import resends_of, waited_histograms
-from simulator.fleet.report.live import RunView
-from simulator.fleet.report.run_status import RunHead, RunStatus, WorkerState, phase_under_way, spans_under_way
-from simulator.report_parts.values import Tone
+from simulator.fleet.outcomes import WAITED, Attempt, OutcomeClass
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally
+from simulator.fleet.report.views import RunStatus, RunView
 
 _HEALTH_S: Final = 15
 """The generator's health is the worst of so many seconds: read it at least as often to see each spike."""
@@ -115,39 +112,26 @@ class _Rising:
         self._latest[labels] = value
 
 
-def _when(phase: Span | None, faults: Sequence[Span]) -> tuple[str, str]:
-    """Phase and faults of a second: faults that are made together are joined by ``+``, in the scenario's order."""
-    return phase.name if phase else "none", "+".join(dict.fromkeys(fault.name for fault in faults)) or "none"
+class MetricsView(RunView):
+    """The figures so far on ``http://127.0.0.1:port/metrics``, served while the view is open.
 
-
-def _planned(head: RunHead) -> list[tuple[str, str]]:
-    """What a run that goes as planned goes through, with a drain behind its phases."""
-    edges = {int(edge) for span in (*head.phases, *head.faults) for edge in (span.begin_s, span.end_s)}
-    seconds = sorted({edge + step for edge in edges for step in (-1, 0, 1) if 0 <= edge + step < head.duration_s})
-    found = [_when(phase_under_way(head.phases, at), spans_under_way(head.faults, at)) for at in seconds]
-    return list(dict.fromkeys([*found, ("drain", "none")]))
-
-
-class MetricsAddress:
-    """The figures so far on ``http://127.0.0.1:port/metrics``; what was not measured yet is missing.
+    What was not measured yet is missing.
 
     Args:
         port: 0 takes a free one.
-        head: what is known of the run before it begins.
-
-    Raises:
-        ConfigurationError: the port is taken.
+        record: what is known of the run before it begins.
+        shown: told the address.
     """
 
-    def __init__(self, port: int, head: RunHead) -> None:
+    def __init__(self, port: int, record: RunRecord, shown: RunView | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
-        self._head = head
+        self._port = port
+        self._record = record
+        self._shown = shown
         self._registry = CollectorRegistry()
-        self._planned = [(head.name, *when) for when in _planned(head)]
-        self._known: set[str] = set()
         self._healths: deque[GeneratorHealth] = deque(maxlen=_HEALTH_S)
-        about = {"level": head.level, "transport": head.transport, "target": head.target}
-        self._gauge("run_info", "What is run", *about).labels(head.name, *about.values()).set(1)
+        about = {"kind": record.kind, "transport": record.transport, "target": record.target}
+        self._gauge("run_info", "What is run", *about).labels(record.name, *about.values()).set(1)
         self._seconds = self._gauge("run_seconds", "How long the run has been going on")
         self._exchanges = self._counter(
             "exchanges", "Exchanges with the target that ended", *_WHEN, "operation", "outcome"
@@ -170,7 +154,7 @@ class MetricsAddress:
         self._command = self._times("command_age_seconds", text, "command", "state", bounds_s=_AGE_BOUNDS_S)
         text = "Time of a command from the stage before to this one; round_trip: from ordered to reported"
         self._stage = self._times("command_stage_seconds", text, "stage", bounds_s=_AGE_BOUNDS_S)
-        self._devices = self._gauge("devices", "How the fleet stands", "what")
+        self._devices = self._gauge("devices", "How many devices are online and so on", "what")
         self._ledgers = _Rising(self._counter("ledger_entries", "What the devices' ledgers have", "what"))
         text = "Seconds of single workers that are in no figure, since the worker did not report them"
         self._missing = _Rising(self._counter("worker_seconds_missing", text))
@@ -179,7 +163,6 @@ class MetricsAddress:
             what: self._gauge(f"{what}_active", f"1 while the {what} is under way", what, "kind")
             for what in ("phase", "fault")
         }
-        self._concerned = self._gauge("fault_devices", "Devices that the fault concerns now", "fault", "kind")
         last = f"worst of the last {_HEALTH_S} s"
         self._health = {
             member: (self._gauge(f"generator_{name}", f"{text}; {last}"), unit)
@@ -190,89 +173,83 @@ class MetricsAddress:
             name: self._counter(f"generator_{name}", text)
             for name, text in zip(("intended", "sent", "undelivered"), texts, strict=True)
         }
+
+    def __enter__(self) -> Self:
         try:
-            self._server, self._thread = start_http_server(port, "127.0.0.1", self._registry)
+            self._server, self._thread = start_http_server(self._port, "127.0.0.1", self._registry)
         except OSError as error:
-            raise ConfigurationError([f"--metrics-port {port}: {error.strerror}; choose another one, or 0"]) from None
+            fault = f"--metrics-port {self._port}: {error.strerror}; choose another one, or 0"
+            raise ConfigurationError([fault]) from None
+        if self._shown is not None:
+            self._shown.note(f"figures for Prometheus: http://127.0.0.1:{self._server.server_port}/metrics")
+        return self
 
-    @property
-    def url(self) -> str:
-        """The address for Prometheus to scrape."""
-        return f"http://127.0.0.1:{self._server.server_port}/metrics"
-
-    def close(self) -> None:
-        """Serve no more."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
-    def take(self, second: Second, standing: RunStatus) -> None:
+    def second(self, second: Second, status: RunStatus) -> None:
         """Add a second, and how the run stood in it."""
-        when = (self._head.name, *_when(standing.phase, standing.faults))
-        for operation, classes in second.operations.items():
-            self._take(operation, classes, when)
+        # Faults that are made together are joined by ``+``, in the scenario's order.
+        fault = "+".join(dict.fromkeys(fault.name for fault in status.faults)) or "none"
+        when = (self._record.name, status.phase.name if status.phase else "none", fault)
+        for operation, tallies in second.operations.items():
+            self._add(operation, tallies, when)
         self._lag.add(when, (second.health.send_lag,))
-        self._take_health(second.health)
-        self._take_standing(second, standing)
+        self._add_health(second.health)
+        self._set_status(second, status)
 
-    def _take(self, operation: str, classes: Any, when: tuple[str, ...]) -> None:
-        tallies: dict[OutcomeClass, Tally] = classes
-        waited = list(waited_histograms(tallies))
+    def _add(self, operation: str, tallies: Mapping[OutcomeClass, Tally], when: tuple[str, ...]) -> None:
+        waited = [tallies[outcome] for outcome in sorted(WAITED) if outcome in tallies]
+        response = [tally.response for tally in waited]
         if operation == READING_AGE:
             for outcome, tally in tallies.items():
                 self._readings.labels(*when, outcome.value).inc(tally.count)
-            self._age.add(when, waited)
+            self._age.add(when, response)
         elif (command := command_of(operation)) is not None:
             self._commands.labels(*when, *command).inc(sum(tally.count for tally in tallies.values()))
-            self._command.add((*when, *command), waited)
+            self._command.add((*when, *command), response)
         elif operation in STAGE_OPERATIONS:
-            self._stage.add((*when, operation.removeprefix(f"{FAMILY}.")), waited)
+            self._stage.add((*when, operation.removeprefix(f"{FAMILY}.")), response)
         else:
-            self._expect(operation)
             for outcome, tally in tallies.items():
                 labels = (*when, operation, outcome.value)
                 self._exchanges.labels(*labels).inc(tally.count)
-                again = resends_of((tally,))
-                self._resends.labels(*labels, Attempt.AFTER_REFUSAL.value).inc(again.after_refusal)
-                self._resends.labels(*labels, Attempt.AMBIGUOUS.value).inc(again.ambiguous)
-            self._response.add((*when, operation), waited)
-            self._service.add((*when, operation), list(waited_histograms(tallies, "service")))
+                refused = tally.count - tally.first_attempts - tally.resends_ambiguous
+                self._resends.labels(*labels, Attempt.AFTER_REFUSAL.value).inc(refused)
+                self._resends.labels(*labels, Attempt.AMBIGUOUS.value).inc(tally.resends_ambiguous)
+            self._response.add((*when, operation), response)
+            self._service.add((*when, operation), [tally.service for tally in waited])
 
-    def _expect(self, operation: str) -> None:
-        """Let an operation stand at 0 in all that is to come: what is there before it grows grows from 0."""
-        if operation not in self._known:
-            self._known.add(operation)
-            for when in self._planned:
-                for outcome in OutcomeClass:
-                    self._exchanges.labels(*when, operation, outcome.value)
-
-    def _take_health(self, health: GeneratorHealth) -> None:
+    def _add_health(self, health: GeneratorHealth) -> None:
         self._healths.append(health)
         worst = merge_health(list(self._healths))
         for member, (gauge, unit) in self._health.items():
-            gauge.labels(self._head.name).set(getattr(worst, member) * unit)
+            gauge.labels(self._record.name).set(getattr(worst, member) * unit)
         for name, counter in self._requests.items():
-            counter.labels(self._head.name).inc(getattr(health, name))
+            counter.labels(self._record.name).inc(getattr(health, name))
 
-    def _take_standing(self, second: Second, standing: RunStatus) -> None:
-        name = self._head.name
+    def _set_status(self, second: Second, status: RunStatus) -> None:
+        record = self._record
+        name = record.name
         self._seconds.labels(name).set(second.second + 1)
-        self._devices.labels(name, "planned").set(self._head.devices)
+        self._devices.labels(name, "planned").set(record.devices)
         for what, value in second.gauges.items():
             if is_cumulative(what) and what != "readings_unanswered":
                 self._ledgers.follow((name, what), value)
             else:
                 self._devices.labels(name, what).set(value)
-        self._missing.follow((name,), sum(gap.to_s - gap.from_s for gap in standing.gaps))
-        for state in WorkerState:
-            self._workers.labels(name, state.value).set(sum(worker.state is state for worker in standing.workers))
-        now = {"phase": (standing.phase,) if standing.phase else (), "fault": standing.faults}
-        for what, planned in (("phase", self._head.phases), ("fault", self._head.faults)):
-            names = {span.name: span.devices for span in now[what]}
+        self._missing.follow((name,), sum(gap.to_s - gap.from_s for gap in status.gaps))
+        for state in ("starting", "running", "draining", "done", "dead"):
+            self._workers.labels(name, state).set(sum(each == state for each in status.workers.values()))
+        now = {"phase": (status.phase,) if status.phase else (), "fault": status.faults}
+        for what, planned in (("phase", record.phases), ("fault", record.faults)):
+            names = {span.name for span in now[what]}
             for span in (*planned, *now[what]):
                 self._active[what].labels(name, span.name, span.kind).set(span.name in names)
-                if what == "fault":
-                    self._concerned.labels(name, span.name, span.kind).set(names.get(span.name, 0))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"fleet_{name}", text, ("scenario", *labels), registry=self._registry)
@@ -282,44 +259,3 @@ class MetricsAddress:
 
     def _times(self, name: str, text: str, *labels: str, bounds_s: Sequence[float] = _TIME_BOUNDS_S) -> _Times:
         return _Times(f"fleet_{name}", text, ("scenario", *_WHEN, *labels), bounds_s, self._registry)
-
-
-class MeteredView(RunView):
-    """A view that passes everything on and keeps the figures at an address up to date.
-
-    Args:
-        view: gets everything.
-        address: served for as long as the view is open.
-    """
-
-    def __init__(self, view: RunView, address: MetricsAddress) -> None:
-        self._view = view
-        self._address = address
-
-    def __enter__(self) -> Self:
-        self._view.__enter__()
-        self._view.note(f"figures for Prometheus: {self._address.url}")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._view.__exit__(kind, error, trace)
-        self._address.close()
-
-    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
-        """Show what goes on outside of the load, such as ``making devices``; an empty text ends it."""
-        self._view.stage(text, done, whole)
-
-    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """Show one event. See :class:`~simulator.fleet.report.live.RunView`."""
-        self._view.note(text, tone)
-
-    def show(self, second: Second, standing: RunStatus) -> None:
-        """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
-        self._address.take(second, standing)
-        self._view.show(second, standing)
-
-    def end(self, record: RunRecord) -> None:
-        """Print the verdict and the figures of the run; the picture is gone then."""
-        self._view.end(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -10,42 +10,35 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE
-from simulator.fleet.record import (
-    AuditRecord,
-    Operations,
-    RunRecord,
-    StreamAudit,
-    ThresholdResult,
-    VerdictStatus,
-)
+from simulator.fleet.record import AuditRecord, RunRecord, StreamAudit, ThresholdResult, VerdictStatus
 from simulator.fleet.report.figures import (
-    OPERATION_COLUMNS,
+    PERCENTILES,
     SHOWN_PERCENTILES,
+    Figures,
+    RunFigures,
     errors_of,
-    figures_by_operation,
-    percentile_label,
-    percentile_times,
+    percentile_name,
+    percentiles,
     run_figures,
 )
-from simulator.fleet.report.formatting import (
-    DASH,
-    VERDICT_WORDS,
-    clock_text,
-    count_text,
-    percentile_name,
-    time_text,
-)
-from simulator.report_parts.values import Tone
+from simulator.fleet.report.formatting import DASH, VERDICT_WORDS, clock_text, count_text, time_text
 
 _STYLES: Final = {
     VerdictStatus.PASSED: "bold green",
     VerdictStatus.INCONCLUSIVE: "bold yellow",
     VerdictStatus.INTERRUPTED: "bold yellow",
 }
-_COUNT_STYLES: Final = {Tone.WARN: "yellow", Tone.BAD: "red", Tone.PLAIN: ""}
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
 _WIDE: Final = 1000
 _ERRORS_SHOWN: Final = 10
+_COLUMNS: Final[dict[str, tuple[Callable[[Figures], str], str, Callable[[Figures], int]]]] = {
+    "ok": (lambda each: f"{each.good:,}", "", lambda each: 0),
+    "per s": (lambda each: count_text(each.per_s(each.good)), "", lambda each: 0),
+    "429": (lambda each: f"{each.limited:,}", "yellow", lambda each: each.limited),
+    "errors": (lambda each: f"{each.errors:,}", "red", lambda each: each.errors),
+    "again": (lambda each: f"{each.resends:,}", "", lambda each: each.resends),
+}
+"""Heading to the number, the style of one above 0, and the number that decides on the style."""
 NOTHING_WRONG: Final = "nothing lost, doubled or altered"
 WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
 """Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
@@ -53,30 +46,32 @@ WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
 
 def print_summary(console: Console, record: RunRecord) -> None:
     """Print the outcome; values of the record are printed as they are, without markup."""
-    verdict = record.verdict
+    verdict, figures = record.verdict, run_figures(record)
     style = _STYLES.get(verdict.word, "bold red")
     console.print()
     console.print(Text.assemble((VERDICT_WORDS[verdict.word], style), (f"  exit code {verdict.exit_code}", "dim")))
-    for sentence in verdict.sentences:
-        console.print(Text(f"  {sentence}"), soft_wrap=True)
-    for line in age_lines(record):
+    lines = [Text(f"  {sentence}") for sentence in verdict.sentences]
+    lines += _ages(figures, record.duration_s)
+    for line in lines:
         console.print(line, soft_wrap=True)
-    console.print(_fitting_table(console, record))
-    if (again := resends_line(record.operations)) is not None:
-        console.print(again, soft_wrap=True)
+    console.print(_fitting_table(console, figures))
     if errors := errors_of(record):
         console.print(_errors_table(errors))
-    for result in record.thresholds:
-        console.print(_threshold(result), soft_wrap=True)
-    for line in audit_lines(record.audit):
-        console.print(line, soft_wrap=True)
+    lines = [*_resends(figures), *map(_threshold, record.thresholds), *audit_lines(record.audit)]
     for gap in record.gaps:
         text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
-        console.print(Text(text, "yellow"), soft_wrap=True)
+        lines.append(Text(text, "yellow"))
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def new_table() -> Table:
+    """A table as all of them are: without lines."""
+    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
 
 
 def _errors_table(errors: Sequence[tuple[str, int]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = new_table()
     table.add_column("errors", justify="right", style="red", no_wrap=True)
     table.add_column("why", overflow="fold")
     for why, count in errors[:_ERRORS_SHOWN]:
@@ -86,26 +81,21 @@ def _errors_table(errors: Sequence[tuple[str, int]]) -> Table:
     return table
 
 
-def age_lines(record: RunRecord) -> list[Text]:
+def _ages(figures: RunFigures, duration_s: float) -> list[Text]:
     """What readings and commands waited until they were accepted or ended: the figures that an outage shows in.
 
     Commands by end state, and by name, stand below them all where there is more than one.
     """
-    lines, ages = [], run_figures(record).ages
-    kinds = [sum(age.name.startswith(f"{COMMAND_AGE}{mark}") for age in ages) for mark in ".["]
-    for age in ages:
+    lines = []
+    kinds = [sum(age.name.startswith(f"{COMMAND_AGE}{mark}") for age in figures.ages) for mark in ".["]
+    for age in figures.ages:
         if not age.is_whole and kinds["[" in age.name] == 1:
             continue
-        times = zip(
-            (*SHOWN_PERCENTILES, 100.0),
-            percentile_times(age.figures.response, (*SHOWN_PERCENTILES, 100.0)),
-            strict=True,
-        )
+        times = percentiles(age.figures.response, (*SHOWN_PERCENTILES, PERCENTILES[-1]))
         text = Text.assemble((age.name, "bold")) if age.is_whole else Text(f"  {age.name}")
-        text.append("  " + ", ".join(f"{percentile_label(percent)} {time_text(value)}" for percent, value in times))
+        text.append("  " + ", ".join(f"{name} {time_text(value)}" for name, value in times.items()))
         good, others = age.counts_text
-        is_rate = record.duration_s > 0 and age.is_whole
-        rate = f", {count_text(age.figures.per_s(age.figures.good))} per s" if is_rate else ""
+        rate = f", {count_text(age.figures.per_s(age.figures.good))} per s" if duration_s > 0 and age.is_whole else ""
         text.append(f"  {good}{rate}", "dim")
         if others:
             text.append(f", {others}", "bold red")
@@ -113,46 +103,39 @@ def age_lines(record: RunRecord) -> list[Text]:
     return lines
 
 
-def _fitting_table(console: Console, record: RunRecord) -> Table:
+def _fitting_table(console: Console, figures: RunFigures) -> Table:
     """With as many percentiles as the terminal is wide: a figure that is cut off is worse than none."""
-    for percentiles in (SHOWN_PERCENTILES, _FEWER_PERCENTILES):
-        table = operations_table(record.operations, record.duration_s, percentiles)
+    for percents in (SHOWN_PERCENTILES, _FEWER_PERCENTILES):
+        table = _operations_table(list(figures.operations.values()), percents)
         if console.measure(table, options=console.options.update(width=_WIDE)).maximum <= console.width:
             break
     return table
 
 
-def operations_table(operations: Operations, duration_s: float, percentiles: Sequence[float]) -> Table:
-    """The columns of :data:`OPERATION_COLUMNS` and percentiles of the response time, a row for each operation."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def _operations_table(rows: Sequence[Figures], percents: Sequence[float]) -> Table:
+    """Counts and percentiles of the response time, a row for each operation."""
+    table = new_table()
     table.add_column("operation", no_wrap=True)
-    figures = figures_by_operation(operations, duration_s).values()
-    shown = [each for each in OPERATION_COLUMNS if not each.is_rare or any(map(each.count, figures))]
-    first, *others = map(percentile_name, percentiles)
-    for name in (*(each.terminal for each in shown), f"response {first}", *others):
+    shown = {name: column for name, column in _COLUMNS.items() if name != "again" or any(row.resends for row in rows)}
+    first, *others = map(percentile_name, percents)
+    for name in (*shown, f"response {first}", *others):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in figures:
-        table.add_row(
-            Text(row.name),
-            *(Text(each.text(row), _COUNT_STYLES[each.tone] if each.count(row) else "") for each in shown),
-            *(time_text(value) for value in row.response.percentiles(percentiles)),
-        )
+    for row in rows:
+        cells = (Text(text(row), style if count(row) else "") for text, style, count in shown.values())
+        table.add_row(Text(row.name), *cells, *map(time_text, percentiles(row.response, percents).values()))
     return table
 
 
-def resends_line(operations: Operations) -> Text | None:
-    """What was sent again, by whether the service may have had it already; None where nothing was."""
-    resends = {name: each.resends for name, each in figures_by_operation(operations, 0.0).items()}
-    after_refusal, ambiguous = (
-        ", ".join(f"{name} {count:,}" for name, each in resends.items() if (count := getattr(each, kind)))
-        for kind in ("after_refusal", "ambiguous")
+def _resends(figures: RunFigures) -> list[Text]:
+    """What was sent again, by whether the service may have had it already."""
+    counts = {name: (each.resends - each.ambiguous, each.ambiguous) for name, each in figures.operations.items()}
+    refused, ambiguous = (
+        ", ".join(f"{name} {count[at]:,}" for name, count in counts.items() if count[at]) for at in (0, 1)
     )
-    parts = []
-    if after_refusal:
-        parts.append(f"after a refusal ({after_refusal})")
+    parts = [f"after a refusal ({refused})"] if refused else []
     if ambiguous:
         parts.append(f"while an earlier attempt may have been stored: ambiguous ({ambiguous})")
-    return Text(f"sent again {'; '.join(parts)}") if parts else None
+    return [Text(f"sent again {'; '.join(parts)}")] if parts else []
 
 
 def observed_text(result: ThresholdResult) -> str:
@@ -170,19 +153,13 @@ def audit_lines(audit: AuditRecord | None) -> list[Text]:
         return []
     lines = [
         _stream(name, stream, complete=all(audit.judges(name, word) for word in WRONGS))
-        for name, stream in streams_of(audit)
+        for name, stream in audit.streams
     ]
     if not audit.complete:
         lines.append(Text("audit: not everything was read back", "yellow"))
     # What the audit says first of a stream is its counts once more.
-    begins = tuple(f"{name}: " for name, _ in streams_of(audit))
+    begins = tuple(f"{name}: " for name, _ in audit.streams)
     return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences if not sentence.startswith(begins)]
-
-
-def streams_of(audit: AuditRecord) -> list[tuple[str, StreamAudit]]:
-    """``readings``, ``commands`` and ``registrations``, those that there are."""
-    pairs = (("readings", audit.readings), ("commands", audit.commands), ("registrations", audit.registrations))
-    return [(name, stream) for name, stream in pairs if stream is not None]
 
 
 def _stream(name: str, stream: StreamAudit, *, complete: bool) -> Text:

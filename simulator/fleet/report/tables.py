@@ -8,126 +8,54 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from agent.errors import InvalidMessage
-from agent.wire.times import parse_time, to_rfc3339
 from simulator.fleet.metrics.ages import with_shown_ages
-from simulator.fleet.record import Operations, RunRecord, Second, Span
-from simulator.fleet.report.figures import (
-    MEASURES,
-    OUTCOME_COUNTS,
-    TABLE_PERCENTILES,
-    figures_by_outcome,
-    percentile_label,
-    percentile_times,
-)
-from simulator.fleet.report.timeline import PhaseFigures, phase_at
+from simulator.fleet.record import Operations, RunRecord
+from simulator.fleet.report.figures import Figures, by_outcome
 
-Cell = str | int | float | None
-"""None where there is nothing."""
-Row = Sequence[Cell]
+Row = Mapping[str, Any]
+"""Column to cell; None where there is nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunTable:
-    """A table of a run's figures.
-
-    Attributes:
-        name: of its file.
-        what: it is, for people.
-        columns: in order.
-    """
-
-    name: str
-    what: str
-    columns: tuple[str, ...]
+def _flat(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """``response_s`` of several percentiles as ``response_p50_s`` and so on; rates of one outcome say nothing more."""
+    found: dict[str, Any] = {}
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name.removesuffix('_s')}_{percent}_s": time_s for percent, time_s in value.items()}
+        elif not name.endswith("_per_s"):
+            found[name] = value
+    return found
 
 
-_OUTCOME: Final = (
-    "operation",
-    "outcome",
-    *OUTCOME_COUNTS,
-    *(f"{measure}_{percentile_label(percent)}_s" for measure in MEASURES for percent in TABLE_PERCENTILES),
-)
-SUMMARY: Final = RunTable("summary.csv", "a row for each operation and outcome", _OUTCOME)
-PHASES: Final = RunTable("phases.csv", "the same by phase", ("timestamp", "phase", *_OUTCOME))
-SECONDS: Final = RunTable(
-    "seconds.csv", "the same by second", ("timestamp", "second", "phase", "faults", "workers_missing", *_OUTCOME)
-)
-FINDINGS: Final = RunTable(
-    "findings.csv", "what the audit found, by device", ("device", "device_id", "kind", "count", "key")
-)
+_OUTCOME: Final = ("operation", "outcome", *_flat(Figures.of("", ()).as_dict()))
+TABLES: Final = {
+    "summary.csv": ("a row for each operation and outcome", _OUTCOME),
+    "phases.csv": ("the same by phase", ("timestamp", "phase", *_OUTCOME)),
+    "seconds.csv": ("the same by second", ("timestamp", "second", "phase", "faults", "workers_missing", *_OUTCOME)),
+    "findings.csv": ("what the audit found, by device", ("device", "device_id", "kind", "count", "key")),
+}
+"""Name of the file to what it is, and its columns."""
 
 
-class Moments:
-    """When something was, by the run's second.
-
-    Args:
-        record: the run.
-        spans: its phases, the drain among them.
-    """
-
-    def __init__(self, record: RunRecord, spans: Sequence[Span]) -> None:
-        self._record = record
-        self._spans = spans
-        try:
-            self._began_s = parse_time(record.load_began_at) if record.load_began_at else math.nan
-        except InvalidMessage:
-            self._began_s = math.nan
-
-    def at(self, offset_s: float) -> str | None:
-        """The time as RFC 3339; None where the record does not say when its load began."""
-        at_s = self._began_s + offset_s
-        return to_rfc3339(at_s) if math.isfinite(at_s) else None
-
-    def columns(self, second: int) -> Row:
-        """The cells of timestamp, second, phase, faults and workers_missing."""
-        phase = phase_at(self._spans, second)
-        faults = [span.name for span in self._record.faults if span.begin_s < second + 1 and span.end_s > second]
-        missing = {gap.worker for gap in self._record.gaps if gap.from_s <= second < gap.to_s}
-        return (self.at(second), second, phase.name if phase else None, "; ".join(faults), len(missing))
-
-
-def summary_rows(operations: Operations) -> Iterator[Row]:
-    """Rows of :data:`SUMMARY`: times in seconds, None where nothing was measured."""
-    for figures in figures_by_outcome(operations):
-        counts = (count(figures) for count in OUTCOME_COUNTS.values())
-        times = (
-            value for measure in MEASURES for value in percentile_times(getattr(figures, measure), TABLE_PERCENTILES)
-        )
-        yield (figures.operation, figures.outcome.value, *counts, *times)
-
-
-def phase_rows(phases: Iterable[PhaseFigures], moments: Moments) -> Iterator[Row]:
-    """Rows of :data:`PHASES`, phases in their order."""
-    for phase in phases:
-        for row in summary_rows(with_shown_ages(phase.operations)):
-            yield (moments.at(phase.begin_s), phase.name, *row)
-
-
-def second_rows(second: Second, moments: Moments) -> Iterator[Row]:
-    """Rows of :data:`SECONDS`."""
-    moment = moments.columns(second.second)
-    return ((*moment, *row) for row in summary_rows(with_shown_ages(second.operations)))
+def outcome_rows(operations: Operations, span_s: float = 0.0, **more: Any) -> Iterator[Row]:
+    """A row for each operation and outcome, ages among them; ``more`` are columns in front."""
+    for outcome, figures in by_outcome(with_shown_ages(operations), span_s):
+        yield {**more, "operation": figures.name, "outcome": outcome.value, **_flat(figures.as_dict())}
 
 
 def finding_rows(record: RunRecord) -> Iterator[Row]:
-    """Rows of :data:`FINDINGS`: one for each reading or command that a finding names, one where it names none."""
+    """A row for each reading or command that a finding of the audit names, one where it names none."""
     for found in record.audit.findings if record.audit is not None else ():
         for key in found.keys or (None,):
-            yield (found.name, found.device_id, found.kind, found.count, key)
-
-
-def devices_of(span: Span) -> Sequence[str]:
-    """The devices that a fault names as those it concerned."""
-    devices = span.truth.get("devices")
-    return [str(each) for each in devices] if isinstance(devices, list | tuple) else []
+            yield {
+                "device": found.name, "device_id": found.device_id, "kind": found.kind, "count": found.count, "key": key
+            }  # fmt: skip
 
 
 class CsvFile:
@@ -136,23 +64,23 @@ class CsvFile:
     RFC 4180 with line feeds; a cell is empty where there is nothing.
 
     Args:
-        folder: where to.
-        table: what it is.
+        path: of the file.
+        columns: in order.
 
     Attributes:
         trouble: why the file is not there; empty when it is.
     """
 
-    def __init__(self, folder: Path, table: RunTable) -> None:
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.trouble = ""
-        self._path = folder / table.name
-        self._new = folder / f".{table.name}.new"
+        self._path = path
+        self._new = path.with_name(f".{path.name}.new")
         self._file: IO[str] | None = None
-        self._writer: Any = None
+        self._writer: csv.DictWriter[str] | None = None
         try:
             self._file = self._new.open("w", encoding="utf-8", newline="")
-            self._writer = csv.writer(self._file, lineterminator="\n")
-            self._writer.writerow(table.columns)
+            self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
+            self._writer.writeheader()
         except OSError as error:
             self._give_up(error)
 
@@ -176,8 +104,10 @@ class CsvFile:
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows; what the disk does not take ends the file, and is said in :attr:`trouble`."""
         try:
-            for row in rows if not self.trouble else ():
-                self._writer.writerow(map(_text, row))
+            for row in rows:
+                if self.trouble or self._writer is None:
+                    return
+                self._writer.writerow({name: _text(cell) for name, cell in row.items()})
         except OSError as error:
             self._give_up(error)
 
@@ -190,7 +120,7 @@ class CsvFile:
             self._new.unlink(missing_ok=True)
 
 
-def _text(cell: Cell) -> str:
+def _text(cell: Any) -> str:
     if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
         return ""
     if isinstance(cell, float):

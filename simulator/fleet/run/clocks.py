@@ -10,11 +10,6 @@ WALL_CLOCK_S: Final = 5.0
 """Further off, a wall clock gives readings times that an audit cannot take."""
 
 
-def apart() -> float:
-    """How far the wall clock of this machine is ahead of its monotonic one, seconds."""
-    return time.time() - time.monotonic()
-
-
 class WallClock:
     """Notices that the wall clock of this machine jumps while something goes by it.
 

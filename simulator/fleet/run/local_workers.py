@@ -1,8 +1,8 @@
 """The worker processes of this machine: started, sent messages, listened to, and declared lost when they are.
 
 A worker is alive as long as its heartbeat thread says so; that its loop is busy does not make it lost. A worker whose
-process has ended, or that was not heard for :data:`SILENCE_S` since its first word, is gone: its seconds from then on
-are a gap in the run.
+process has ended, or that was not heard for :data:`SILENCE_S` since its first message, is lost: its seconds from then
+on are a gap in the run.
 """
 
 from __future__ import annotations
@@ -10,48 +10,40 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnContext
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.inbox import Inbox
-from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
-from simulator.fleet.run.workers import Work, WorkerLost
+from simulator.fleet.engine.preflight import ResourceCheck
+from simulator.fleet.plan import count_workers
+from simulator.fleet.run.capacity import addresses_of_devices, check_capacity, find_sources
+from simulator.fleet.run.messages import Finished, FromWorker, ToWorker, WorkerLost
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.target.safety import is_here
+from simulator.fleet.target.target import Target
 from simulator.interrupts import without_interrupts
 from simulator.watched import describe
 
 SILENCE_S: Final = 15.0
 BIRTH_S: Final = 120.0
-"""Until its first word: a process that imports on a busy machine has no thread yet that could say anything."""
+"""Until its first message: a process that imports on a busy machine has no thread yet that could send any."""
 _END_S: Final = 5.0
 
+Work = Callable[[int, Any, Connection], int | None]
+"""What a worker does, given its number, its job and its end of the pipe: the exit code of its process.
 
-@dataclass(frozen=True, slots=True)
-class PipeLink:
-    """A :class:`~simulator.fleet.run.workers.Link` over a pipe.
-
-    Attributes:
-        pipe: the worker's end.
-    """
-
-    pipe: Connection
-
-    def send(self, message: FromWorker) -> None:
-        """Send a message. See :class:`~simulator.fleet.run.workers.Link`."""
-        self.pipe.send(message)
-
-    def receive(self) -> ToWorker:
-        """The next message. See :class:`~simulator.fleet.run.workers.Link`."""
-        message: ToWorker = self.pipe.recv()
-        return message
+It is importable by name, since a worker process begins from nothing.
+"""
 
 
 @dataclass(slots=True)
@@ -59,16 +51,14 @@ class _Member:
     number: int
     process: BaseProcess
     pipe: Connection
-    inbox: Inbox
     last_message_s: float
     has_sent: bool = False
-    is_ending: bool = False
-    gone: str | None = None
-    done: bool = False
+    has_hung_up: bool = False
+    is_over: bool = False
 
 
 class LocalWorkers:
-    """One process of this machine for each job (:class:`~simulator.fleet.run.workers.Workers`).
+    """One process of this machine for each job, numbered from 0. Used by one thread, inside its ``with`` block.
 
     Args:
         work: what each of them does.
@@ -81,31 +71,58 @@ class LocalWorkers:
         self._first = first
         self._now = now
         self._members: list[_Member] = []
+        # A thread for each worker waits for whole messages: half a one holds up nobody else. None: the pipe is closed.
+        self._received: queue.SimpleQueue[tuple[_Member, FromWorker | Exception | None]] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
         return self
 
+    def count_workers(self, scenario: Scenario) -> int:
+        """How many workers make the load."""
+        return count_workers(scenario)
+
+    def check(self, file: ScenarioFile, target: Target, workers: int) -> tuple[ResourceCheck, ...]:
+        """Compare what a scenario asks with what there is, before anything is made on the target.
+
+        Returns:
+            Every need with what there is; those that do not fit will disturb the measurement.
+
+        Raises:
+            ConfigurationError: the run cannot be what the scenario says; the text has the numbers and the fix.
+        """
+        scenario, here = file.scenario, is_here(target.base_url)
+        sources = find_sources(scenario.target.source_addresses, addresses_of_devices(scenario, target))
+        return check_capacity(scenario, workers, target_is_here=here, sources=sources)
+
+    def describe(self) -> str:
+        """Which machine has which workers; empty for this one alone."""
+        return ""
+
     def start(self, jobs: Sequence[Any]) -> None:
-        """Start a process for each job. See :class:`~simulator.fleet.run.workers.Workers`."""
+        """Start a process for each job; to be called once.
+
+        Raises:
+            ConfigurationError: the system refuses one.
+        """
         # spawn: a forked child would share the parent's sockets, locks and half of its threads.
         context = multiprocessing.get_context("spawn")
         with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
             for number, job in enumerate(jobs, self._first):
                 try:
-                    self._start_one(context, number, job)
+                    ours, theirs = context.Pipe()
+                    process = context.Process(
+                        target=_main, args=(self._work, number, job, theirs, os.getpid()), name=f"worker-{number}",
+                        daemon=True,
+                    )  # fmt: skip
+                    process.start()
                 except OSError as error:
                     fix = "write fewer workers, or raise the limits of processes and open files (ulimit -u, ulimit -n)"
                     fault = f"worker {number} could not be started ({error.strerror}): {fix}"
                     raise ConfigurationError([fault], "workers") from None
-
-    def _start_one(self, context: SpawnContext, number: int, job: Any) -> None:
-        ours, theirs = context.Pipe()
-        process = context.Process(
-            target=_main, args=(self._work, number, job, theirs, os.getpid()), name=f"worker-{number}", daemon=True
-        )
-        process.start()
-        theirs.close()
-        self._members.append(_Member(number, process, ours, Inbox(ours), self._now()))
+                theirs.close()
+                member = _Member(number, process, ours, self._now())
+                self._members.append(member)
+                threading.Thread(target=self._listen, args=(member,), daemon=True).start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -113,20 +130,13 @@ class LocalWorkers:
         with without_interrupts():
             deadline_s = self._now() + _END_S
             for member in self._members:
-                if not member.done and member.gone is None:
+                if not member.is_over:
                     member.process.terminate()
             for member in self._members:
                 member.process.join(max(0.0, deadline_s - self._now()))
                 if member.process.is_alive():
                     member.process.kill()
                     member.process.join()
-                member.inbox.close()
-                member.pipe.close()
-
-    def kill(self) -> None:
-        """End every process at once, without waiting; from any thread."""
-        for member in list(self._members):
-            member.process.kill()
 
     @property
     def pids(self) -> tuple[int | None, ...]:
@@ -135,58 +145,78 @@ class LocalWorkers:
 
     @property
     def living(self) -> tuple[int, ...]:
-        """The workers that are neither gone nor done."""
-        return tuple(member.number for member in self._members if member.gone is None and not member.done)
+        """The workers that are neither lost nor done."""
+        return tuple(member.number for member in self._members if not member.is_over)
 
     def send(self, worker: int, message: ToWorker) -> None:
-        """Send a message. See :class:`~simulator.fleet.run.workers.Workers`."""
+        """Send a message. One to a worker that has just died is lost, and :meth:`receive` finds that out."""
         member = self._members[worker - self._first]
-        if member.gone is None and not member.done:
+        if not member.is_over:
             with contextlib.suppress(OSError):
                 member.pipe.send(message)
 
-    def receive(self, timeout_s: float) -> Iterator[FromWorker | WorkerLost]:
-        """The workers' messages, and which are lost. See :class:`~simulator.fleet.run.workers.Workers`."""
-        living = [member for member in self._members if member.gone is None and not member.done]
-        if not living:
-            time.sleep(timeout_s)
-            return
-        waited_for: dict[Any, _Member] = {m.process.sentinel if m.is_ending else m.pipe: m for m in living}
-        for ready in wait(list(waited_for), timeout_s):
-            member = waited_for[ready]
-            if not member.is_ending:
-                yield from self._read(member)
-        for member in living:
-            if member.is_ending and (code := member.process.exitcode) is not None:
+    def receive(self, timeout_s: float) -> Iterator[FromWorker]:
+        """The workers' messages, those of one worker in the order in which it sent them, and which workers are lost.
+
+        After :class:`~simulator.fleet.run.messages.Finished`, or when it is lost, a worker is not living any more, and
+        nothing more comes of it.
+
+        Args:
+            timeout_s: return after this time at the latest.
+        """
+        with contextlib.suppress(queue.Empty):
+            yield from self._take(*self._received.get(timeout=timeout_s))
+            while True:
+                yield from self._take(*self._received.get_nowait())
+        for member in self._members:
+            if member.is_over:
+                continue
+            patience_s = SILENCE_S if member.has_sent else BIRTH_S
+            # How it ended is known once it has, which a busy machine takes its time for.
+            if member.has_hung_up and (code := member.process.exitcode) is not None:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
                 yield self._lost(member, f"its process ended with {how}")
-            patience_s = SILENCE_S if member.has_sent else BIRTH_S
-            if member.gone is None and not member.done and self._now() - member.last_message_s > patience_s:
-                member.process.kill()
+            elif self._now() - member.last_message_s > patience_s:
                 yield self._lost(member, f"not heard for {patience_s:g} s, ended")
 
     def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
-        """Nothing has to be brought: see :class:`~simulator.fleet.run.workers.Workers`."""
+        """Bring what the workers have written to where their jobs say, when none of them is living any more.
+
+        Args:
+            on_progress: called with how many files have come, of how many, where some have to.
+
+        Returns:
+            What could not be had and why, one sentence each.
+        """
         del on_progress
         return ()
 
-    def _read(self, member: _Member) -> Iterator[FromWorker | WorkerLost]:
-        message: FromWorker
-        try:
-            for message in member.inbox.messages():
-                member.last_message_s, member.has_sent = self._now(), True
-                member.done = isinstance(message, Finished)  # that its process ends now is no trouble
-                yield message
-                if member.gone is not None or member.done:
-                    return
-        except (EOFError, OSError):
-            member.is_ending = True  # how it did is known once it has, which a busy machine takes its time for
-        except Exception as error:  # noqa: BLE001 - what half a message is read as may raise anything
-            member.process.kill()
-            yield self._lost(member, f"what it said could not be read ({describe(error)}), ended")
+    def _listen(self, member: _Member) -> None:
+        while True:
+            try:
+                self._received.put((member, member.pipe.recv()))
+            except (EOFError, OSError):
+                self._received.put((member, None))
+                return
+            except Exception as error:  # noqa: BLE001 - what half a message is read as may raise anything
+                self._received.put((member, error))
+                return
+
+    def _take(self, member: _Member, message: FromWorker | Exception | None) -> Iterator[FromWorker]:
+        if member.is_over:
+            return
+        if message is None:
+            member.has_hung_up = True
+        elif isinstance(message, Exception):
+            yield self._lost(member, f"its message could not be read ({describe(message)}), ended")
+        else:
+            member.last_message_s, member.has_sent = self._now(), True
+            member.is_over = isinstance(message, Finished)  # that its process ends now is no trouble
+            yield message
 
     def _lost(self, member: _Member, reason: str) -> WorkerLost:
-        member.gone = reason
+        member.is_over = True
+        member.process.kill()
         return WorkerLost(member.number, reason)
 
 
@@ -196,4 +226,4 @@ def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> N
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getppid() != parent:
         return  # the coordinator died while we started
-    sys.exit(work(number, job, PipeLink(pipe)))
+    sys.exit(work(number, job, pipe))

@@ -1,21 +1,21 @@
 """The messages between coordinator and workers, pickled: both ends are this program of this version.
 
-Times are seconds on the monotonic clock of the worker that a message is for; :func:`on_clock` translates into them.
+Times are seconds since the run's begin, since each machine has a monotonic clock of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from simulator.fleet.record import Second
+from simulator.fleet.workload.base import WorkloadSummary
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """To a worker: the run begins, for everybody at the same instant."""
+    """To a worker: the run begins in so many seconds, for all workers at the same instant."""
 
-    at_s: float
+    after_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +55,11 @@ class Stop:
 ToWorker = Begin | EnterPhases | Drain | Stop
 
 
-def on_clock(message: ToWorker, ahead_s: float) -> ToWorker:
-    """The message with its times on a clock that is so far ahead of the one that they are on."""
-    match message:
-        case Begin(at_s):
-            return Begin(at_s + ahead_s)
-        case EnterPhases(_, at_s):
-            return replace(message, at_s=tuple(each + ahead_s for each in at_s))
-        case Drain(from_s, until_s):
-            return Drain(from_s + ahead_s, until_s + ahead_s)
-        case _:
-            return message
-
-
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From a worker: it has begun, and nothing is sent yet.
-
-    Attributes:
-        apart_s: how far its wall clock is ahead of its monotonic one.
-    """
+    """From a worker: it has started, and nothing is sent yet."""
 
     worker: int
-    devices: int
-    apart_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +71,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """From a worker: one second of measurement.
-
-    Attributes:
-        second: the worker's part of it.
-    """
+    """From a worker: its part of a second."""
 
     worker: int
     second: Second
@@ -116,14 +93,10 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """From a worker: the last word.
-
-    Attributes:
-        summary: what it adds to the run's record.
-    """
+    """From a worker: its last message, with what it adds to the run's record."""
 
     worker: int
-    summary: Any
+    summary: WorkloadSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +107,12 @@ class Problem:
     sentence: str
 
 
-FromWorker = Ready | Heartbeat | Measured | Drained | Finished | Problem
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """In place of a worker: it is not there any more, and why."""
+
+    worker: int
+    reason: str
+
+
+FromWorker = Ready | Heartbeat | Measured | Drained | Finished | Problem | WorkerLost

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
-from agent.wire.dialect import Dialect, ResultPlace
+from agent.wire.dialect import ResultPlace
 from agent.wire.extensions import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
 from simulator.fleet.faults import causes_rejections, skews_clocks
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
-from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
+from simulator.fleet.scenario.checks import product_of
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -37,48 +37,6 @@ _BACKFILL_CONNECTIONS: Final = 32
 _SECOND_PERSON: Final = "-2"
 
 OnProgress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What is to be run where.
-
-    Attributes:
-        file: the scenario.
-        plan: of it.
-        target: how to reach it.
-        folder: of the run.
-        workers: processes.
-        secrets: a folder for what workers must read and nobody else; gone after the run.
-        is_audited: ledgers are kept, and are read back at the end.
-    """
-
-    file: ScenarioFile
-    plan: Plan
-    target: Target
-    folder: Path
-    secrets: Path
-    workers: int
-    is_audited: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A run that can begin.
-
-    Attributes:
-        jobs: one for each worker.
-        run: identifies this run.
-        began_ms: epoch milliseconds of its preparation.
-        offers: the service's extensions.
-        is_audited: ledgers are kept, and are read back at the end.
-    """
-
-    jobs: tuple[Job, ...]
-    run: str
-    began_ms: int
-    offers: frozenset[str]
-    is_audited: bool
 
 
 def check_gateway(scenario: Scenario, target: Target) -> None:
@@ -100,80 +58,211 @@ def check_gateway(scenario: Scenario, target: Target) -> None:
         raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
 
 
-async def prepare(context: RunContext, on_progress: OnProgress) -> Prepared:
-    """Make what is missing on the target, and deal the devices out.
+@dataclass(slots=True)
+class Preparation:
+    """Makes what is missing on the target, and the workers' jobs.
 
-    Args:
-        context: what is to be run where.
-        on_progress: called with how many devices are there, and how many are wanted.
-
-    Raises:
-        ServiceError: the target refused something or cannot be reached.
-        ConfigurationError: a file that the scenario names cannot be used.
+    Attributes:
+        file: the scenario.
+        plan: of it.
+        target: how to reach it.
+        folder: of the run.
+        secrets: a folder for what workers must read and nobody else; gone after the run.
+        workers: processes.
+        is_audited: ledgers are kept, and are read back at the end.
+        run: identifies this run.
+        began_ms: epoch milliseconds of its preparation.
+        offers: the service's extensions.
+        jobs: one for each worker.
     """
-    file, target, run = context.file, context.target, uuid4().hex[:12]
-    scenario = file.scenario
-    product = load_product(_product_path(file))
-    identifiers = read_identifiers(scenario, file.folder)
-    offers = find_offers(target, scenario.target.dialect.dialect())
-    if scenario.kind == "backfill":
-        _check_backfill(offers)
-    wanted = ProvisioningRequest(
-        product,
-        scenario.scenario,
-        scenario.fleet.identities.user_id,
-        [] if isinstance(scenario, OnboardingScenario) else identifiers,
-    )
-    async with open_client(
-        target.base_url,
-        Keyring(target.keys),
-        timeout_s=scenario.target.timeout_s,
-        offers=offers,
-        ca_file=target.ca_file,
-    ) as client:
-        provisioned = await provision(client, wanted, on_progress)
-    began_ms = round(time.time() * 1000)
-    if isinstance(scenario, OnboardingScenario):
-        job = _storm_job(scenario, target, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
-        return Prepared((job,), run, began_ms, offers, is_audited=False)
-    prepared = Prepared((), run, began_ms, offers, context.is_audited)
-    if isinstance(scenario, BackfillScenario):
-        return replace(prepared, jobs=tuple(_backfill_jobs(scenario, context, prepared, provisioned)))
-    return replace(prepared, jobs=tuple(_fleet_jobs(context, prepared, provisioned)))
+
+    file: ScenarioFile
+    plan: Plan
+    target: Target
+    folder: Path
+    secrets: Path
+    workers: int
+    is_audited: bool
+    run: str = field(default_factory=lambda: uuid4().hex[:12])
+    began_ms: int = 0
+    offers: frozenset[str] = frozenset()
+    jobs: tuple[Job, ...] = ()
+
+    async def prepare(self, on_progress: OnProgress) -> None:
+        """Register the devices that are missing, and deal them out to the workers.
+
+        Args:
+            on_progress: called with how many devices are there, and how many are wanted.
+
+        Raises:
+            ServiceError: the target refused something or cannot be reached.
+            ConfigurationError: a file that the scenario names cannot be used.
+        """
+        file, target, scenario = self.file, self.target, self.file.scenario
+        product = product_of(scenario, file.folder)
+        identifiers = read_identifiers(scenario, file.folder)
+        self.offers = find_offers(target, scenario.target.dialect.dialect())
+        if scenario.kind == "backfill":
+            check_backfill(self.offers)
+        registered = [] if isinstance(scenario, OnboardingScenario) else identifiers
+        user = scenario.fleet.identities.user_id
+        async with open_client(
+            target.base_url,
+            Keyring(target.keys),
+            timeout_s=scenario.target.timeout_s,
+            offers=self.offers,
+            ca_file=target.ca_file,
+        ) as client:
+            wanted = ProvisioningRequest(product, scenario.scenario, user, registered)
+            provisioned = await provision(client, wanted, on_progress)
+        self.began_ms = round(time.time() * 1000)
+        if isinstance(scenario, OnboardingScenario):
+            self.is_audited = False  # it reads back by itself
+            labels = tuple(f"{identifier}-{self.run[:6]}" for identifier in identifiers)
+            self.jobs = (self._storm_job(scenario, provisioned, labels),)
+        elif isinstance(scenario, BackfillScenario):
+            self.jobs = tuple(self._backfill_jobs(scenario, provisioned))
+        else:
+            self.jobs = tuple(self._fleet_jobs(provisioned))
+
+    def device_names(self) -> dict[str, str]:
+        """Number in the fleet -> name, of all devices."""
+        fleets = [job for job in self.jobs if isinstance(job, FleetJob)]
+        return {str(number): name for job in fleets for number, name in zip(job.devices, job.names, strict=True)}
+
+    def _storm_job(self, scenario: OnboardingScenario, provisioned: Provisioned, labels: tuple[str, ...]) -> StormJob:
+        settings, target = scenario.onboarding, self.target
+        user = scenario.fleet.identities.user_id
+        return StormJob(
+            base_url=target.base_url,
+            ca_file=target.ca_file,
+            keys=target.key_files,
+            product_id=provisioned.product_id,
+            scenario=scenario.scenario,
+            identifiers=labels,
+            users=(user, user + _SECOND_PERSON),
+            rate_per_s=settings.rate_per_s,
+            rate_factors=tuple(phase.rate_factor for phase in scenario.phases),
+            races=settings.races,
+            remove=settings.remove,
+            seed=scenario.seed,
+            connections=scenario.target.pool,
+            timeout_s=scenario.target.timeout_s,
+            offers=self.offers,
+        )
+
+    def _fleet_jobs(self, provisioned: Provisioned) -> Iterator[FleetJob]:
+        scenario, target = self.file.scenario, self.target
+        address, offers = self._address(provisioned)
+        if scenario.target.traits.polls == "periodic":  # although the service could hold the polls
+            offers -= {"long-poll"}
+        for worker, share in enumerate(self._shares(provisioned, first_number_of(self.run), scenario.target.pool)):
+            yield FleetJob(
+                **share,
+                address=address,
+                operator_url=target.base_url,
+                operator_ca_file=target.ca_file,
+                worker=worker,
+                origin_s=self.began_ms / 1000,
+                device_offers=offers,
+                run=self.run,
+            )
+
+    def _backfill_jobs(self, scenario: BackfillScenario, provisioned: Provisioned) -> Iterator[BackfillJob]:
+        target = self.target
+        from_s, to_s = window_of(scenario, self.began_ms / 1000)
+        first_number = first_number_of(history_name(scenario, from_s, to_s))
+        connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
+        for share in self._shares(provisioned, first_number, connections):
+            yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, from_s=from_s, to_s=to_s)
+
+    def _shares(self, provisioned: Provisioned, first_number: int, connections: int) -> Iterator[dict[str, Any]]:
+        """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
+
+        Args:
+            provisioned: the devices on the target.
+            first_number: on the wire sequence numbers count from here.
+            connections: of all workers together.
+        """
+        scenario, keys = self.file.scenario, self.target.key_files
+        count = scenario.fleet.devices
+        if self.is_audited:
+            self._keep_rules(provisioned, first_number)
+        for worker, devices in enumerate(deal(count, self.workers, len(keys))):
+            ours = provisioned.devices[devices.start : devices.stop]
+            ledger = LedgerTarget(
+                ledger_path(self.folder, worker),
+                worker,
+                devices.start,
+                len(devices),
+                self.began_ms,
+                numbered=scenario.audit.numbers,
+                first_number=first_number,
+            )
+            yield {
+                "scenario": scenario,
+                "keys": keys[keys_of(devices, count, len(keys))],
+                "devices": devices,
+                "device_ids": tuple(device.device_id for device in ours),
+                "names": tuple(device.name for device in ours),
+                "product_id": provisioned.product_id,
+                "model_numbers": tuple(int(self.plan.models[device]) for device in devices),
+                "folder": self.file.folder,
+                "offers": self.offers,
+                "ledger": ledger if self.is_audited else None,
+                "connections": connections_of(worker, self.workers, connections),
+            }
+
+    def _keep_rules(self, provisioned: Provisioned, first_number: int) -> None:
+        """Make the run's database, with what an audit goes by."""
+        scenario = self.file.scenario
+        section = scenario.target.dialect
+        dialect = section.dialect()
+        kinds = [fault.kind for fault in scenario.faults]
+        is_numbered = scenario.kind == "backfill" or scenario.audit.numbers
+        # Results are rows of a table where the service has no results of commands, unless the scenario says otherwise.
+        as_rows = (
+            COMMAND_RESULTS not in self.offers if dialect.results is None else dialect.results is ResultPlace.TABLE
+        )
+        rules = AuditRules(
+            began_ms=self.began_ms,
+            sequence_name=SEQUENCE_NAME if is_numbered else None,
+            offers=tuple(sorted(self.offers)),
+            first_number=first_number,
+            time_name=dialect.recorded_at_reading,
+            command_lists=dialect.command_lists,
+            command_id=section.command_id,
+            time_zone=section.time_zone,
+            results_table=dialect.results_table if as_rows else None,
+            dated_when_made=scenario.kind == "devices" and not skews_clocks(kinds),
+            late_after_s=scenario.audit.late_after_s,
+            refusals_planned=causes_rejections(kinds),
+        )
+        devices = enumerate(provisioned.devices)
+        make_run_database(self.folder, rules, (AuditedDevice(n, each.device_id, each.name) for n, each in devices))
+
+    def _address(self, provisioned: Provisioned) -> tuple[Address, frozenset[str]]:
+        """Where devices talk to, and the extensions there.
+
+        Through a gateway each device gets a token of its own first.
+        """
+        target, settings = self.target, self.file.scenario.target
+        if not settings.uses_gateway or target.gateway_url is None or target.gateway_folder is None:
+            return Address(target.base_url, target.key_files, ca_file=target.ca_file), self.offers
+        device_ids = [device.device_id for device in provisioned.devices]
+        tokens = issue_gateway_tokens(target.gateway_folder, device_ids, target.gateway_url)
+        text = json.dumps({name: token.reveal() for name, token in tokens.items()})
+        path = write_secret(self.secrets / "tokens.json", text)
+        broker = settings.broker
+        host, port = target.broker_host, target.broker_port
+        if port is None and broker is not None:
+            host, port = broker.host, broker.port
+        ca_file = None if broker is None or broker.ca_file is None else self.file.folder / broker.ca_file
+        offers = find_gateway_offers(target.gateway_url, next(iter(tokens.values()))) if tokens else self.offers
+        return Address(target.gateway_url, (), path, host, port, ca_file), offers
 
 
-def _keep_rules(context: RunContext, prepared: Prepared, provisioned: Provisioned, first_number: int) -> None:
-    """Make the run's database, with what an audit goes by."""
-    scenario = context.file.scenario
-    section = scenario.target.dialect
-    dialect = section.dialect()
-    is_backfill = scenario.kind == "backfill"
-    kinds = [fault.kind for fault in scenario.faults]
-    rules = AuditRules(
-        began_ms=prepared.began_ms,
-        sequence_name=SEQUENCE_NAME if is_backfill or scenario.audit.numbers else None,
-        offers=tuple(sorted(prepared.offers)),
-        first_number=first_number,
-        time_name=dialect.recorded_at_reading,
-        command_lists=dialect.command_lists,
-        command_id=section.command_id,
-        time_zone=section.time_zone,
-        results_table=dialect.results_table if _results_are_rows(dialect, prepared.offers) else None,
-        dated_when_made=scenario.kind == "devices" and not skews_clocks(kinds),
-        late_after_s=scenario.audit.late_after_s,
-        refusals_planned=causes_rejections(kinds),
-    )
-    devices = enumerate(provisioned.devices)
-    make_run_database(context.folder, rules, (AuditedDevice(n, each.device_id, each.name) for n, each in devices))
-
-
-def _results_are_rows(dialect: Dialect, offers: frozenset[str]) -> bool:
-    if dialect.results is None:
-        return COMMAND_RESULTS not in offers
-    return dialect.results is ResultPlace.TABLE
-
-
-def _check_backfill(offers: frozenset[str]) -> None:
+def check_backfill(offers: frozenset[str]) -> None:
     missing = sorted({LIST_PARAMETERS, RECORDED_AT} - offers)
     if missing:
         fault = (
@@ -181,135 +270,3 @@ def _check_backfill(offers: frozenset[str]) -> None:
             "its times nor be gone on with; where it takes them all the same, say so in target.dialect.extensions"
         )
         raise ConfigurationError([fault], "target")
-
-
-def _product_path(file: ScenarioFile) -> Path | None:
-    name = file.scenario.fleet.product
-    return None if name == "climate-node" else file.folder / name
-
-
-def _storm_job(
-    scenario: OnboardingScenario,
-    target: Target,
-    provisioned: Provisioned,
-    offers: frozenset[str],
-    identifiers: Sequence[str],
-) -> StormJob:
-    settings = scenario.onboarding
-    user = scenario.fleet.identities.user_id
-    return StormJob(
-        base_url=target.base_url,
-        ca_file=target.ca_file,
-        keys=target.key_files,
-        product_id=provisioned.product_id,
-        scenario=scenario.scenario,
-        identifiers=tuple(identifiers),
-        users=(user, user + _SECOND_PERSON),
-        rate_per_s=settings.rate_per_s,
-        rate_factors=tuple(phase.rate_factor for phase in scenario.phases),
-        races=settings.races,
-        remove=settings.remove,
-        seed=scenario.seed,
-        connections=scenario.target.pool,
-        timeout_s=scenario.target.timeout_s,
-        offers=offers,
-    )
-
-
-def _fleet_jobs(context: RunContext, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
-    scenario, target = context.file.scenario, context.target
-    address, behind = _address(context, provisioned)
-    first_number = first_number_of(prepared.run)
-    if context.is_audited:
-        _keep_rules(context, prepared, provisioned, first_number)
-    for worker, share in enumerate(_shares(context, provisioned, prepared, first_number, scenario.target.pool)):
-        yield FleetJob(
-            **share,
-            address=address,
-            operator_url=target.base_url,
-            operator_ca_file=target.ca_file,
-            worker=worker,
-            origin_s=prepared.began_ms / 1000,
-            device_offers=_offers_used(scenario, prepared.offers if behind is None else behind),
-            run=prepared.run,
-        )
-
-
-def _backfill_jobs(
-    scenario: BackfillScenario, context: RunContext, prepared: Prepared, provisioned: Provisioned
-) -> Iterator[BackfillJob]:
-    target = context.target
-    from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
-    first_number = first_number_of(history_name(scenario, from_s, to_s))
-    if context.is_audited:
-        _keep_rules(context, prepared, provisioned, first_number)
-    connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
-    for share in _shares(context, provisioned, prepared, first_number, connections):
-        yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, from_s=from_s, to_s=to_s)
-
-
-def _shares(
-    context: RunContext, provisioned: Provisioned, prepared: Prepared, first_number: int, connections: int
-) -> Iterator[dict[str, Any]]:
-    """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
-
-    Args:
-        context: what is to be run where.
-        provisioned: the devices on the target.
-        prepared: the run so far.
-        first_number: on the wire sequence numbers count from here.
-        connections: of all workers together.
-    """
-    scenario, keys = context.file.scenario, context.target.key_files
-    count = scenario.fleet.devices
-    for worker, devices in enumerate(deal(count, context.workers, len(keys))):
-        ours = provisioned.devices[devices.start : devices.stop]
-        ledger = LedgerTarget(
-            ledger_path(context.folder, worker),
-            worker,
-            devices.start,
-            len(devices),
-            prepared.began_ms,
-            numbered=scenario.audit.numbers,
-            first_number=first_number,
-        )
-        yield {
-            "scenario": scenario,
-            "keys": keys[keys_of(devices, count, len(keys))],
-            "devices": devices,
-            "device_ids": tuple(device.device_id for device in ours),
-            "names": tuple(device.name for device in ours),
-            "product_id": provisioned.product_id,
-            "model_numbers": tuple(int(context.plan.models[device]) for device in devices),
-            "folder": context.file.folder,
-            "offers": prepared.offers,
-            "ledger": ledger if context.is_audited else None,
-            "connections": connections_of(worker, context.workers, connections),
-        }
-
-
-def _address(context: RunContext, provisioned: Provisioned) -> tuple[Address, frozenset[str] | None]:
-    """Where devices talk to, and the extensions there where that is not the service.
-
-    Through a gateway each device gets a token of its own first.
-    """
-    target, settings = context.target, context.file.scenario.target
-    if not settings.uses_gateway or target.gateway_url is None or target.gateway_folder is None:
-        return Address(target.base_url, target.key_files, ca_file=target.ca_file), None
-    device_ids = [device.device_id for device in provisioned.devices]
-    tokens = issue_gateway_tokens(target.gateway_folder, device_ids, target.gateway_url)
-    text = json.dumps({name: token.reveal() for name, token in tokens.items()})
-    path = write_secret(context.secrets / "tokens.json", text)
-    broker = settings.broker
-    host = broker.host if broker is not None else target.broker_host
-    port = broker.port if broker is not None else target.broker_port
-    if target.broker_port is not None:
-        host, port = target.broker_host, target.broker_port
-    ca_file = context.file.folder / broker.ca_file if broker is not None and broker.ca_file is not None else None
-    offers = find_gateway_offers(target.gateway_url, next(iter(tokens.values()))) if tokens else None
-    return Address(target.gateway_url, (), path, host, port, ca_file), offers
-
-
-def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:
-    """Devices that poll periodically do so although the service could hold their polls."""
-    return offers - {"long-poll"} if scenario.target.traits.polls == "periodic" else offers

@@ -12,8 +12,8 @@ import os
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any, Final, Protocol
 
 import uvloop
@@ -22,8 +22,7 @@ from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe
 from simulator.fleet.metrics.recorder import Cut, Recorder
-from simulator.fleet.record import GeneratorHealth
-from simulator.fleet.run.clocks import WallClock, apart
+from simulator.fleet.run.clocks import WallClock
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -38,7 +37,6 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
-from simulator.fleet.run.workers import Link
 from simulator.fleet.workload.base import Leftover, Workload
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
 
@@ -49,7 +47,7 @@ _LOST_SENDER: Final = 71
 
 
 class Job(Protocol):
-    """What a worker is given, pickled: it makes the play."""
+    """What a worker is given, pickled: it makes the workload."""
 
     def make(self, recorder: Recorder) -> Workload:
         """Build everything; called in the running loop. Nothing is sent yet.
@@ -60,27 +58,22 @@ class Job(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Second:
-    cut: Cut
-
-
-def work(number: int, job: Job, link: Link) -> int:
+def work(number: int, job: Job, pipe: Connection) -> int:
     """A worker's whole life.
 
     Args:
         number: of this worker.
-        job: what to play.
-        link: to the coordinator.
+        job: makes its workload.
+        pipe: to the coordinator.
 
     Returns:
         The process's exit code.
     """
     raise_descriptor_limit()
-    sender = _Sender(number, link)
+    sender = _Sender(number, pipe)
     sender.start()
     try:
-        uvloop.run(_perform(number, job, link, sender))
+        uvloop.run(_perform(number, job, pipe, sender))
     except AgentError as error:
         sender.send(Problem(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error)))
         return _FAILED
@@ -93,79 +86,85 @@ def work(number: int, job: Job, link: Link) -> int:
     return 0
 
 
-async def _perform(number: int, job: Job, link: Link, sender: _Sender) -> None:
+async def _perform(number: int, job: Job, pipe: Connection, sender: _Sender) -> None:
     loop = asyncio.get_running_loop()
-    orders: asyncio.Queue[ToWorker] = asyncio.Queue()
+    orders: asyncio.Queue[tuple[float, ToWorker]] = asyncio.Queue()
     recorder = Recorder()
     play = job.make(recorder)
     faults: list[AgentError] = []
     loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
     sender.watch(probe)
-    _listen(link, loop, orders.put_nowait)
-    sender.send(Ready(number, play.devices, apart()))
-    seconds: asyncio.Task[None] | None = None
-    phases: asyncio.Task[None] | None = None
-    drain: asyncio.Task[None] | None = None
+    _listen(pipe, loop, orders.put_nowait)
+    sender.send(Ready(number))
+    began_s = 0.0
+    tasks: dict[str, asyncio.Task[None]] = {}
     try:
-        while not isinstance(order := await orders.get(), Stop) and not faults:
+        while not faults:
+            received_s, order = await orders.get()
             match order:
-                case Begin(at_s):
-                    play.begin(at_s)
-                    probe.begin(at_s)
-                    seconds = start_task(_cut_seconds(play, recorder, at_s, sender), "seconds")
+                case Begin(after_s):
+                    began_s = received_s + after_s
+                    play.begin(began_s)
+                    probe.begin(began_s)
+                    tasks["seconds"] = start_task(_cut_seconds(play, recorder, began_s, sender), "seconds")
                 case EnterPhases():
-                    phases = start_task(enter_phases(play, order), "phases")
-                case Drain(from_s, until_s) if drain is None:
-                    _cancel(phases)
-                    recorder.drain(from_s)
+                    tasks["phases"] = start_task(enter_phases(play, order, began_s), "phases")
+                case Drain(from_s, until_s) if "drain" not in tasks:
+                    _cancel(tasks, "phases")
+                    recorder.drain(began_s + from_s)
                     # A task, so that another order is heard meanwhile.
-                    drain = start_task(_drain(number, play, order, sender), "drain")
+                    drain = _drain(number, play, began_s + from_s, began_s + until_s, sender)
+                    tasks["drain"] = start_task(drain, "drain")
                 case Drain(_, until_s):  # the run is ended in haste
-                    loop.call_later(max(0.0, until_s - time.monotonic()), drain.cancel)
+                    loop.call_later(max(0.0, began_s + until_s - time.monotonic()), tasks["drain"].cancel)
+                case Stop():
+                    break
     finally:
-        _cancel(phases)
-        if drain is not None:
-            drain.cancel()
-            await asyncio.wait([drain])
+        _cancel(tasks, "phases")
+        await _ended(tasks, "drain")
         try:
             summary = await play.close()
         except Exception:
             if not faults:  # else it follows from them
                 raise
         finally:
-            if seconds is not None:
-                seconds.cancel()
-                await asyncio.wait([seconds])
+            await _ended(tasks, "seconds")
             probe.stop()
     if faults:
         raise faults[0]
     sender.send(Finished(number, summary))
 
 
-async def _drain(number: int, play: Workload, order: Drain, sender: _Sender) -> None:
+async def _drain(number: int, play: Workload, from_s: float, until_s: float, sender: _Sender) -> None:
     left = Leftover()
     try:
-        left = await play.drain(order.from_s, order.until_s)
+        left = await play.drain(from_s, until_s)
     finally:
         sender.send(Drained(number, left.names, left.count))
 
 
-async def enter_phases(play: Workload, order: EnterPhases) -> None:
+async def enter_phases(play: Workload, order: EnterPhases, began_s: float) -> None:
     """Let each phase begin at its time."""
-    for index, at_s in enumerate(order.at_s, order.index):
-        await asyncio.sleep(max(0.0, at_s - time.monotonic()))
-        play.enter_phase(index, at_s)
+    for index, offset_s in enumerate(order.at_s, order.index):
+        await asyncio.sleep(max(0.0, began_s + offset_s - time.monotonic()))
+        play.enter_phase(index, began_s + offset_s)
 
 
-def _cancel(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()
+def _cancel(tasks: dict[str, asyncio.Task[None]], name: str) -> None:
+    if name in tasks:
+        tasks[name].cancel()
+
+
+async def _ended(tasks: dict[str, asyncio.Task[None]], name: str) -> None:
+    _cancel(tasks, name)
+    if name in tasks:
+        await asyncio.wait([tasks[name]])
 
 
 def _fail(
     faults: list[AgentError],
-    orders: asyncio.Queue[ToWorker],
+    orders: asyncio.Queue[tuple[float, ToWorker]],
     loop: asyncio.AbstractEventLoop,
     context: dict[str, Any],
 ) -> None:
@@ -176,12 +175,12 @@ def _fail(
     error = context.get("exception")
     if isinstance(error, ConfigurationError):
         faults.append(error)
-        orders.put_nowait(Stop())
     elif ENDED in context and isinstance(error, BaseException):
         faults.append(PartEnded(context[ENDED], error))
-        orders.put_nowait(Stop())
     else:
         loop.default_exception_handler(context)
+        return
+    orders.put_nowait((0.0, Stop()))
 
 
 async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sender: _Sender) -> None:
@@ -191,7 +190,7 @@ async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sende
     def cut() -> None:
         for name, value in play.gauges().items():
             recorder.gauge(name, value)
-        sender.measure(recorder.cut(second))
+        sender.send(recorder.cut(second))
 
     try:
         while True:
@@ -204,17 +203,17 @@ async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sende
         cut()
 
 
-def _listen(link: Link, loop: asyncio.AbstractEventLoop, take: Callable[[ToWorker], None]) -> None:
-    """Hand the coordinator's orders to the loop; a coordinator that is gone ends this process."""
+def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, take: Callable[[tuple[float, ToWorker]], None]) -> None:
+    """Hand the coordinator's orders to the loop, with when they came; a coordinator that is gone ends this process."""
 
     def read() -> None:
         while True:
             try:
-                order = link.receive()
+                order = pipe.recv()
             except (EOFError, OSError):
                 os._exit(_LOST_COORDINATOR)
             try:
-                loop.call_soon_threadsafe(take, order)
+                loop.call_soon_threadsafe(take, (time.monotonic(), order))
             except RuntimeError:
                 return  # the loop has ended by itself, with a fault that the coordinator hears of
             if isinstance(order, Stop):
@@ -228,13 +227,13 @@ class _Sender:
 
     Args:
         worker: this worker's number.
-        link: to the coordinator; only this thread sends over it.
+        pipe: to the coordinator; only this thread sends over it.
     """
 
-    def __init__(self, worker: int, link: Link) -> None:
+    def __init__(self, worker: int, pipe: Connection) -> None:
         self._worker = worker
-        self._link = link
-        self._said: queue.SimpleQueue[FromWorker | _Second | None] = queue.SimpleQueue()
+        self._pipe = pipe
+        self._messages: queue.SimpleQueue[FromWorker | Cut | None] = queue.SimpleQueue()
         self._probe: HealthProbe | None = None
         self._wall_clock = WallClock()
         self._thread = make_thread(self._run, "sender", self._fail)
@@ -248,39 +247,34 @@ class _Sender:
         probe.start()
         self._probe = probe
 
-    def send(self, message: FromWorker) -> None:
-        """Send a message. From any thread."""
-        self._said.put(message)
-
-    def measure(self, cut: Cut) -> None:
-        """Send what a second measured. From any thread."""
-        self._said.put(_Second(cut))
+    def send(self, message: FromWorker | Cut) -> None:
+        """Send a message, or what a second measured. From any thread."""
+        self._messages.put(message)
 
     def end(self) -> None:
         """Send everything that is left, then stop."""
-        self._said.put(None)
+        self._messages.put(None)
         self._thread.join()
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):  # the coordinator is gone, and the thread that listens ends the process
             while True:
                 try:
-                    said = self._said.get(timeout=_PULSE_S)
+                    message = self._messages.get(timeout=_PULSE_S)
                 except queue.Empty:
-                    self._link.send(Heartbeat(self._worker))
-                    continue
-                if said is None:
+                    message = Heartbeat(self._worker)
+                if message is None:
                     return
-                self._link.send(self._measured(said.cut) if isinstance(said, _Second) else said)
-                if isinstance(said, _Second) and (why := self._wall_clock.look()) is not None:
-                    self._link.send(Problem(self._worker, f"worker {self._worker}: {why}"))
+                if not isinstance(message, Cut):
+                    self._pipe.send(message)
+                    continue
+                second = message.measured(self._probe.take()) if self._probe else message.measured()
+                self._pipe.send(Measured(self._worker, second))
+                if (why := self._wall_clock.look()) is not None:
+                    self._pipe.send(Problem(self._worker, f"worker {self._worker}: {why}"))
 
     def _fail(self, name: str, error: BaseException) -> None:
         """Nothing can be sent any more but this: the process ends, and its part of the run is a gap."""
-        with contextlib.suppress(Exception):  # it is the link that does not work
-            self._link.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}"))
+        with contextlib.suppress(Exception):  # it is the pipe that does not work
+            self._pipe.send(Problem(self._worker, f"worker {self._worker}: {PartEnded(name, error)}"))
         os._exit(_LOST_SENDER)
-
-    def _measured(self, cut: Cut) -> Measured:
-        process = self._probe.take() if self._probe is not None else GeneratorHealth()
-        return Measured(self._worker, cut.measured(process))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from simulator.fleet.metrics.ages import shown_ages
@@ -11,10 +11,9 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import CUMULATIVE
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Span
-from simulator.fleet.report.figures import ALL_OPERATIONS, RunFigures, percentile_label, percentile_times
-from simulator.fleet.report.timeline import BAND, Percentiles, Slice
+from simulator.fleet.report.figures import ALL_OPERATIONS, PERCENTILES, RunFigures, percentile_name
+from simulator.fleet.report.timeline import Slice, Timeline
 
-_DIGITS: Final = 4
 _LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
 """What happens first stands first, and has the same colour in every plot."""
 _CURVE_STEP: Final = 0.05
@@ -27,48 +26,61 @@ _HEALTH: Final = (
     "cpu_percent",
     "steal_percent",
 )
+_MEASURES: Final = ("response", "service")
+_Column = list[float | None]
 
 
-def plots_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], width_s: int) -> dict[str, Any]:
+def plots_of(record: RunRecord, figures: RunFigures, timeline: Timeline) -> dict[str, Any]:
     """The document; times of answers are in seconds."""
+    slices, width_s = timeline.slices, timeline.width_s
     whole = {ALL_OPERATIONS: figures.whole, **figures.operations, **{age.name: age.figures for age in figures.ages}}
-    column = _columns(record, slices, width_s)
+    by_begin = {each.begin_s: each for each in slices}
+    begins = range(0, max(math.ceil(record.duration_s), (slices[-1].begin_s + 1) if slices else 0), width_s)
+
+    def column(read: Callable[[Slice], float | None]) -> _Column:
+        return [_short(read(by_begin[begin])) if begin in by_begin else None for begin in begins]
+
+    def rate(name: str, outcome: OutcomeClass) -> _Column:
+        return column(lambda each: each.counts.get(name, {}).get(outcome, 0) / each.seconds)
+
+    def band(name: str, measure: str) -> dict[str, _Column]:
+        def percentile(at: str) -> _Column:
+            return column(lambda each: each.figures[name][f"{measure}_s"][at] if name in each.figures else None)
+
+        return {at: percentile(at) for at in map(percentile_name, PERCENTILES)}
+
+    def gauge(name: str, end: int) -> _Column:
+        return column(lambda each: each.gauges[name][end] if name in each.gauges else None)
+
+    counts = {name: sum(tally.count for tally in classes.values()) for name, classes in record.operations.items()}
+    busiest = sorted(counts, key=lambda name: (-counts[name], name))
     return {
         "duration_s": _short(max(record.duration_s, (slices[-1].begin_s + width_s) if slices else 0.0)),
         "width_s": width_s,
-        "x": _middles(record, slices, width_s),
-        "phases": [_span(phase) for phase in spans_with_drain(record)],
+        "x": [begin + width_s / 2 for begin in begins],
+        "phases": [_span(phase) for phase in timeline.spans],
         "faults": [_span(fault) for fault in record.faults],
-        "gaps": [
-            {"name": f"worker {gap.worker}", "kind": gap.reason, "begin_s": gap.from_s, "end_s": gap.to_s}
-            for gap in record.gaps
-        ],
+        "gaps": [_span(Span(f"worker {gap.worker}", gap.reason, gap.from_s, gap.to_s)) for gap in record.gaps],
+        # All of them together first, then ages, then each, the busiest first.
         "operations": [
             {
                 "name": name,
                 "rates": {
-                    outcome: column(_rate(name, outcome))
+                    outcome: rate(name, outcome)
                     for outcome in OutcomeClass
                     if any(each.counts.get(name, {}).get(outcome) for each in slices)
                 },
-                "response": _band(column, name, "response"),
-                "service": _band(column, name, "service"),
-                "curve": {
-                    "response": curve(whole[name].response),
-                    "service": curve(whole[name].service),
-                },
+                **{measure: band(name, measure) for measure in _MEASURES},
+                "curve": {measure: curve(getattr(whole[name], measure)) for measure in _MEASURES},
             }
-            for name in operation_names(record)
+            for name in (ALL_OPERATIONS, *shown_ages(record.ages), *busiest)
         ],
         "gauges": [
             {
                 "title": title,
                 # These only ever grow: what they came to so far.
                 "is_total": title in CUMULATIVE,
-                "lines": [
-                    {"name": label, "low": column(_gauge(name, 0)), "high": column(_gauge(name, 1))}
-                    for label, name in lines
-                ],
+                "lines": [{"name": label, "low": gauge(name, 0), "high": gauge(name, 1)} for label, name in lines],
             }
             for title, lines in gauge_groups(slices)
         ],
@@ -79,12 +91,6 @@ def plots_of(record: RunRecord, figures: RunFigures, slices: Sequence[Slice], wi
             ),
         },
     }
-
-
-def operation_names(record: RunRecord) -> tuple[str, ...]:
-    """All of them together first, then ages, then each, the busiest first."""
-    counts = {name: sum(tally.count for tally in classes.values()) for name, classes in record.operations.items()}
-    return (ALL_OPERATIONS, *shown_ages(record.ages), *sorted(counts, key=lambda name: (-counts[name], name)))
 
 
 def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -103,14 +109,6 @@ def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str
     return sorted(groups.items(), key=lambda group: (group[0] != "online", group[0]))
 
 
-def spans_with_drain(record: RunRecord) -> list[Span]:
-    """The phases, and behind them the drain where it took a second or longer."""
-    begin_s = record.drained_from_s
-    if begin_s is None or record.duration_s - begin_s < 1:
-        return list(record.phases)
-    return [*record.phases, Span("drain", "drain", begin_s, record.duration_s, record.devices)]
-
-
 def curve(histogram: Histogram) -> list[list[float | None]]:
     """Percentiles on a scale that stretches towards 100: tenfold rarer is one step further.
 
@@ -120,53 +118,12 @@ def curve(histogram: Histogram) -> list[list[float | None]]:
     if not histogram.count:
         return [[], []]
     end = min(_CURVE_END, math.log10(histogram.count))
-    steps = [step * _CURVE_STEP for step in range(int(end / _CURVE_STEP) + 1)] + [end]
-    values = percentile_times(histogram, [*(100 * (1 - 10**-step) for step in steps[:-1]), 100.0])
-    return [[_short(step) for step in steps], [_short(value) for value in values]]
+    steps = [step * _CURVE_STEP for step in range(int(end / _CURVE_STEP) + 1)]
+    values = histogram.percentiles([100 * (1 - 10**-step) for step in steps])
+    return [[_short(step) for step in (*steps, end)], [_short(value) for value in (*values, histogram.max_s)]]
 
 
-def _columns(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Callable[[_Reader], list[float | None]]:
-    by_begin = {each.begin_s: each for each in slices}
-    begins = _begins(record, slices, width_s)
-
-    def column(read: _Reader) -> list[float | None]:
-        return [_short(read(by_begin[begin])) if begin in by_begin else None for begin in begins]
-
-    return column
-
-
-_Reader = Callable[[Slice], float | None]
-
-
-def _begins(record: RunRecord, slices: Sequence[Slice], width_s: int) -> range:
-    end = max(math.ceil(record.duration_s), (slices[-1].begin_s + 1) if slices else 0)
-    return range(0, end, width_s)
-
-
-def _middles(record: RunRecord, slices: Sequence[Slice], width_s: int) -> list[float]:
-    return [begin + width_s / 2 for begin in _begins(record, slices, width_s)]
-
-
-def _rate(name: str, outcome: OutcomeClass) -> _Reader:
-    return lambda each: each.counts.get(name, {}).get(outcome, 0) / each.seconds
-
-
-def _band(column: Callable[[_Reader], list[float | None]], name: str, measure: str) -> dict[str, list[float | None]]:
-    def reader(place: int) -> _Reader:
-        def read(each: Slice) -> float | None:
-            bands: Mapping[str, Percentiles] = getattr(each, measure)
-            return bands[name][place] if name in bands else None
-
-        return read
-
-    return {percentile_label(percent): column(reader(place)) for place, percent in enumerate(BAND)}
-
-
-def _gauge(name: str, end: int) -> _Reader:
-    return lambda each: each.gauges[name][end] if name in each.gauges else None
-
-
-def _member(name: str) -> _Reader:
+def _member(name: str) -> Callable[[Slice], float]:
     return lambda each: float(getattr(each.health, name))
 
 
@@ -178,4 +135,4 @@ def _short(value: float | None) -> float | None:
     """Four digits, more than the precision of a histogram; None for no number."""
     if value is None or not math.isfinite(value):
         return None
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.4g}")

@@ -1,14 +1,12 @@
 """The workers of one machine of a cluster: processes as on a single machine, and an actor of Ray that relays for them.
 
-A worker has nothing of Ray in it, and ends with the actor, whose pipe it reads. What one batch brought is kept until
-the other side has it, so that a batch that is asked for twice comes twice and is counted once. The files are taken away
-by a process of their own, which outlives whatever ends the actor: keys are among them.
+A worker has nothing of Ray in it, and ends with the actor, whose pipe it reads. The files are taken away by a process
+of their own, which outlives whatever ends the actor: keys are among them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import subprocess
 import sys
@@ -19,9 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.fleet.run.cluster.job_files import JobFiles, unpack
-from simulator.fleet.run.local_workers import LocalWorkers
+from simulator.fleet.run.local_workers import LocalWorkers, Work
 from simulator.fleet.run.messages import FromWorker, Heartbeat, Measured, ToWorker
-from simulator.fleet.run.workers import Work, WorkerLost
 
 PREFIX: Final = "fleet-crew-"
 """Of the folder with a crew's files, in the machine's one for temporary files."""
@@ -37,8 +34,6 @@ if os.fork() == 0:  # nobody's child: Ray ends those of a process that it ends
     sys.stdin.read()
     shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
-
-Batch = tuple[int, list[FromWorker | WorkerLost]]
 
 
 class NodeCrew:
@@ -56,7 +51,6 @@ class NodeCrew:
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._remover = _start_remover(self._folder)
         self._written: dict[str, Path] = {}
-        self._batch: Batch = (0, [])
 
     def start(self, jobs: Sequence[Any], job_files: JobFiles) -> None:
         """Put the files where the jobs find them, and start a worker for each job.
@@ -72,20 +66,9 @@ class NodeCrew:
         """Send a message to a worker."""
         self._workers.send(worker, message)
 
-    def receive(self, taken: int) -> Batch:
-        """The next batch of messages and its number; those of each second are gathered for a moment.
-
-        Args:
-            taken: the number of the last batch that has arrived; one that is newer than that comes again.
-        """
-        number, _ = self._batch
-        if number <= taken:
-            self._batch = number + 1, self._gather()
-        return self._batch
-
-    def _gather(self) -> list[FromWorker | WorkerLost]:
-        """Collect the workers' messages for :data:`_WAIT_S`, or until one comes that is no measurement or heartbeat."""
-        messages: list[FromWorker | WorkerLost] = []
+    def receive(self) -> list[FromWorker]:
+        """The workers' messages: those of :data:`_WAIT_S`, or until one comes that is no measurement or heartbeat."""
+        messages: list[FromWorker] = []
         until_s = time.monotonic() + _WAIT_S
         while all(isinstance(message, Measured | Heartbeat) for message in messages):
             if (left_s := until_s - time.monotonic()) <= 0:
@@ -93,21 +76,16 @@ class NodeCrew:
             messages += self._workers.receive(left_s)
         return messages
 
-    def size_of(self, path: str) -> tuple[int, str]:
-        """Length and SHA-256 of a file that a worker has written; (-1, "") when there is none.
+    def read(self, path: str, offset: int) -> bytes:
+        """A piece of a file that a worker has written, at most :data:`PIECE_BYTES`; empty at its end.
 
         Args:
             path: as its job had it before it was sent here.
-        """
-        here = self._written.get(path)
-        if here is None or not here.exists():
-            return -1, ""
-        with here.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return here.stat().st_size, digest
+            offset: where the piece begins.
 
-    def read(self, path: str, offset: int) -> bytes:
-        """A piece of that file, at most :data:`PIECE_BYTES`."""
+        Raises:
+            OSError: there is no such file.
+        """
         with self._written[path].open("rb") as file:
             file.seek(offset)
             return file.read(PIECE_BYTES)

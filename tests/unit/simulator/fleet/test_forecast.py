@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from simulator.cli import program
 from simulator.fleet.forecast import Forecast, busiest_rate, clock, describe, forecast
 from simulator.fleet.plan import Plan
-from simulator.fleet.run.recording import schedule_of
+from simulator.fleet.run.run import planned_faults
 from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals import DeviceRandom
@@ -118,7 +118,7 @@ def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
     fleet = [DeviceRandom.at(plan.scenario.seed, index) for index in range(600)]
     met = [fault.placed(n, 0).truth(fleet).devices for n, fault in enumerate(plan.scenario.faults)]
     assert [fault.devices for fault in told.faults] == met
-    assert [span.devices for span in schedule_of(plan.scenario).faults] == met
+    assert [span.devices for span in planned_faults(plan.scenario)] == met
     assert all(140 < count < 220 for count in met)
     assert met[0] != met[1], "each chooses by itself"
 

@@ -6,14 +6,12 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from simulator.fleet.device.device import VirtualDevice
 from simulator.fleet.plan import (
     Event,
     EventFeed,
@@ -25,9 +23,8 @@ from simulator.fleet.plan import (
     deal,
     key_of,
     keys_of,
-    reading_schedule,
 )
-from simulator.fleet.scenario.model import READER, Scenario, TelemetrySettings
+from simulator.fleet.scenario.model import READER, Scenario
 from simulator.fleet.scenario.reading import parse_scenario
 
 HOLD = {"kind": "hold", "duration_s": 10}
@@ -186,21 +183,6 @@ def test_the_digest_is_of_what_is_played_and_of_nothing_else():
     assert Plan(scenario([HOLD], commands=[command], **said)).digest == base
     assert Plan(scenario([HOLD], commands=[command], seed=2)).digest != base
     assert Plan(scenario([HOLD], commands=[{**command, "payload": {"command": "pong"}}])).digest != base
-
-
-def test_a_device_of_the_core_reads_when_the_plan_says():
-    """The device's own schedule, on a machine whose clock stands somewhere, with the id of some service."""
-    began_s = 12_345.678
-    for device in (0, 17, 99):
-        body = SimpleNamespace(
-            fleet=SimpleNamespace(seed=1, began_s=began_s),
-            model=SimpleNamespace(interval_s=7.5, in_step=False),
-            disk=SimpleNamespace(journal=SimpleNamespace(settings={})),
-            index=device,
-        )
-        schedule = VirtualDevice._scheduled(body)
-        planned = reading_schedule(TelemetrySettings(every_s=7.5), 1, device).next_after(20.0)
-        assert schedule.next_after(began_s + 20.0) - began_s == pytest.approx(planned, abs=1e-6)
 
 
 def calls(what: Any) -> Counter[str]:

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from simulator.fleet.record import AuditRecord, Reasons, StreamAudit, ThresholdResult, VerdictStatus, WorkerGap
-from simulator.fleet.verdict import RunFindings, judge_run
+from simulator.fleet.verdict import judge_run
+from tests.fleet_runs import blank_record
+
+
+def found(audit=None, thresholds=(), **more):
+    return blank_record(audit=audit, thresholds=thresholds, **more)
+
 
 ENDED = "ended by hand before its time"
 CLEAN = StreamAudit(sent=10, accepted=10, stored=10, lost=0, doubled=0, reordered=0, altered=0, late=0, unknown=0)
@@ -16,71 +22,67 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
 
 
 @pytest.mark.parametrize(
-    ("found", "word", "code", "first"),
+    ("record", "word", "code", "first"),
     [
-        (RunFindings(), VerdictStatus.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
-        (RunFindings(AUDIT, [HELD]), VerdictStatus.PASSED, 0,
+        (found(), VerdictStatus.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
+        (found(AUDIT, [HELD]), VerdictStatus.PASSED, 0,
          "the threshold held; nothing was lost, doubled or altered"),
-        (RunFindings(AUDIT, [HELD, HELD], reasons=Reasons(held=("9 of 9 checks held",))),
+        (found(AUDIT, [HELD, HELD], reasons=Reasons(held=("9 of 9 checks held",))),
          VerdictStatus.PASSED, 0,
          "all 2 thresholds held; 9 of 9 checks held; nothing was lost, doubled or altered"),
-        (RunFindings(AUDIT, [HELD, MISSED]), VerdictStatus.FAILED, 1,
+        (found(AUDIT, [HELD, MISSED]), VerdictStatus.FAILED, 1,
          "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
-        (RunFindings(AUDIT, reasons=Reasons(failures=("the barrier never opened",))), VerdictStatus.FAILED, 1,
+        (found(AUDIT, reasons=Reasons(failures=("the barrier never opened",))), VerdictStatus.FAILED, 1,
          "the barrier never opened"),
-        (RunFindings(AUDIT, [MISSED], reasons=Reasons(saturated=("too slow",))), VerdictStatus.INCONCLUSIVE, 3,
+        (found(AUDIT, [MISSED], reasons=Reasons(saturated=("too slow",))), VerdictStatus.INCONCLUSIVE, 3,
          "too slow"),
-        (RunFindings(gaps=[WorkerGap(1, 3.2, 9.0, "killed")]), VerdictStatus.INCONCLUSIVE, 3,
+        (found(gaps=[WorkerGap(1, 3.2, 9.0, "killed")]), VerdictStatus.INCONCLUSIVE, 3,
          "worker 1 did not report from 3 s to 9 s: killed"),
-        (RunFindings(replace(AUDIT, complete=False)), VerdictStatus.INCONCLUSIVE, 3,
+        (found(replace(AUDIT, complete=False)), VerdictStatus.INCONCLUSIVE, 3,
          "the audit is not complete: not everything could be read back"),
-        (RunFindings(replace(AUDIT, complete=False), [MISSED]), VerdictStatus.FAILED, 1,
+        (found(replace(AUDIT, complete=False), [MISSED]), VerdictStatus.FAILED, 1,
          "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
-        (RunFindings(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), VerdictStatus.INTERRUPTED, 130,
+        (found(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), VerdictStatus.INTERRUPTED, 130,
          "ended by hand before its time"),
-        (RunFindings(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), VerdictStatus.UNREACHABLE, 5,
+        (found(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), VerdictStatus.UNREACHABLE, 5,
          "gone"),
-        (RunFindings(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), VerdictStatus.LOST, 4,
+        (found(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), VerdictStatus.LOST, 4,
          "readings: 2 lost, 1 altered of 10 sent"),
     ],
 )  # fmt: skip
-def test_what_weighs_most_gives_the_word(found, word, code, first):
-    verdict = judge_run(found)
+def test_what_weighs_most_gives_the_word(record, word, code, first):
+    verdict = judge_run(record)
     assert (verdict.word, verdict.exit_code, verdict.sentences[0]) == (word, code, first)
 
 
 def test_every_reason_is_told():
-    verdict = judge_run(RunFindings(LOSS, [MISSED, HELD], reasons=Reasons(interrupted=ENDED, saturated=("too slow",))))
+    verdict = judge_run(found(LOSS, [MISSED, HELD], reasons=Reasons(interrupted=ENDED, saturated=("too slow",))))
     assert len(verdict.sentences) == 4
 
 
 def test_a_run_that_ended_early_keeps_the_word_of_its_cause_and_says_what_its_figures_are_worth():
     unknown = replace(MISSED, observed=None, reason="no whole second of a phase 'hold'", judged=False)
     partial = "it ended after 12 s of 40 s"
-    verdict = judge_run(
-        RunFindings(AUDIT, [HELD, MISSED, unknown], partial=partial, reasons=Reasons(interrupted=ENDED))
-    )
+    verdict = judge_run(found(AUDIT, [HELD, MISSED, unknown], partial=partial, reasons=Reasons(interrupted=ENDED)))
     assert (verdict.word, verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert verdict.sentences == (
         "ended by hand before its time",
         "partial: it ended after 12 s of 40 s; of 3 thresholds 1 held so far, 1 did not, 1 could not be judged",
         "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s",
     )
-    killed = judge_run(
-        RunFindings(gaps=[WorkerGap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end")
-    )
+    killed = judge_run(found(gaps=[WorkerGap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end"))
     assert (killed.exit_code, killed.sentences[1]) == (3, "partial: 1 of 2 workers did not come to their end")
 
 
 def test_a_threshold_without_a_measurement_says_so():
     missing = ThresholdResult("http.report.p50 < 1s", held=False, observed=None)
-    assert judge_run(RunFindings(thresholds=[missing])).sentences == ("http.report.p50 < 1s: nothing was measured",)
+    assert judge_run(found(thresholds=[missing])).sentences == ("http.report.p50 < 1s: nothing was measured",)
 
 
 def test_refused_readings_fail_the_run_and_what_cannot_be_judged_says_why():
     refused = replace(AUDIT, failures=("none of the 9 readings that were sent was accepted",))
-    verdict = judge_run(RunFindings(audit=refused))
+    verdict = judge_run(found(audit=refused))
     assert (verdict.word, verdict.exit_code) == (VerdictStatus.FAILED, 1)
     assert verdict.sentences == refused.failures
-    unread = judge_run(RunFindings(audit=replace(AUDIT, complete=False, unjudged=("rows of no known shape",))))
+    unread = judge_run(found(audit=replace(AUDIT, complete=False, unjudged=("rows of no known shape",))))
     assert (unread.word, unread.sentences) == (VerdictStatus.INCONCLUSIVE, ("rows of no known shape",))

@@ -24,9 +24,8 @@ from simulator.fleet.record import (
     Span,
     StreamAudit,
     ThresholdResult,
-    Verdict,
-    VerdictStatus,
 )
+from tests.fleet_runs import blank_record
 
 OK, LIMITED, TIMEOUT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TIMEOUT
 CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)
@@ -43,12 +42,7 @@ def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:
             recorder.record("http.poll", outcome, intended_s=0.0, sent_s=took_s / 4, now_s=took_s)
         seconds.append(recorder.cut(number).measured())
         totals.add(seconds[-1])
-    record = RunRecord(
-        name="r", seed=1, digest="", level="core", transport="http_poll", workers=1, devices=1, began_at="",
-        ended_at="", duration_s=float(len(seconds)), machine="", version="", target="",
-        verdict=Verdict(VerdictStatus.PASSED, 0), phases=(), faults=(),
-        operations=totals.operations, health=totals.health,
-    )  # fmt: skip
+    record = blank_record(duration_s=float(len(seconds)), operations=totals.operations, health=totals.health)
     return replace(record, **changes), seconds
 
 

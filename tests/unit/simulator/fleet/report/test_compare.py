@@ -88,7 +88,7 @@ def test_a_run_that_proves_nothing_is_not_judged(base, tmp_path):
 
 def test_what_cannot_be_compared_is_refused(base, tmp_path):
     record, seconds = a_run(SHAPE)
-    one, another = ("scenario: steady", "scenario: steady\nlevel: wire")
+    one, another = ("scenario: steady", "scenario: steady\nkind: requests")
     other = kept(tmp_path / "b", replace(record, digest="another", scenario_text=another), seconds)
     base = kept(tmp_path / "one", replace(record, scenario_text=one), seconds)
     with pytest.raises(ConfigurationError, match="are runs of different scenarios"):

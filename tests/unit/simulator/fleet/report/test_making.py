@@ -22,7 +22,6 @@ from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.judging import missed_text
-from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
@@ -35,17 +34,15 @@ from simulator.fleet.record import (
     Verdict,
     VerdictStatus,
 )
-from simulator.fleet.report.exports import summary_json
-from simulator.fleet.report.figures import run_figures
+from simulator.fleet.report.figures import ALL_OPERATIONS, percentiles, run_figures
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import state_word
-from simulator.fleet.report.making import FILES, finish_run, make_reports
+from simulator.fleet.report.junit import junit_xml
+from simulator.fleet.report.making import FILES, finish_run, make_reports, summary_json
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.content import content_of
-from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.summary import print_summary
-from simulator.fleet.report.timeline import ALL_OPERATIONS, slice_width_s, slices_of
-from simulator.report_parts.junit import junit_xml
+from simulator.fleet.report.timeline import Timeline
 from tests.fleet_runs import Shape, a_run
 
 SHAPE = Shape(duration_s=40, rate_per_s=60)
@@ -246,7 +243,7 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
         console = Console(file=io.StringIO(), width=200)
         record = replace(RECORD, audit=audit)
         print_summary(console, record)
-        return content_of(record, run_figures(record), (), 1).pill, console.file.getvalue()
+        return content_of(record, run_figures(record), Timeline.of(record))["badge"], console.file.getvalue()
 
     good = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0)
     whole, open_, lossy = (
@@ -260,17 +257,16 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
     assert "nothing lost" not in open_[1]
     assert "nothing found wrong so far" in open_[1]
     unjudged = AuditRecord(replace(good, lost=2), None, complete=False, unjudged=("the service answered 503",))
-    checks = {
-        check.name: (str(check.mark), check.reason) for check in checks_of(replace(RECORD, audit=unjudged)).checks
-    }
-    assert checks["readings lost"][0] == "bad"
-    assert checks["readings doubled"] == ("skipped", "not judged: not everything that it takes could be read back")
-    assert checks["complete"] == ("bad", "the service answered 503")
+    cases = {case.get("name"): case for case in junit_of(replace(RECORD, audit=unjudged)).iter("testcase")}
+    assert cases["readings lost"].find("failure") is not None
+    doubled = cases["readings doubled"].find("skipped")
+    assert doubled.get("message") == "not judged: not everything that it takes could be read back"
+    assert cases["complete"].find("failure").get("message") == "the service answered 503"
 
 
 def junit_of(record: RunRecord) -> ET.Element:
     """The file of a run, which any reader takes; no time in it is 0."""
-    text = junit_xml(checks_of(record))
+    text = junit_xml(record)
     root = ET.fromstring(text)
     times = [float(element.get("time")) for element in root.iter() if "time" in element.keys()]  # noqa: SIM118
     assert all(time > 0 for time in times)
@@ -296,7 +292,7 @@ def test_errors_stand_at_the_end_in_the_terminal_and_on_the_page_the_most_freque
     print_summary(console, record)
     shown = console.file.getvalue()
     assert shown.index("40  http.report: 503") < shown.index("2  http.poll: <cut off>") < shown.index("and 2 others")
-    page = fleet_page(record, (), 1, (), ())
+    page = fleet_page(record, Timeline.of(record))
     assert page.index("http.report: 503") < page.index("http.poll: &lt;cut off&gt;") < page.index("http.report: 9")
 
 
@@ -348,31 +344,31 @@ def test_junit_of_a_run_that_says_nothing_of_the_target_has_an_error_for_each_re
     assert failed_cases(root) == {}
     assert [case.get("name") for case in root.iter("testcase") if case.get("classname") == "run"] == ["verdict"]
     cut = replace(RECORD, audit=replace(RECORD.audit, complete=False, sentences=("the target went away",)))
-    assert [check.reason for check in checks_of(cut).checks if check.name == "complete"] == ["the target went away"]
+    assert failed_cases(junit_of(cut))["complete"] == "the target went away"
 
 
 def test_a_long_run_is_merged_and_no_percentile_is_averaged():
-    width = slice_width_s(3 * 3600)
-    assert width == 15
-    assert 3 * 3600 / width <= 720
-    assert [slice_width_s(seconds) for seconds in (0, 1, 720, 721, 86_400)] == [1, 1, 1, 2, 120]
-    slices = list(slices_of(SECONDS, 5))
+    widths = [Timeline.of(replace(RECORD, duration_s=seconds)).width_s for seconds in (0, 1, 720, 721, 10_800, 86_400)]
+    assert widths == [1, 1, 1, 2, 15, 120]
+    timeline = Timeline(RECORD.phases, 5)
+    for second in SECONDS:
+        timeline.add(second)
+    timeline.end()
+    slices = timeline.slices
     assert [each.begin_s for each in slices] == [0, 5, 10, 15, 20, 25, 30, 35]
     # Of the gap from 24 to 28 s one second each is left on both sides: rates are over what was reported.
     assert [each.seconds for each in slices] == [5, 5, 5, 5, 4, 2, 5, 5]
     inside = [second for second in SECONDS if 15 <= second.second < 20]
     true = merged([second.operations["http.poll"][OutcomeClass.OK].response for second in inside])
-    assert slices[3].response["http.poll"] == (*true.percentiles((50, 95, 99, 99.9)), true.max_s)
+    assert slices[3].figures["http.poll"]["response_s"] == percentiles(true)
     everything = merged([kinds[OutcomeClass.OK].service for second in inside for kinds in second.operations.values()])
-    assert slices[3].service[ALL_OPERATIONS] == (*everything.percentiles((50, 95, 99, 99.9)), everything.max_s)
+    assert slices[3].figures[ALL_OPERATIONS]["service_s"] == percentiles(everything)
     assert slices[3].gauges["online"] == (5000.0, 10_000.0), "the fault of three seconds is still to be seen"
     lag = merged([second.health.send_lag for second in inside])
     assert slices[3].health.send_lag_p99_s == lag.percentile(99)
-    total = Totals()
-    for second in SECONDS:
-        total.add(second)
-    assert total.operations == RECORD.operations
-    assert total.health == RECORD.health
+    counts = [sum(kinds[OutcomeClass.OK].count for kinds in sums.values()) for _, sums in timeline.phases]
+    assert sum(counts) == sum(figures.good for figures in run_figures(RECORD).operations.values())
+    assert [span.name for span, _ in timeline.phases] == ["ramp", "hold", "storm"]
 
 
 class Links(HTMLParser):

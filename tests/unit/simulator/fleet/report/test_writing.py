@@ -19,7 +19,7 @@ from simulator.fleet.report.writing import parse_record, read_record, read_secon
 TALLY = Tally(3, 2, "abc", "def")
 SECOND = Second(0, {"http.poll": {OutcomeClass.LIMITED: TALLY}}, {"online": 5.0}, GeneratorHealth(intended=3, sent=3))
 RECORD = RunRecord(
-    name="steady", seed=1, digest="d", level="core", transport="http_poll", workers=2, devices=10,
+    name="steady", kind="devices", seed=1, digest="d", transport="http_poll", workers=2, devices=10,
     began_at="2026-01-01T00:00:00Z", ended_at="2026-01-01T00:01:00Z", duration_s=60.0, machine="m", version="1",
     target="http://127.0.0.1:1", verdict=Verdict(VerdictStatus.LOST, 4, ("one reading is lost",)),
     phases=(Span("hold", "hold", 0.0, 60.0),), faults=(Span("f", "disconnect_storm", 1.0, 2.0, 5, {"share": 0.5}),),

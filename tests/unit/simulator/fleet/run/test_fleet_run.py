@@ -20,16 +20,15 @@ from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_database import open_run_database
-from simulator.fleet.record import Span
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import error_text
-from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.writing import read_record
 from simulator.fleet.run import fleet_run
-from simulator.fleet.run.coordinator import RunOutcome
-from simulator.fleet.run.place import ThisMachine
-from simulator.fleet.run.preparing import Prepared, RunContext
+from simulator.fleet.run.local_workers import LocalWorkers
+from simulator.fleet.run.preparing import Preparation
+from simulator.fleet.run.run import Run
 from simulator.fleet.workload.base import WorkloadSummary
+from tests.fleet_runs import blank_record
 
 # Tests of other processes have devices of their own: two runs never have the same ones.
 SCENARIO = """\
@@ -57,14 +56,14 @@ def test_a_target_that_is_down_at_the_start_is_told_and_the_same_command_can_be_
 def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_leaves_no_folder(
     number: signal.Signals, registered: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def prepare(context: RunContext, told: Callable[[int, int], None]) -> Prepared:
+    async def prepare(_self: Preparation, told: Callable[[int, int], None]) -> None:
         if registered:
             told(registered, 1000)
         signal.raise_signal(number)
         await asyncio.sleep(60)
         raise AssertionError("it goes on")
 
-    monkeypatch.setattr(fleet_run, "prepare", prepare)
+    monkeypatch.setattr(Preparation, "prepare", prepare)
     scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
     scenario.write_text(SCENARIO.format(os.getpid()))
     secret.write_text("msk_secret")
@@ -83,7 +82,7 @@ def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_le
     assert not out.exists()
 
 
-class Crew:
+class Crew(LocalWorkers):
     """Workers that cannot be started, or whose ledgers somebody does not wait for."""
 
     def __init__(self, start: BaseException | None = None, collect: BaseException | None = None) -> None:
@@ -111,11 +110,11 @@ class Crew:
 def run_with(crew: Crew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Result, Path]:
     """A run whose devices are there, and whose workers are these."""
 
-    async def prepare(context: RunContext, _told: Callable[[int, int], None]) -> Prepared:
-        return Prepared((None,), "run", 0, frozenset(), is_audited=False)  # type: ignore[arg-type]
+    async def prepare(preparation: Preparation, _told: Callable[[int, int], None]) -> None:
+        preparation.is_audited = False
 
-    monkeypatch.setattr(fleet_run, "prepare", prepare)
-    monkeypatch.setattr(ThisMachine, "make_workers", lambda _self, _work: crew)
+    monkeypatch.setattr(Preparation, "prepare", prepare)
+    monkeypatch.setattr(fleet_run, "LocalWorkers", lambda _work: crew)
     scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
     scenario.write_text(SCENARIO.format(os.getpid()))
     secret.write_text("msk_secret")
@@ -135,12 +134,10 @@ def test_workers_that_cannot_be_started_leave_no_folder_and_the_command_can_be_g
 
 def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(tmp_path, monkeypatch):
     class Conducted:
-        def __init__(self, *_given: object) -> None: ...
+        def __init__(self, run: Run, _workers: object) -> None:
+            run.summaries[0] = WorkloadSummary()
 
-        def conduct(self) -> RunOutcome:
-            outcome = RunOutcome([Span("hold", "hold", 0.0, 1.0)], duration_s=1.0)
-            outcome.summaries[0] = WorkloadSummary()
-            return outcome
+        def conduct(self) -> None: ...
 
     monkeypatch.setattr(fleet_run, "Coordinator", Conducted)
     done, out = run_with(Crew(collect=KeyboardInterrupt()), tmp_path, monkeypatch)
@@ -211,15 +208,14 @@ def test_a_progress_on_standard_output_is_nothing_but_json_lines(
 
 
 def test_an_audit_of_which_no_ledger_came_says_so_and_nothing_of_folders(tmp_path: Path) -> None:
-    context: Any = SimpleNamespace(folder=tmp_path / "r8")
-    outcome = RunOutcome(has_all_ledgers=False)
-    prepared: Any = SimpleNamespace(is_audited=True)
-    audit = fleet_run._audit(context, prepared, outcome, SilentView())
+    preparation: Any = SimpleNamespace(is_audited=True, target=None)
+    with RunFolder(tmp_path / "r8") as folder:
+        audit = fleet_run._audit(Run(SimpleNamespace(), folder, blank_record()), preparation)  # type: ignore[arg-type]
     assert audit is not None
     assert not audit.complete
     assert audit.unjudged == (
         "not one ledger of the workers is here: what was sent cannot be compared with what the service has",
     )
-    with pytest.raises(ConfigurationError) as refused, open_run_database(context.folder):
+    with pytest.raises(ConfigurationError) as refused, open_run_database(tmp_path / "r8"):
         pass
     assert error_text(refused.value).count("r8") == 1

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import pickle
 import signal
 from collections.abc import Callable
 
@@ -11,19 +10,15 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.run import local_workers as module
-from simulator.fleet.run.inbox import Inbox
 from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers
-from simulator.fleet.run.messages import Begin, FromWorker, Problem
-from simulator.fleet.run.workers import WorkerLost
+from simulator.fleet.run.messages import Begin, FromWorker, Problem, WorkerLost
 from tests.unit.simulator.fleet.run.worker_jobs import hang_up, ignore, stammer
 from tests.workers_to_start import talk
 
 
-def listen(
-    workers: LocalWorkers, enough: Callable[[list[FromWorker | WorkerLost]], bool]
-) -> list[FromWorker | WorkerLost]:
+def listen(workers: LocalWorkers, enough: Callable[[list[FromWorker]], bool]) -> list[FromWorker]:
     """What is said until it is enough."""
-    heard: list[FromWorker | WorkerLost] = []
+    heard: list[FromWorker] = []
     for _ in range(1200):
         heard += workers.receive(0.1)
         if enough(heard):
@@ -78,26 +73,6 @@ def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_do
         (gone,) = listen(workers, bool)
         assert isinstance(gone, WorkerLost)
         assert "not heard" in gone.reason
-
-
-def test_a_message_that_comes_in_pieces_is_read_once_it_is_whole():
-    ours, theirs = multiprocessing.Pipe()
-    inbox = Inbox(ours)
-    message = ("a message", list(range(1000)))
-    body = pickle.dumps(message)
-    sent = len(body).to_bytes(4, "big") + body
-    for begin in range(0, len(sent), 100):
-        assert list(inbox.messages()) == []
-        os.write(theirs.fileno(), sent[begin : begin + 100])
-    assert list(inbox.messages()) == [message]
-    theirs.send(message)
-    theirs.close()
-    found = inbox.messages()
-    assert next(found) == message
-    with pytest.raises(EOFError):
-        next(found)
-    inbox.close()
-    ours.close()
 
 
 def test_a_terminal_that_is_closed_is_the_coordinators_business_as_ctrl_c_is():

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.wire import extensions
-from simulator.fleet.run.preparing import _check_backfill
+from simulator.fleet.run.preparing import check_backfill
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from simulator.fleet.run.preparing import _check_backfill
 )
 def test_a_backfill_is_refused_where_times_or_lists_cannot_be_kept(offers, says):
     with pytest.raises(ConfigurationError, match=says) as caught:
-        _check_backfill(offers)
+        check_backfill(offers)
     assert "target.dialect.extensions" in str(caught.value)
 
 
 def test_a_backfill_needs_nothing_else():
-    _check_backfill(frozenset({extensions.RECORDED_AT, extensions.LIST_PARAMETERS}))
+    check_backfill(frozenset({extensions.RECORDED_AT, extensions.LIST_PARAMETERS}))

@@ -17,7 +17,6 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.run import worker as worker_module
-from simulator.fleet.run.local_workers import PipeLink
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -85,7 +84,7 @@ class Piece:
 
 def performed(piece: Piece, *orders: object) -> list[FromWorker]:
     ours, theirs = Pipe()
-    worker = threading.Thread(target=work, args=(0, piece, PipeLink(theirs)))
+    worker = threading.Thread(target=work, args=(0, piece, theirs))
     worker.start()
     told = [received(ours)]
     for order in orders:
@@ -108,7 +107,7 @@ def received(pipe: Connection) -> FromWorker:
 
 
 def test_a_program_that_says_nonsense_in_the_middle_of_a_run_ends_its_worker_with_the_sentence():
-    told = performed(Piece(fails=True), Begin(time.monotonic()))
+    told = performed(Piece(fails=True), Begin(0.0))
     assert isinstance(told[0], Ready)
     assert isinstance(told[-1], Problem)
     assert SENTENCE in told[-1].sentence
@@ -116,9 +115,8 @@ def test_a_program_that_says_nonsense_in_the_middle_of_a_run_ends_its_worker_wit
 
 def test_a_worker_leaves_no_callback_behind_and_tells_what_belongs_to_the_phases():
     before = list(gc.callbacks)
-    now_s = time.monotonic()
     piece = Piece(fails=False)
-    told = performed(piece, Begin(now_s), Drain(now_s, now_s + 1), piece.has_drained, Stop())
+    told = performed(piece, Begin(0.0), Drain(0.0, 1.0), piece.has_drained, Stop())
     assert isinstance(told[-1], Finished)
     late = [message.second.late for message in told if hasattr(message, "second") and message.second.late]
     assert [set(each) for each in late] == [{"http.poll"}]
@@ -127,8 +125,8 @@ def test_a_worker_leaves_no_callback_behind_and_tells_what_belongs_to_the_phases
 
 @pytest.mark.parametrize("more", [(), (Drain(0.0, 0.0),)], ids=["stop", "haste"])
 def test_a_drain_that_takes_long_is_ended_by_the_next_order(more):
-    piece, now_s = Piece(fails=False, drains_s=3600.0), time.monotonic()
-    told = performed(piece, Begin(now_s), Drain(now_s, now_s + 3600), piece.has_drained, *more, Stop())
+    piece = Piece(fails=False, drains_s=3600.0)
+    told = performed(piece, Begin(0.0), Drain(0.0, 3600.0), piece.has_drained, *more, Stop())
     assert [type(message) for message in told if not isinstance(message, Measured | Heartbeat)] == [
         Ready,
         Drained,
@@ -138,17 +136,16 @@ def test_a_drain_that_takes_long_is_ended_by_the_next_order(more):
 
 def test_phases_begin_at_their_times_without_another_message():
     piece = Piece(fails=False)
-    at_s = time.monotonic()
-    times = EnterPhases(2, (at_s, at_s + 0.02, at_s + 0.04))
-    told = performed(piece, Begin(at_s), times, piece.has_entered, Stop())
+    times = EnterPhases(2, (0.0, 0.02, 0.04))
+    told = performed(piece, Begin(0.1), times, piece.has_entered, Stop())
     assert isinstance(told[-1], Finished)
-    assert [(index, due_s) for index, due_s, _ in piece.entered] == [(2, at_s), (3, at_s + 0.02), (4, at_s + 0.04)]
-    assert all(began_s > due_s - 0.002 for _, due_s, began_s in piece.entered), "a loop waits to the millisecond"
+    due = [(index, due_s - piece.began_s) for index, due_s, _ in piece.entered]
+    assert due == [(2, 0.0), (3, pytest.approx(0.02)), (4, pytest.approx(0.04))]
+    assert all(entered_s > due_s - 0.002 for _, due_s, entered_s in piece.entered), "a loop waits to the millisecond"
 
 
 def test_a_worker_whose_machines_clock_jumps_says_so_with_the_second_in_which_it_did(monkeypatch):
     monkeypatch.setattr(worker_module, "WallClock", lambda: SimpleNamespace(look=lambda: "the clock jumped"))
-    now_s = time.monotonic()
-    told = performed(Piece(fails=False), Begin(now_s), Drain(now_s, now_s + 1), Stop())
+    told = performed(Piece(fails=False), Begin(0.0), Drain(0.0, 1.0), Stop())
     assert isinstance(told[-2], Measured)
     assert told[-1] == Problem(0, "worker 0: the clock jumped")

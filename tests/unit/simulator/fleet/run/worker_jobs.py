@@ -5,30 +5,30 @@ from __future__ import annotations
 import os
 import signal
 import time
+from multiprocessing.connection import Connection
 
-from simulator.fleet.run.local_workers import PipeLink
 from simulator.fleet.run.messages import Ready
 
 
-def ignore(number: int, job: None, link: PipeLink) -> None:
+def ignore(number: int, job: None, pipe: Connection) -> None:
     """Never say anything, and do not end by SIGTERM."""
     del job
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    link.send(Ready(number, 0, 0.0))
+    pipe.send(Ready(number))
     time.sleep(600)
 
 
-def hang_up(number: int, job: None, link: PipeLink) -> None:
+def hang_up(number: int, job: None, pipe: Connection) -> None:
     """Say a word, and end only much later."""
     del job
-    link.send(Ready(number, 0, 0.0))
-    link.pipe.close()
+    pipe.send(Ready(number))
+    pipe.close()
     time.sleep(600)
 
 
-def stammer(number: int, job: None, link: PipeLink) -> None:
+def stammer(number: int, job: None, pipe: Connection) -> None:
     """Say a word, then half of another one, and nothing more."""
     del job
-    link.send(Ready(number, 0, 0.0))
-    os.write(link.pipe.fileno(), (1000).to_bytes(4, "big") + b"half a message")
+    pipe.send(Ready(number))
+    os.write(pipe.fileno(), (1000).to_bytes(4, "big") + b"half a message")
     time.sleep(600)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.cluster.placement import Node, place_workers
+from simulator.fleet.run.cluster.nodes import Node, place_workers
 
 
 def nodes(*cores: int) -> list[Node]:
-    return [Node(f"id-{at}", f"10.0.0.{at}", each, is_here=at == 0) for at, each in enumerate(cores)]
+    return [Node(f"id-{at}", f"10.0.0.{at}", each) for at, each in enumerate(cores)]
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ def nodes(*cores: int) -> list[Node]:
 )
 def test_workers_are_spread_over_the_machines_with_neighbouring_numbers(workers, cores, expected):
     placements = place_workers(workers, nodes(*cores))
-    assert [placement.workers for placement in placements] == expected
-    assert [placement.first for placement in placements] == [sum(expected[:at]) for at in range(len(expected))]
+    assert [len(placement.workers) for placement in placements] == expected
+    assert [number for placement in placements for number in placement.workers] == list(range(workers))
     assert len({placement.node.node_id for placement in placements}) == len(placements)
 
 

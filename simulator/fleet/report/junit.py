@@ -1,0 +1,140 @@
+"""A run as JUnit XML, for the page that a CI system makes of it: a case for each thing that was checked.
+
+A case for each phase, which fails with its barrier, for each threshold, and for each count of the audit. A sentence of
+the verdict that none of these says in the same words is a case of its own, so that a run that did not pass is never
+without one. It is an error, instead of a failure, where the run says nothing about the target: its generator was at the
+limit, or it ended early. Times are those of phases, of what a threshold is about, and of reading back.
+
+There is no specification. The file keeps to what Jenkins' xUnit plug-in takes (its ``junit-10.xsd``), which is what
+GitLab, GitHub actions and the like read too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from simulator.fleet.metrics.judging import missed_text
+from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, VerdictStatus
+from simulator.fleet.report.formatting import VERDICT_WORDS
+from simulator.fleet.report.summary import WRONGS
+from simulator.fleet.report.timeline import spans_with_drain
+
+_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One thing that was checked.
+
+    Attributes:
+        result: the element of a case that is not good: ``failure``, ``error`` or ``skipped``; empty for a good one.
+        text: why.
+        seconds: how long it took; 0 where nobody measured.
+    """
+
+    name: str
+    result: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+
+def junit_xml(record: RunRecord) -> str:
+    """The whole file as text, to be written as UTF-8."""
+    audit_s = record.audit.took_s if record.audit else 0.0
+    suites = {
+        "phases": (_phases(record), _phases_s(record)),
+        "thresholds": ([_threshold(result, record) for result in record.thresholds], _phases_s(record)),
+        "audit": (_audit(record.audit), audit_s),
+    }
+    reasons = {case.text for cases, _ in suites.values() for case in cases if case.result == "failure"}
+    suites["run"] = (_verdict(record, reasons), record.duration_s)
+    every = [case for cases, _ in suites.values() for case in cases]
+    root = ET.Element("testsuites", {"name": _clean(f"fleet run {record.name}"), **_counts(every)})
+    _set_time(root, record.duration_s + audit_s)
+    for name, (cases, seconds) in suites.items():
+        if not cases:
+            continue
+        suite = ET.SubElement(root, "testsuite", {"name": name, "timestamp": record.began_at, **_counts(cases)})
+        _set_time(suite, seconds)
+        for case in cases:
+            element = ET.SubElement(suite, "testcase", classname=name, name=_clean(case.name))
+            _set_time(element, case.seconds)
+            if case.result:
+                ET.SubElement(element, case.result, message=_clean(case.text), type="check").text = _clean(case.text)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _counts(cases: Sequence[_Case]) -> dict[str, str]:
+    results = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {name: str(sum(case.result == result for case in cases)) for name, result in results.items()}
+    return {"tests": str(len(cases)), **counts}
+
+
+def _set_time(element: ET.Element, seconds: float) -> None:
+    if seconds:  # a reader would take 0 for a time
+        element.set("time", f"{seconds:.6f}")
+
+
+def _clean(text: str) -> str:
+    """The text without what XML 1.0 cannot hold (section 2.2)."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
+def _phases(record: RunRecord) -> list[_Case]:
+    """Phases of a record, and the drain; sentences about a phase begin with its name."""
+    cases = []
+    for span in spans_with_drain(record):
+        about = [sentence for sentence in record.verdict.sentences if sentence.startswith(f"phase {span.name}: ")]
+        result = "failure" if about else ""
+        cases.append(_Case(span.name, result, "\n".join(about), span.end_s - span.begin_s))
+    return cases
+
+
+def _phases_s(record: RunRecord, name: str | None = None) -> float:
+    """How long the phases of this name lasted together, or all of them; of a run without phases all of it."""
+    lengths = [span.end_s - span.begin_s for span in record.phases if name in {None, span.name}]
+    return sum(lengths) if record.phases else record.duration_s
+
+
+def _threshold(result: ThresholdResult, record: RunRecord) -> _Case:
+    phase = next((span.name for span in record.phases if f" in {span.name} " in f"{result.expression} "), None)
+    seconds = _phases_s(record, phase)
+    if not result.judged:
+        return _Case(result.expression, "skipped", f"not judged: {result.reason}", seconds)
+    if result.held:
+        return _Case(result.expression, seconds=seconds)
+    return _Case(result.expression, "failure", missed_text(result), seconds)
+
+
+def _audit(audit: AuditRecord | None) -> list[_Case]:
+    if audit is None:
+        return []
+    cases = []
+    for name, stream in audit.streams:
+        for word in WRONGS:
+            count, result, text = getattr(stream, word), "", ""
+            if count:
+                names = [finding.name for finding in audit.findings if finding.kind == word]
+                which = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "see report.html"
+                result, text = "failure", f"{count:,} of {stream.sent:,} sent: {which}"
+            elif not audit.judges(name, word):
+                result, text = "skipped", "not judged: not everything that it takes could be read back"
+            cases.append(_Case(f"{name} {word}", result, text, audit.took_s))
+    why = "" if audit.complete else "; ".join(audit.unjudged or audit.sentences) or "not everything was read back"
+    return [*cases, _Case("complete", "failure" if why else "", why, audit.took_s)]
+
+
+def _verdict(record: RunRecord, reasons: set[str]) -> list[_Case]:
+    sentences = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
+    if record.verdict.word is VerdictStatus.PASSED:
+        return [_Case("verdict", seconds=record.duration_s)]
+    untold = [sentence for sentence in sentences if sentence not in reasons]
+    if record.verdict.word in _INCOMPLETE:
+        return [_Case(sentence, "error", sentence) for sentence in untold or sentences[:1]]
+    return [_Case(sentence, "failure", sentence) for sentence in untold]
