@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,11 @@ class Keys:
     api_key: str
     secret_key: Secret
     secret_path: Path | None = None
+
+
+def headers_of(pair: Keys) -> Mapping[str, str]:
+    """A key pair as the two headers of the specification ("Authentication")."""
+    return {"x-api-key": pair.api_key, "x-secret-key": pair.secret_key.reveal()}
 
 
 def keep_keys(folder: Path) -> Keys:

@@ -443,10 +443,7 @@ def _fault_of(path: Path, error: Exception) -> ConfigurationError:
 _EPOCH_MS_FROM: Final = 100_000_000_000
 """Numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
 _ROWS_MAX: Final = 2_000_000
-_TEXTS_MAX: Final = 100_000
-"""A column with more different texts than this is one of times or values."""
-_IDENTIFIES: Final = ("id", "identifier", "device", "sensor", "station", "machine", "series", "serial", "name", "field")
-"""How columns of numbers end that say whose or of what a line is; of texts any column may."""
+_SERIES_MAX: Final = 10_000
 
 
 class Replay(Signal):
@@ -473,7 +470,7 @@ class Replay(Signal):
     )
     where: dict[str, str] | None = key(
         "in a file of several series the lines that count: column and what it says, such as `{field: temperature}`; "
-        "without it a file is refused in which a column that is not read tells lines apart; `{}` takes all lines",
+        "without it a file is refused in which a column of names that is not read tells lines apart; `{}` takes all",
         default=None,
     )
     none: tuple[float | str, ...] = key(
@@ -495,7 +492,7 @@ class Replay(Signal):
         return self
 
     def make(self, name: str, context: SignalContext) -> ValueAt:
-        recordings = _CsvFile(context.folder / self.file, self).recordings()
+        recordings = _read_recordings(context.folder / self.file, self)
         # All columns of one file are at the same line on one device.
         salt, is_hashed = salt_of("csv", self.file), self.begin == "hashed"
         loop, linear, origin_s = self.loop, self.between == "linear", context.origin_s
@@ -532,130 +529,119 @@ class _Recording:
     round_s: float
 
 
-class _CsvFile:
-    """A CSV file with commas or semicolons; behind semicolons a comma may be a decimal one."""
+def _read_recordings(path: Path, settings: Replay) -> tuple[_Recording, ...]:
+    """One recording for each device in a CSV file, in the order of their first lines.
 
-    def __init__(self, path: Path, settings: Replay) -> None:
-        self._path = path
-        self._settings = settings
-        self._decimal_comma = False
+    The file has commas or semicolons; behind semicolons a comma may be a decimal one.
 
-    def recordings(self) -> tuple[_Recording, ...]:
-        """One recording for each device in it, in the order of their first lines.
+    Raises:
+        ConfigurationError: it cannot be read, lacks a column, or has cells that are no numbers or times; the first such
+            line is named.
+    """
+    whose, where = settings.device_column, settings.where or {}
+    wanted = [settings.column, settings.time_column, whose, *where]
+    columns = [name for name in wanted if name is not None]
+    lines: dict[str, list[tuple[int, dict[str, str]]]] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            head = file.readline()
+            decimal = "," if head.count(";") > head.count(",") else "."
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=";" if decimal == "," else ",", skipinitialspace=True)
+            names = reader.fieldnames or ()
+            if missing := [column for column in columns if column not in names]:
+                raise _file_fault(path, f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
+            others = [] if settings.where is not None else [name for name in names if name not in columns]
+            series: dict[str, Counter[str]] = {name: Counter() for name in others}
+            for row in reader:
+                cells = {column: (row[column] or "").strip() for column in columns}
+                if all(cells[name] == value for name, value in where.items()):
+                    lines.setdefault(cells[whose] if whose else "", []).append((reader.line_num, cells))
+                for name, texts in series.items():
+                    if len(texts) <= _SERIES_MAX:
+                        texts[row[name] or ""] += 1
+                if reader.line_num > _ROWS_MAX:
+                    raise _file_fault(path, f"has more than {_ROWS_MAX} lines; thin it out")
+            _check_one_series(path, series, decimal)
+    except OSError as error:
+        raise _file_fault(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _file_fault(path, "is not UTF-8") from None
+    except csv.Error as error:
+        raise _file_fault(path, f"is not CSV: {error}") from None
+    if whose and "" in lines:
+        raise _file_fault(path, f"line {lines[''][0][0]}: {whose} is empty: every line has to say whose it is")
+    if not lines:
+        raise _file_fault(path, f"has no value in column {settings.column!r}")
+    return tuple(_recording(path, settings, device, rows, decimal) for device, rows in lines.items())
 
-        Raises:
-            ConfigurationError: it cannot be read, lacks a column, has lines of several series and the settings do not
-                say which, or has cells that are no numbers or times; the first such line is named.
-        """
-        whose = self._settings.device_column
-        found: dict[str, list[tuple[int, dict[str, str]]]] = {}
-        try:
-            with self._path.open(encoding="utf-8-sig", newline="") as file:
-                head = file.readline()
-                self._decimal_comma = head.count(";") > head.count(",")
-                file.seek(0)
-                reader = csv.DictReader(file, delimiter=";" if self._decimal_comma else ",", skipinitialspace=True)
-                for line, row in self._rows(reader):
-                    found.setdefault(row[whose].strip() if whose else "", []).append((line, row))
-        except OSError as error:
-            raise self._fault(f"cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise self._fault("is not UTF-8") from None
-        except csv.Error as error:
-            raise self._fault(f"is not CSV: {error}") from None
-        if whose and "" in found:
-            raise self._fault(f"line {found[''][0][0]}: {whose} is empty: every line has to say whose it is")
-        if not found:
-            raise self._fault(f"has no value in column {self._settings.column!r}")
-        return tuple(self._recording(device, rows) for device, rows in found.items())
 
-    def _rows(self, reader: csv.DictReader[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        """The lines that count, with their numbers; at the end refused where they are of several series."""
-        settings = self._settings
-        names, where = reader.fieldnames or (), settings.where
-        wanted = [settings.column, settings.time_column, settings.device_column, *(where or ())]
-        columns = [name for name in wanted if name is not None]
-        if missing := [column for column in columns if column not in names]:
-            raise self._fault(f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
-        others: dict[str, Counter[str]] = {}
-        if where is None:
-            others = {name: Counter() for name in names if name not in columns}
-        count = 0
-        for row in reader:
-            if where and any((row[name] or "").strip() != value for name, value in where.items()):
-                continue
-            count += 1
-            if count > _ROWS_MAX:
-                raise self._fault(f"has more than {_ROWS_MAX} lines; thin it out")
-            for name in [name for name in others if row[name]]:
-                others[name][row[name]] += 1
-                if len(others[name]) > _TEXTS_MAX:
-                    del others[name]
-            yield reader.line_num, {column: row[column] or "" for column in columns}
-        for name, texts in others.items():
-            repeats = 1 < len(texts) < texts.total()
-            is_number = any(self._number(text) is not None for text in texts)
-            if repeats and (not is_number or name.lower().endswith(_IDENTIFIES)):
-                one, other = (text[:40] for text in list(texts)[:2])
-                raise self._fault(
-                    f"column {name!r} tells lines apart ({one!r}, {other!r}): take one series with "
-                    f"'where: {{{name}: {one}}}', a device for each with 'device_column: {name}', or all lines as one "
-                    "series with 'where: {}'"
-                )
+def _check_one_series(path: Path, series: Mapping[str, Counter[str]], decimal: str) -> None:
+    """Refuse lines of several series: a column of names that is not read has some of them again and again."""
+    for name, texts in series.items():
+        is_names = not any(_number(text, decimal) is not None for text in texts)
+        if 1 < len(texts) <= _SERIES_MAX and len(texts) < texts.total() and is_names:
+            one = next(iter(texts))[:40]
+            raise _file_fault(
+                path,
+                f"column {name!r} tells lines apart: take one series with 'where: {{{name}: {one}}}', a device for "
+                f"each with 'device_column: {name}', or all lines as one series with 'where: {{}}'",
+            )
 
-    def _recording(self, device: str, rows: Sequence[tuple[int, dict[str, str]]]) -> _Recording:
-        settings = self._settings
-        clock = settings.time_column
-        lines: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
-        times: list[float] = []
-        values: list[float] = []
-        for place, (line, row) in enumerate(rows):
-            value = self._value(line, row[settings.column].strip())
-            at_s = self._time(row[clock]) if clock else place * (settings.every_s or 1.0)
-            if at_s is None:
-                if value is not None:
-                    raise self._fault(f"line {line}: {clock} {row[clock or ''][:40]!r} is no time")
-                continue
-            if lines and at_s <= lines[-1]:
-                raise self._fault(f"line {line}: {clock or 'time'} does not rise; sort the lines by time")
-            lines.append(at_s)
+
+def _recording(
+    path: Path, settings: Replay, device: str, rows: Sequence[tuple[int, dict[str, str]]], decimal: str
+) -> _Recording:
+    clock = settings.time_column
+    at: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
+    points: list[tuple[float, float]] = []
+    for place, (line, row) in enumerate(rows):
+        cell = row[settings.column]
+        value = None if not cell or cell in settings.none else _number(cell, decimal)
+        if value is None and cell and cell not in settings.none:
+            fix = "if it means none, name it: 'none'"
+            raise _file_fault(path, f"line {line}: {settings.column} {cell[:40]!r} is no number; {fix}")
+        if value in settings.none:
+            value = None
+        at_s = _time_of(row[clock], decimal) if clock else place * (settings.every_s or 1.0)
+        if at_s is None:
             if value is not None:
-                times.append(at_s)
-                values.append(value)
-        if not values:
-            whose = f" for {settings.device_column} {device!r}" if settings.device_column else ""
-            raise self._fault(f"has no value in column {settings.column!r}{whose}")
-        spans = sorted(later - earlier for earlier, later in pairwise(lines))
-        last_s = spans[len(spans) // 2] if spans else settings.every_s or 1.0
-        return _Recording(tuple(at_s - lines[0] for at_s in times), tuple(values), lines[-1] - lines[0] + last_s)
-
-    def _number(self, text: str) -> float | None:
-        try:
-            value = float(text.replace(",", ".") if self._decimal_comma else text)
-        except ValueError:
-            return None
-        return value if math.isfinite(value) else None
-
-    def _value(self, line: int, text: str) -> float | None:
-        if not text or text in self._settings.none:
-            return None
-        value = self._number(text)
-        if value is None:
-            column = self._settings.column
-            raise self._fault(f"line {line}: {column} {text[:40]!r} is no number; if it means none, name it: 'none'")
-        return None if value in self._settings.none else value
-
-    def _time(self, text: str) -> float | None:
-        value = self._number(text)
+                raise _file_fault(path, f"line {line}: {clock} {row[clock or ''][:40]!r} is no time")
+            continue
+        if at and at_s <= at[-1]:
+            raise _file_fault(path, f"line {line}: {clock} does not rise; sort the lines by time")
+        at.append(at_s)
         if value is not None:
-            return value / 1000 if abs(value) >= _EPOCH_MS_FROM else value
-        try:
-            return parse_time(text.strip())
-        except InvalidMessage:
-            return None
+            points.append((at_s, value))
+    if not points:
+        whose = f" for {settings.device_column} {device!r}" if settings.device_column else ""
+        raise _file_fault(path, f"has no value in column {settings.column!r}{whose}")
+    spans = sorted(later - earlier for earlier, later in pairwise(at))
+    last_s = spans[len(spans) // 2] if spans else settings.every_s or 1.0
+    times, values = zip(*points, strict=True)
+    return _Recording(tuple(at_s - at[0] for at_s in times), values, at[-1] - at[0] + last_s)
 
-    def _fault(self, what: str) -> ConfigurationError:
-        return ConfigurationError([what], str(self._path))
+
+def _number(text: str, decimal: str) -> float | None:
+    try:
+        value = float(text.replace(decimal, "."))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _time_of(text: str, decimal: str) -> float | None:
+    value = _number(text, decimal)
+    if value is not None:
+        return value / 1000 if abs(value) >= _EPOCH_MS_FROM else value
+    try:
+        return parse_time(text)
+    except InvalidMessage:
+        return None
+
+
+def _file_fault(path: Path, what: str) -> ConfigurationError:
+    return ConfigurationError([what], str(path))
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -24,15 +23,16 @@ from agent.wire.extensions import LIST_PARAMETERS, NONE
 from agent.wire.json_text import encode_json
 from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk, Params
-from gateway.rate_limit import read_rate_limit
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.pool import HttpPool
-from simulator.fleet.target.key_pool import KeyPool, headers_of
-from simulator.keys import Keys
+from simulator.keys import Keys, headers_of
 
 PATIENCE_S: Final = 30.0
 """For one answer, at least."""
+_RETRY_AFTER_DEFAULT_S: Final = 5.0
+"""The wait after a 429 that names none: twelve tries see the next minute of a quota that is counted per minute."""
+_SHORTEST_S: Final = 0.1
 _TRIES_MAX: Final = 8
 _CONCURRENCY: Final = 32
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=5.0)
@@ -41,19 +41,40 @@ Item = TypeVar("Item")
 Sleep = Callable[[float], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True)
 class Keyring:
-    """The key pairs that take turns, as headers."""
+    """Key pairs that share what belongs to no device: provisioning, cleanup, the audit's reading back.
 
-    pairs: tuple[Keys, ...]
+    A device has one pair for the whole run instead, as it would in the field (:func:`~simulator.fleet.plan.key_of`).
 
-    def headers(self, index: int) -> Mapping[str, str]:
+    Args:
+        pairs: at least one.
+    """
+
+    def __init__(self, pairs: Sequence[Keys]) -> None:
+        self._headers = [headers_of(pair) for pair in pairs]
+        self._free_at_s = [0.0] * len(pairs)
+        self._turn = 0
+
+    def headers(self, key: int) -> Mapping[str, str]:
         """The headers of the pair of this number, modulo their count."""
-        return headers_of(self.pairs[index % len(self.pairs)])
+        return self._headers[key % len(self._headers)]
+
+    def soonest(self, now_s: float) -> tuple[int, float]:
+        """The key to use next, and how long to wait for it; 0 when it may be used now. Free keys take turns."""
+        count = len(self._headers)
+        self._turn += 1
+        turns = range(self._turn, self._turn + count)
+        wait_s, turn = min((max(0.0, self._free_at_s[turn % count] - now_s), turn) for turn in turns)
+        return turn % count, wait_s
+
+    def refused(self, key: int, retry_after_s: float | None, now_s: float) -> None:
+        """A 429 came for this key: it rests until its wait is over, and the others go on."""
+        wait_s = _RETRY_AFTER_DEFAULT_S if retry_after_s is None else max(_SHORTEST_S, retry_after_s)
+        self._free_at_s[key] = max(self._free_at_s[key], now_s + wait_s)
 
 
 class TargetClient:
-    """Requests to one service with a pool of keys; each key's quota is kept, and a key that has to wait lets others go.
+    """Requests to one service with a pool of keys; a key that has to wait lets others go.
 
     Attributes:
         paging: query parameters that make the pages of a list large.
@@ -78,7 +99,7 @@ class TargetClient:
         self._base = httpx.URL(pool.base_url)
         self._prefix = self._base.raw_path.decode("ascii").rstrip("/")
         self._pool = pool
-        self._keys = KeyPool(keys.pairs)
+        self._keys = keys
         self._sleep = sleep
         self._clock = clock
         self.paging: Params = {"limit": PAGE_MAX} if LIST_PARAMETERS in offers else {}
@@ -111,14 +132,12 @@ class TargetClient:
                     raise
                 await self._sleep(retries.failed(error))
             else:
-                self._keys.note_limit(key, read_rate_limit(answer.headers), self._clock())
                 return answer
 
     async def _free_key(self) -> int:
         while True:
             key, wait_s = self._keys.soonest(self._clock())
             if wait_s <= 0:
-                self._keys.taken(key)
                 return key
             await self._sleep(wait_s)
 

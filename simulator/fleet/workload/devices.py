@@ -34,8 +34,8 @@ from simulator.fleet.scenario.model import (
     TelemetrySettings,
 )
 from simulator.fleet.signals import build_signals
-from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.target import KeyPairFile, read_keys
+from simulator.keys import headers_of
 
 Devices = HttpDriver | MqttDriver | RequestDriver
 """What plays the devices of a worker; all of them have the same methods."""

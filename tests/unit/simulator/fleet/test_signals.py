@@ -230,7 +230,7 @@ def test_every_file_that_cannot_be_used_is_said_at_once(folder):
         "values.csv: has no column 'valu'; it has time, value",
         "bad.csv: line 3: time does not rise",
         "words.csv: line 2: value 'one' is no number; if it means none, name it: 'none'",
-        "several.csv: column 'Device ID' tells lines apart ('a', 'b')",
+        "several.csv: column 'Device ID' tells lines apart",
         "several.csv: has no value in column 'value' for Device ID 'b'",
         "whose.csv: line 3: device is empty",
     ):
@@ -245,9 +245,9 @@ HISTORY = "entity_id,state,last_changed\n" + "".join(
 LONG = {"kind": "csv", "file": "history.csv", "column": "state", "time_column": "last_changed", "begin": "in_step"}
 
 
-def test_lines_of_two_series_are_refused_with_the_column_that_tells_them_apart_and_read_by_naming_one(folder):
+def test_one_of_several_series_is_read_by_naming_it(folder):
     (folder / "history.csv").write_text(HISTORY, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="column 'entity_id' tells lines apart .*where: {entity_id: sensor"):
+    with pytest.raises(ConfigurationError, match="column 'entity_id' tells lines apart.*where: {entity_id: sensor"):
         signals(folder, {"t": LONG})
     wanted = {"t": {**LONG, "where": {"entity_id": "sensor.temperature"}}}
     wanted["h"] = {**LONG, "where": {"entity_id": "sensor.humidity"}, "between": "hold"}
@@ -255,25 +255,6 @@ def test_lines_of_two_series_are_refused_with_the_column_that_tells_them_apart_a
     assert [played.read(A, NOW + 300 * n) for n in range(3)] == [{"t": 20.0 + n, "h": 60.0 - n} for n in range(3)]
     with pytest.raises(ConfigurationError, match="has no value in column 'state'"):
         signals(folder, {"t": {**LONG, "where": {"entity_id": "sensor.wind"}}})
-
-
-@pytest.mark.parametrize(
-    ("text", "is_told"),
-    [
-        ("time,field,value\n0,t,1\n1,h,2\n2,t,3\n3,h,4\n", True),
-        ("time,Sensor ID,value\n0,7,1\n1,8,2\n2,7,3\n3,8,4\n", True),
-        ("time,other,value\n0,7.5,1\n1,8.5,2\n2,7.5,3\n3,8.5,4\n", False),
-        ("time,note,value\n0,first,1\n1,second,2\n2,third,3\n", False),
-        ("time,unit,value\n0,C,1\n1,C,2\n2,C,3\n", False),
-    ],
-)
-def test_a_column_tells_lines_apart_when_its_texts_or_ids_come_again(folder, text, is_told):
-    (folder / "values.csv").write_text(text, encoding="utf-8")
-    document = {"v": {**REPLAY, "time_column": "time"}}
-    if is_told:
-        with pytest.raises(ConfigurationError, match="tells lines apart"):
-            signals(folder, document)
-    assert signals(folder, {"v": {**document["v"], "where": {}}})
 
 
 def test_semicolons_decimal_commas_and_words_for_none_are_read(folder):

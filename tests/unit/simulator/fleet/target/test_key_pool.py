@@ -10,30 +10,22 @@ import pytest
 
 from agent.errors import ServerFault, Unauthorized
 from agent.wire.secret import Secret
-from gateway.rate_limit import RateLimit
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.target.client import Keyring, TargetClient
-from simulator.fleet.target.key_pool import KeyPool
 from simulator.keys import Keys
 
 PAIRS = tuple(Keys(f"mk_{name}", Secret(f"msk_{name}")) for name in "abc")
 
 
-def test_free_keys_take_turns():
-    pool = KeyPool(PAIRS)
-    assert sorted(pool.soonest(0.0)[0] for _ in range(6)) == [0, 0, 1, 1, 2, 2]
-    assert dict(pool.headers(1)) == {"x-api-key": "mk_b", "x-secret-key": "msk_b"}
-
-
-def test_a_key_without_quota_waits_for_the_next_window_and_the_others_go_on():
-    pool = KeyPool(PAIRS[:2])
-    pool.note_limit(0, RateLimit(remaining=1, limit=10, reset_s=30.0), now=0.0)
-    pool.taken(0)
-    assert {pool.soonest(1.0) for _ in range(4)} == {(1, 0.0)}
-    pool.refused(1, 50.0, now=1.0)
-    assert pool.soonest(1.0) == (0, 29.0)
-    assert pool.soonest(30.0) == (0, 0.0)
-    assert pool.refusals == 1
+def test_free_keys_take_turns_and_one_that_rests_lets_the_others_go():
+    keys = Keyring(PAIRS)
+    assert sorted(keys.soonest(0.0)[0] for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+    assert dict(keys.headers(1)) == {"x-api-key": "mk_b", "x-secret-key": "msk_b"}
+    keys.refused(0, 30.0, 1.0)
+    keys.refused(1, None, 1.0)
+    assert {keys.soonest(1.0) for _ in range(4)} == {(2, 0.0)}
+    keys.refused(2, 50.0, 1.0)
+    assert keys.soonest(1.0) == (1, 5.0)
 
 
 class Limited:
