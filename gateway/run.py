@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
-from agent.app.lock import StateLock
+from agent.app.lock import state_lock
 from agent.app.logs import set_up_logging
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
@@ -53,7 +53,7 @@ def run_gateway(config: GatewayConfig, environ: Mapping[str, str]) -> int:
         ConfigurationError: keys, state directory, address or certificate cannot be used; nothing was started.
     """
     set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
-    with StateLock(config.state_dir):
+    with state_lock(config.state_dir):
         return asyncio.run(Gateway(config, environ).run())
 
 

@@ -6,10 +6,10 @@ import contextlib
 import errno
 import fcntl
 import os
-import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from agent.errors import ConfigurationError, StorageError
 
@@ -22,81 +22,71 @@ _REFUSALS: Final = {
 }
 
 
-class StateLock:
-    """The lock of a state directory, held as long as the process lives; the kernel frees it however the process ends.
+@contextlib.contextmanager
+def state_lock(state_dir: Path) -> Iterator[None]:
+    """Hold the lock of a state directory; the kernel frees it however the process ends.
 
     The directory itself is locked, so that a full disk is no obstacle.
 
     Args:
         state_dir: is made when it is missing, for its owner only.
+
+    Raises:
+        ConfigurationError: another agent holds it, or the directory cannot be used; the text says which.
+        StorageError: the disk, full or read-only, does not take the directory.
     """
-
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
-        self._fd: int | None = None
-
-    def __enter__(self) -> Self:
-        """Take the lock.
-
-        Raises:
-            ConfigurationError: another agent holds it, or the directory cannot be used; the text says which.
-            StorageError: the disk, full or read-only, does not take the directory.
-        """
-        path = self._state_dir
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = _open(state_dir)
+    except OSError as error:
+        advice = _REFUSALS.get(error.errno or 0)
+        if advice is not None:
+            raise StorageError(f"state_dir {state_dir} cannot be made: {error.strerror}; {advice}") from None
+        fault = f"state_dir {state_dir} cannot be used: {error.strerror}; choose one that this user may write"
+        raise ConfigurationError([fault], "state") from None
+    try:
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            is_ours = _take(fd)
         except OSError as error:
-            advice = _REFUSALS.get(error.errno or 0)
-            if advice is not None:
-                raise StorageError(f"state_dir {path} cannot be made: {error.strerror}; {advice}") from None
-            fault = f"state_dir {path} cannot be used: {error.strerror}; choose one that this user may write"
-            raise ConfigurationError([fault], "state") from None
-        try:
-            _lock(fd)
-        except OSError as error:
-            os.close(fd)
-            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                raise ConfigurationError([f"{path} cannot be locked: {error.strerror}"], "state") from None
-            process_id = holder_of(path)
+            raise ConfigurationError([f"{state_dir} cannot be locked: {error.strerror}"], "state") from None
+        if not is_ours:
+            process_id = holder_of(state_dir)
             holder = f" (process {process_id})" if process_id else ""
-            fault = f"another agent{holder} uses state_dir {path}; stop it, or give this one its own"
-            raise ConfigurationError([fault], "state") from None
-        self._fd = fd
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+            fault = f"another agent{holder} uses state_dir {state_dir}; stop it, or give this one its own"
+            raise ConfigurationError([fault], "state")
+        yield
+    finally:
+        os.close(fd)
 
 
 def holder_of(state_dir: Path) -> int | None:
     """The process that holds this directory's lock; None when no agent runs there. 0 when its id is not known."""
     try:
-        fd = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(state_dir)
     except OSError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return _locking_process(os.fstat(fd))
-    else:
-        return None
     finally:
         os.close(fd)
+    return None
 
 
-def _lock(fd: int) -> None:
-    # device-agent status holds the lock for an instant to see whether it is free: not a reason to refuse to start.
+def _open(state_dir: Path) -> int:
+    return os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _take(fd: int) -> bool:
+    """Take the lock; False when another process holds it."""
+    # device-agent status holds it for an instant to see whether it is free: not a reason to refuse to start.
     for _ in range(_TRIES):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        threading.Event().wait(_BETWEEN_S)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_BETWEEN_S)
+    return False
 
 
 def _locking_process(status: os.stat_result) -> int:

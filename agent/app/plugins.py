@@ -10,7 +10,7 @@ from agent.config import AgentConfig
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.core.values import Priority
 from agent.handlers.registry import HandlerRegistry
-from agent.plugins import PluginInfo, PluginStatus
+from agent.plugins import PluginInfo, PluginStatus, states_of
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
@@ -106,15 +106,13 @@ def list_handlers(config: AgentConfig, running: StatusFile | None) -> list[Plugi
     listing = load_handlers(config).listing()
     if running is None:
         return listing
-    said = {name.removeprefix("handler:"): state for name, state in running.plugins.items() if "handler:" in name}
-    here = {info.name: info.status for info in sorted(listing, key=lambda info: info.status is PluginStatus.READY)}
+    told, here = running.plugins, states_of(listing)
     return [
-        replace(
-            info, reason=f"the agent that runs has it as: {said.get(info.name, 'unknown')}; restart it. {info.reason}"
-        )
-        if info.status is here[info.name] and said.get(info.name, "unknown").partition(":")[0] != info.status
+        replace(info, reason=f"the agent that runs has it as: {told.get(name, 'unknown')}; restart it. {info.reason}")
+        if told.get(name) != here[name]
         else info
         for info in listing
+        for name in [f"{info.kind}:{info.name}"]
     ]
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from agent.app.agent import Agent
-from agent.app.lock import StateLock
+from agent.app.lock import state_lock
 from agent.app.logs import LineFormatter, LogLevels, LogRing, set_up_logging
 from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
 from agent.app.status_file import StatusFile, status_path, write_status
@@ -76,7 +76,7 @@ def run_agent(state_dir: Path, environ: Mapping[str, str], read: Read) -> int:
     threading.stack_size(_MOST_THREAD_BYTES)
     with ExitStack() as held:
         try:
-            held.enter_context(StateLock(state_dir))
+            held.enter_context(state_lock(state_dir))
         except ConfigurationError:
             read()  # the configuration's own faults come first: state_dir may be one of them
             raise

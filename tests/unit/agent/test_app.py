@@ -13,7 +13,7 @@ import tracemalloc
 
 import pytest
 
-from agent.app.lock import StateLock, holder_of
+from agent.app.lock import holder_of, state_lock
 from agent.app.status import read_agent_status
 from agent.app.status_file import StatusFile, read_status, write_status
 from agent.config import AgentConfig
@@ -31,8 +31,8 @@ from agent.wire.secret import Secret
 class TestLock:
     def test_the_second_one_is_refused_and_told_who_holds_it(self, tmp_path):
         code = (
-            "import sys\nfrom pathlib import Path\nfrom agent.app.lock import StateLock\n"
-            "with StateLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+            "import sys\nfrom pathlib import Path\nfrom agent.app.lock import state_lock\n"
+            "with state_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
         )
         holder = subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -42,19 +42,19 @@ class TestLock:
         try:
             assert holder.stdout.readline() == b"held\n"
             assert holder_of(tmp_path) == holder.pid
-            with pytest.raises(ConfigurationError, match=f"process {holder.pid}"), StateLock(tmp_path):
+            with pytest.raises(ConfigurationError, match=f"process {holder.pid}"), state_lock(tmp_path):
                 pass
         finally:
             holder.stdin.close()
             holder.stdout.close()
             holder.wait(60)
         assert holder_of(tmp_path) is None
-        with StateLock(tmp_path):
+        with state_lock(tmp_path):
             assert holder_of(tmp_path) == os.getpid()
 
     def test_a_directory_that_cannot_be_made_is_a_configuration_fault(self, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(ConfigurationError, match="cannot be used"), StateLock(tmp_path / "file" / "state"):
+        with pytest.raises(ConfigurationError, match="cannot be used"), state_lock(tmp_path / "file" / "state"):
             pass
 
 
@@ -97,7 +97,7 @@ class TestStatusOfARunningAgent:
         write(None)
         before = signal.signal(signal.SIGUSR1, answer)
         try:
-            with StateLock(tmp_path):
+            with state_lock(tmp_path):
                 found = read_agent_status(config, {})
         finally:
             signal.signal(signal.SIGUSR1, before)

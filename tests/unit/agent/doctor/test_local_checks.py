@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.lock import StateLock
+from agent.app.lock import state_lock
 from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.config.load import load_config
@@ -176,7 +176,7 @@ class TestAgent:
 
     def test_beside_one_that_runs_its_word_counts_and_no_sensor_is_read(self, device):
         device.values["sensors"] = [{"name": "t", "type": "no_such_type"}]
-        with StateLock(device.state_dir):
+        with state_lock(device.state_dir):
             tell_status(device, readings=Part("ok", 0.0))
             is_ok(device.look("sensors"), "as the running agent reports")
             is_ok(device.look("agent"), str(os.getpid()))

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from agent.app.lock import StateLock
+from agent.app.lock import state_lock
 from agent.app.status_file import StatusFile, write_status
 from agent.doctor.findings import CheckStatus, Finding
 from agent.runtime.health import Part
@@ -137,7 +137,7 @@ class TestBroker:
         assert device.look("service").verdict is CheckStatus.SKIPPED
 
     def test_the_connection_of_a_running_agent_is_left_alone(self, device, broker):
-        with StateLock(device.state_dir):
+        with state_lock(device.state_dir):
             is_ok(device.look("broker"), "left alone")
             parts = {"broker": Part("unreachable", 0.0, "is the broker running?")}
             write_status(device.state_dir / "status.json", StatusFile("running", 1, "0", "d1", 0.0, 1.0, "b", parts))
