@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from agent.core.outbox import Disposition, judge_readings
+from agent.core.outbox import is_refused_for_good
 from agent.errors import Conflict, ErrorAnswer, NoPlaceForResults, NotFound, Refused
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions, paths
@@ -293,7 +293,7 @@ class Uplink:
         if isinstance(error, NotFound):
             if error.error != _NO_DEVICE:  # the address is wrong
                 raise Unavailable(f"the service has no place for readings: {error}", _NO_PLACE_S)
-        elif judge_readings(error) is not Disposition.SET_ASIDE:
+        elif not is_refused_for_good(error):
             raise error
         return self._refused(error)
 

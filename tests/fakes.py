@@ -17,16 +17,16 @@ from agent.core.commands import (
     start_entry,
     undeliverable_entry,
 )
-from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
     RELIEVED_AT,
     ROW_BYTES,
     Bounds,
     DropReason,
-    Shortage,
+    Gap,
     StoredItem,
     choose_next,
     evict,
+    gaps_of,
     kept_together,
     too_old,
 )
@@ -262,16 +262,11 @@ class FakeOutbox(_Failing):
         held = self._oldest_first()
         gone, _ = too_old(held, self._bounds.max_age_s, self._clock.now(), len(held))
         self._drop([(each, DropReason.AGE) for each in gone])
-        shortage = self._shortage()
-        if shortage.exists:
-            kept = kept_together(self._in_flight, len(self.rows))
-            free = [[each for each in queue if each.key not in kept] for queue in self._queues()[:0:-1]]
-            self._drop(evict(free, shortage, len(held)))
-
-    def _shortage(self) -> Shortage:
-        held = self._oldest_first()
-        used_bytes = sum(each.size_bytes + ROW_BYTES for each in held)
-        return Shortage(len(held) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
+        left = self._oldest_first()
+        used_bytes = sum(each.size_bytes + ROW_BYTES for each in left)
+        kept = kept_together(self._in_flight, len(self.rows))
+        free = [[each for each in queue if each.key not in kept] for queue in self._queues()[:0:-1]]
+        self._drop(evict(free, len(left) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes, len(left)))
 
     def _drop(self, gone: Sequence[tuple[StoredItem, DropReason]]) -> None:
         for each, reason in gone:

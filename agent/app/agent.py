@@ -169,6 +169,7 @@ class Agent:
             upkeep=AgentUpkeep(process),
             mode=process.counter.mode,
             cancel=lambda command_id, why: self._engine.cancel(command_id, why),
+            started=process.started,
         )
         engine_parts = EngineParts(
             journal=journal,

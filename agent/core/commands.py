@@ -232,12 +232,10 @@ class Recovery:
 
     Attributes:
         outcome: conclude it with this; None means run it again, or verify it.
-        restarted: pass to the handler that the process or boot that started the command is gone.
         verify: ask the handler first how it ended.
     """
 
     outcome: Outcome | None = None
-    restarted: bool = False
     verify: bool = False
 
 
@@ -258,7 +256,7 @@ def recover(entry: JournalEntry, rule: HandlerRule | None, process_started: Mome
         # The run after a restart only says what came of it, so a cancel no longer changes anything.
         least = 1 if rule.contract is Contract.IDEMPOTENT else _RESTART_ATTEMPTS_MIN
         is_last = entry.attempts >= max(rule.max_attempts, least)
-        return Recovery(_too_many(entry)) if is_last else Recovery(restarted=restarted)
+        return Recovery(_too_many(entry)) if is_last else Recovery()
     if rule.verifies and entry.attempts < rule.max_attempts:
         return Recovery(verify=True)
     if rule.contract is Contract.ONCE:

@@ -1,13 +1,9 @@
-"""What to send next, what to drop at a bound and why, and what a failed send means for the readings in it.
+"""What to send next, what to drop at a bound and how the service hears of that, and which errors are a reading's fault.
 
-Handled here: live readings before the backlog, the backlog by priority, oldest first in each; bounds in rows, bytes
-and age, and what gives way at them; which errors are the readings' own fault.
-
-Never handled here: storing, deleting, sending, counting (:mod:`agent.core.gaps`), measuring what the disk holds.
-
-Therefore the caller must hand over rows in the order of their keys and lazily (only as many as are asked for are
-looked at, so a backlog of a million rows is never loaded), and do the deletions together with the writes that made
-them necessary, in one transaction.
+The caller must hand over rows in the order of their keys and lazily (only as many as are asked for are read, so a
+backlog of a million rows is never loaded), and do the deletions together with the writes that made them necessary, in
+one transaction. In that transaction it keeps the open gap of each reason, and it turns a gap into a waiting record in
+the transaction that forgets it: then a gap is recorded once, whatever crashes between.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from itertools import chain, islice, takewhile
 from typing import Final
 
 from agent.core.timekeeping import age_s
-from agent.core.values import Moment, StoredReading
+from agent.core.values import Moment, Priority, Reading, StoredReading
 from agent.errors import Advice, AgentError, Conflict, NotFound, Refused
 
 ROW_BYTES: Final = 64
@@ -35,7 +31,7 @@ LIVE_SCAN_MAX: Final = 10_000
 RELIEVED_AT: Final = 0.9
 """A store that is filled to less than this share of its bounds is no longer full."""
 
-_ADDRESS_FAULTS: Final = frozenset({405})
+_METHOD_NOT_ALLOWED: Final = 405
 
 
 # --- what to send next ------------------------------------------------------------------------------------------------
@@ -120,29 +116,6 @@ class Bounds:
     max_age_s: float = 7 * 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What is beyond the bounds; 0 or less is nothing.
-
-    Attributes:
-        rows: so many readings too many.
-        size_bytes: so many bytes too many.
-    """
-
-    rows: int = 0
-    size_bytes: int = 0
-
-    @property
-    def exists(self) -> bool:
-        """Whether readings must be dropped."""
-        return self.rows > 0 or self.size_bytes > 0
-
-    def less(self, gone: Iterable[StoredItem]) -> Shortage:
-        """What is still too much when these are gone."""
-        sizes = [held.size_bytes + ROW_BYTES for held in gone]
-        return Shortage(self.rows - len(sizes), self.size_bytes - sum(sizes))
-
-
 def too_old(
     oldest_first: Iterable[StoredItem], max_age_s: float, now: Moment, limit: int
 ) -> tuple[list[StoredItem], float]:
@@ -173,21 +146,22 @@ def too_old(
 
 
 def evict(
-    queues: Iterable[Iterable[StoredItem]], shortage: Shortage, limit: int
+    queues: Iterable[Iterable[StoredItem]], rows: int, size_bytes: int, limit: int
 ) -> list[tuple[StoredItem, DropReason]]:
     """The readings to drop, each with its reason: the lowest priority first, oldest first in it.
 
     Args:
         queues: the waiting readings by priority, the lowest in front, each from its old end; read as far as needed.
-        shortage: what is too much.
+        rows, size_bytes: so many readings and bytes are too many; 0 or less is nothing.
         limit: how many at most.
     """
     dropped: list[tuple[StoredItem, DropReason]] = []
     for held in islice(chain.from_iterable(queues), limit):
-        if not shortage.exists:
+        if rows <= 0 and size_bytes <= 0:
             break
-        dropped.append((held, DropReason.ROWS if shortage.rows > 0 else DropReason.BYTES))
-        shortage = shortage.less((held,))
+        dropped.append((held, DropReason.ROWS if rows > 0 else DropReason.BYTES))
+        rows -= 1
+        size_bytes -= held.size_bytes + ROW_BYTES
     return dropped
 
 
@@ -205,30 +179,89 @@ def batch_key(readings: Sequence[StoredReading]) -> str:
     return hashlib.sha256(names.encode()).hexdigest()
 
 
+# --- what the service is sent for readings that were dropped ----------------------------------------------------------
+
+GAP_LONGEST_S: Final = 3600.0
+"""An episode that lasts longer is recorded in parts, so that the service has a record of it while it goes on."""
+
+ROWS_NAME: Final = "agent_gap_rows"
+SECONDS_NAME: Final = "agent_gap_seconds"
+REASON_NAME: Final = "agent_gap_reason"
+
+CODES: Final = {
+    DropReason.AGE: 1,
+    DropReason.ROWS: 2,
+    DropReason.BYTES: 3,
+    DropReason.UNSAVED: 4,
+}
+"""The values of a record are numbers only, so the reason is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Readings that were dropped for one reason, without a pause between.
+
+    Attributes:
+        rows: how many.
+        since: when the first of them was read.
+        until: when the last of them was read.
+    """
+
+    reason: DropReason
+    rows: int
+    since: Moment
+    until: Moment
+
+    def joined(self, later: Gap) -> Gap:
+        """Both as one; what was dropped later need not have been read later."""
+        since = later.since if _is_before(later.since, self.since) else self.since
+        until = self.until if _is_before(later.until, self.until) else later.until
+        return Gap(self.reason, self.rows + later.rows, since, until)
+
+    def is_over(self, *, pressure_is_over: bool) -> bool:
+        """Whether it is recorded now.
+
+        Args:
+            pressure_is_over: the bound is no longer near, or the store can be written again.
+        """
+        return pressure_is_over or (age_s(self.since, self.until) or 0.0) >= GAP_LONGEST_S
+
+    def record(self) -> Reading:
+        """The gap as a reading: taken when the last of the dropped ones was.
+
+        How long it lasted is left out where no clock can say.
+        """
+        values: dict[str, float] = {ROWS_NAME: self.rows, REASON_NAME: CODES[self.reason]}
+        seconds = age_s(self.since, self.until)
+        if seconds is not None:
+            values[SECONDS_NAME] = round(seconds, 3)
+        return Reading(values, self.until, Priority.GAP)
+
+
+def gaps_of(dropped: Iterable[tuple[StoredItem, DropReason]]) -> list[Gap]:
+    """What was dropped at once, by reason."""
+    found: dict[DropReason, Gap] = {}
+    for held, reason in dropped:
+        gap = Gap(reason, 1, held.at, held.at)
+        found[reason] = found[reason].joined(gap) if reason in found else gap
+    return list(found.values())
+
+
+def _is_before(one: Moment, other: Moment) -> bool:
+    if one.boot_id == other.boot_id:
+        return one.monotonic_s < other.monotonic_s
+    return one.wall_s < other.wall_s
+
+
 # --- what an error means ----------------------------------------------------------------------------------------------
 
 
-class Disposition(StrEnum):
-    """The next step for readings that could not be sent."""
+def is_refused_for_good(error: AgentError) -> bool:
+    """Whether a failed send was refused for the content of its readings, so that they are not sent again.
 
-    RETRY = "retry"
-    SET_ASIDE = "set_aside"
-
-
-def judge_readings(error: AgentError) -> Disposition:
-    """What a failed send means for its readings.
-
-    Only a refusal of their content sets them aside. 404 and 405 speak of the address or of a device that was removed,
-    409 of a request with the same idempotency key that is still running: none of them is the readings' fault, and a
-    typo in the address must not empty the outbox.
+    404 and 405 speak of the address or of a device that was removed, 409 of a request with the same idempotency key
+    that is still running: none of them is the readings' fault, and a typo in the address must not empty the outbox.
     """
-    if isinstance(error, Refused) and error.status not in _ADDRESS_FAULTS:
-        return Disposition.SET_ASIDE
-    if isinstance(error, NotFound | Conflict | Refused):
-        return Disposition.RETRY
-    return Disposition.SET_ASIDE if error.advice is Advice.DROP else Disposition.RETRY
-
-
-def judge_report(error: AgentError) -> Disposition:
-    """What a failed report means for it: what the service will never take is not repeated."""
-    return Disposition.SET_ASIDE if error.advice is Advice.DROP else Disposition.RETRY
+    if isinstance(error, NotFound | Conflict) or (isinstance(error, Refused) and error.status == _METHOD_NOT_ALLOWED):
+        return False
+    return error.advice is Advice.DROP

@@ -8,15 +8,13 @@ import platform
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from agent.core.values import JsonObject
-
-if TYPE_CHECKING:
-    from agent.handlers.upkeep import Upkeep
-    from agent.ports import Clock
-    from agent.sensors.reader import SensorReader
-    from agent.store.journal import Journal
+from agent.core.values import JsonObject, Moment
+from agent.handlers.upkeep import Upkeep
+from agent.ports import Clock
+from agent.sensors.reader import SensorReader
+from agent.store.journal import Journal
 
 POLL: Final = "poll"
 MIN_SENSOR_S: Final = 0.1
@@ -104,47 +102,30 @@ def _within_bounds(name: str, interval_s: float) -> float:
     return interval_s
 
 
+@dataclass(slots=True, kw_only=True)
 class Controls:
     """The agent's side of ``CommandContext.controls``.
 
-    Args:
+    Attributes:
         journal: keeps what handlers remember.
         restart: called with the reason; returns at once.
         upkeep: what keeps the agent itself going.
         mode: ``normal``, or why the agent is in safe mode.
         cancel: takes another command back; see :meth:`agent.runtime.engine.CommandEngine.cancel`.
+        started: when this process began.
     """
 
-    def __init__(
-        self,
-        *,
-        device_id: str,
-        version: str,
-        clock: Clock,
-        reader: SensorReader,
-        intervals: Intervals,
-        journal: Journal,
-        restart: Callable[[str], None],
-        upkeep: Upkeep,
-        mode: str = "normal",
-        cancel: Callable[[str, str], str],
-    ) -> None:
-        self._mode = mode
-        self._device_id = device_id
-        self._version = version
-        self._clock = clock
-        self._created_s = clock.now().monotonic_s
-        self._reader = reader
-        self._intervals = intervals
-        self._journal = journal
-        self._restart = restart
-        self._upkeep = upkeep
-        self._cancel = cancel
-
-    @property
-    def upkeep(self) -> Upkeep:
-        """What keeps the agent itself going."""
-        return self._upkeep
+    device_id: str
+    version: str
+    clock: Clock
+    reader: SensorReader
+    intervals: Intervals
+    journal: Journal
+    restart: Callable[[str], None]
+    upkeep: Upkeep
+    mode: str = "normal"
+    cancel: Callable[[str, str], str]
+    started: Moment
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         """Read sensors now: name -> named numbers, or a sentence saying why it could not be read.
@@ -152,20 +133,20 @@ class Controls:
         Raises:
             KeyError: no sensor has one of these names.
         """
-        results = self._reader.read(names)
+        results = self.reader.read(names)
         return {name: result.values if result.error is None else result.error for name, result in results.items()}
 
     def set_interval(self, name: str, interval_s: float | None) -> float:
         """Set it, or go back to the configuration's with None; returns what is in force now, seconds."""
-        return self._intervals.set(name, interval_s)
+        return self.intervals.set(name, interval_s)
 
     def identity(self) -> JsonObject:
         """The identity of this device."""
-        now = self._clock.now()
+        now = self.clock.now()
         return {
-            "device_id": self._device_id,
-            "agent_version": self._version,
-            "mode": self._mode,
+            "device_id": self.device_id,
+            "agent_version": self.version,
+            "mode": self.mode,
             "machine": platform.machine(),
             "system": f"{platform.system()} {platform.release()}",
             "host": platform.node(),
@@ -173,12 +154,12 @@ class Controls:
             "process_id": os.getpid(),
             "boot_id": now.boot_id,
             "uptime_s": round(now.monotonic_s, 1),
-            "agent_uptime_s": round(now.monotonic_s - self._created_s, 3),
+            "agent_uptime_s": round(now.monotonic_s - self.started.monotonic_s, 3),
         }
 
     def recall(self, name: str) -> str | None:
         """What a handler stored under this name; None when nothing was."""
-        return self._journal.setting(_handler_key(name))
+        return self.journal.setting(_handler_key(name))
 
     def remember(self, name: str, value: str | None) -> None:
         """Store a handler's short text beside the journal, or forget it with None.
@@ -186,15 +167,15 @@ class Controls:
         Raises:
             StorageError: it is not stored.
         """
-        self._journal.put_setting(_handler_key(name), value)
+        self.journal.put_setting(_handler_key(name), value)
 
     def cancel_command(self, command_id: str, why: str) -> str:
         """Take a command back: one that waits never runs, one that runs is asked to end."""
-        return self._cancel(command_id, why)
+        return self.cancel(command_id, why)
 
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order; the service manager starts it again."""
-        self._restart(reason)
+        self.restart(reason)
 
 
 def _handler_key(name: str) -> str:

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
     RELIEVED_AT,
     Bounds,
     DropReason,
-    Shortage,
+    Gap,
     StoredItem,
     choose_next,
     evict,
+    gaps_of,
     kept_together,
     too_old,
 )
@@ -171,21 +171,22 @@ class Outbox(Table):
         dropped = self._drop_too_old()
         for _ in range(_ROUNDS_MAX):
             # Pages become free only when all of their rows are gone, so the disk has the last word.
-            shortage = self._shortage()
-            if not shortage.exists or dropped >= limit:
+            rows, size_bytes = self._too_much()
+            if max(rows, size_bytes) <= 0 or dropped >= limit:
                 break
             lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
             kept = kept_together(self._in_flight, self._totals()[0])
             queues = ((each for each in self._held(_QUEUES[rank]) if each.key not in kept) for rank in lowest_first)
-            gone = evict(queues, shortage, limit)
+            gone = evict(queues, rows, size_bytes, limit)
             if not gone:
                 break
             self._drop(gone)
             dropped += len(gone)
 
-    def _shortage(self) -> Shortage:
+    def _too_much(self) -> tuple[int, int]:
+        """How many readings and bytes are beyond the bounds; 0 or less is none."""
         rows, gaps, _ = self._totals()
-        return Shortage(rows - gaps - self._bounds.max_rows, self._used_bytes() - self._limit_bytes())
+        return rows - gaps - self._bounds.max_rows, self._used_bytes() - self._limit_bytes()
 
     def _limit_bytes(self) -> int:
         # A commit takes new pages before it frees those of what gives way.

@@ -9,8 +9,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Final
 
-from agent.core.gaps import Gap
-from agent.core.outbox import DropReason
+from agent.core.outbox import DropReason, Gap
 from agent.core.values import Moment
 
 _NOTE_BYTES: Final = 512

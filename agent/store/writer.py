@@ -26,8 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
-from agent.core.gaps import Gap
-from agent.core.outbox import ROW_BYTES, Bounds, DropReason
+from agent.core.outbox import ROW_BYTES, Bounds, DropReason, Gap
 from agent.core.values import Priority
 from agent.errors import AgentError, StorageError
 from agent.ports import Clock

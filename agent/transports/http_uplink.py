@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.core.outbox import Disposition, batch_key, judge_readings
+from agent.core.outbox import batch_key, is_refused_for_good
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import BatchKey, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, Refused, ServerFault, ServiceError
@@ -173,7 +173,7 @@ class HttpUplink:
                 content = hashlib.sha256(encode_json(item.body.to_wire())).hexdigest()[:16]
                 self._client.post_sensor_data(item.body, idempotency_key=self._discovery.key(f"{key}-{content}"))
         except (Refused, ServerFault) as error:
-            if judge_readings(error) is not Disposition.SET_ASIDE:
+            if not is_refused_for_good(error):
                 raise
             return str(error)
         return None
@@ -196,7 +196,7 @@ class HttpUplink:
                     raise _EarlierIsStored from None
                 # Another array is stored under this key: each reading has its own.
                 self._send_each(items, result)
-            elif judge_readings(error) is Disposition.SET_ASIDE:
+            elif is_refused_for_good(error):
                 middle = (len(items) + 1) // 2
                 self._send_batch(items[:middle], result)
                 if items[middle:]:

@@ -8,7 +8,7 @@ from itertools import product
 import httpx
 import pytest
 
-from agent.core.outbox import Disposition, judge_readings
+from agent.core.outbox import is_refused_for_good
 from agent.errors import ServiceError
 from agent.transports.discovery import Discovery
 from agent.transports.http_source import HttpSource
@@ -53,7 +53,7 @@ LISTS = (
 def verdict(error: ServiceError | None) -> str:
     if error is None:
         return "accepted"
-    return "refused" if judge_readings(error) is Disposition.SET_ASIDE else "retry"
+    return "refused" if is_refused_for_good(error) else "retry"
 
 
 def headers_of(kind: str | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry, undeliverable_entry
-from agent.core.outbox import ROW_BYTES, Bounds, Shortage, StoredItem, choose_next, evict, is_live, too_old
+from agent.core.outbox import ROW_BYTES, Bounds, StoredItem, choose_next, evict, is_live, too_old
 from agent.core.timekeeping import age_s
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from simulator.fleet.device.http_messages import Reading, Request
@@ -190,8 +190,9 @@ class MemoryOutbox:
             dropped += self._drop(too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))[0])
         used_bytes = self._size_bytes + ROW_BYTES * len(rows)
         if len(rows) > self._bounds.max_rows or used_bytes > self._bounds.max_bytes:
-            shortage = Shortage(len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
-            dropped += self._drop([held for held, _ in evict([map(_held, rows.values())], shortage, len(rows))])
+            too_many, too_large = len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes
+            gone = evict([map(_held, rows.values())], too_many, too_large, len(rows))
+            dropped += self._drop([held for held, _ in gone])
         return dropped
 
     def next_batch(self, limit: int, now: Moment) -> list[Row]:

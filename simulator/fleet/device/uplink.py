@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from agent.core.outbox import Disposition, judge_readings, judge_report
+from agent.core.outbox import is_refused_for_good
 from agent.core.values import Moment
-from agent.errors import ServiceError
+from agent.errors import Advice, ServiceError
 from simulator.fleet.audit.ledger import ReadingEvent
 from simulator.fleet.device.answers import is_refused, judge, outcome_of, stamps_of
 from simulator.fleet.device.disk import Row
@@ -148,14 +148,14 @@ class Uplink:
         report, commands = request.report, self._device.commands
         self.not_before_s = now.monotonic_s
         if report is None or commands is None:
-            if judge_readings(error) is Disposition.SET_ASIDE:
+            if is_refused_for_good(error):
                 self._put_away(request, str(error), now)
                 return
             if left:
                 self._keep(request, now, refused=is_refused(error))
         elif commands.is_not_taken(request, report, error, now):
             return
-        elif judge_report(error) is Disposition.SET_ASIDE:
+        elif error.advice is Advice.DROP:
             commands.reported(report, now)
             return
         elif left:

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from agent.core.outbox import Disposition, judge_readings
+from agent.core.outbox import is_refused_for_good
 from agent.core.schedule import Schedule
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.retry import Backoff
@@ -245,7 +245,7 @@ class BackfillWorkload:
                 refused = read_refusals(judge(answer), request)
                 break
             except ServiceError as error:
-                if judge_readings(error) is Disposition.SET_ASIDE:
+                if is_refused_for_good(error):
                     self._note("refused", "refused", device, request.keys)
                     raise _Refused(str(error)) from None
                 if not is_refused(error):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,14 +7,11 @@ from agent.core.outbox import (
     LIVE_SCAN_MAX,
     ROW_BYTES,
     Bounds,
-    Disposition,
     DropReason,
-    Shortage,
     StoredItem,
     choose_next,
     evict,
-    judge_readings,
-    judge_report,
+    is_refused_for_good,
     kept_together,
     too_old,
 )
@@ -48,8 +44,8 @@ def evicted(rows: list[StoredItem], bounds: Bounds, now=NOW) -> list[tuple[int, 
     old, _ = too_old(iter(rows), bounds.max_age_s, now, len(rows))
     left = [each for each in rows if each not in old]
     used_bytes = sum(each.size_bytes + ROW_BYTES for each in left)
-    shortage = Shortage(len(left) - bounds.max_rows, used_bytes - bounds.max_bytes)
-    gone = [(each, "age") for each in old] + evict([iter(left)], shortage, len(left))
+    too_many, too_large = len(left) - bounds.max_rows, used_bytes - bounds.max_bytes
+    gone = [(each, "age") for each in old] + evict([iter(left)], too_many, too_large, len(left))
     return [(each.key, str(reason)) for each, reason in gone]
 
 
@@ -158,26 +154,20 @@ def test_after_eviction_everything_is_within_the_bounds_and_only_a_prefix_went(r
 # --- what an error means ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "readings", "report"),
-    [
-        (Refused(400), "set_aside", "set_aside"),
-        (Refused(413), "set_aside", "set_aside"),
-        (Refused(422), "set_aside", "set_aside"),
-        (Refused(405), "retry", "set_aside"),
-        (NotFound(404), "retry", "set_aside"),
-        (Conflict(409), "retry", "set_aside"),
-        (Unauthorized(401), "retry", "retry"),
-        (RateLimited(429), "retry", "retry"),
-        (ServerFault(500), "retry", "retry"),
-        (TransportError("reset"), "retry", "retry"),
-        (UnexpectedAnswer("html"), "retry", "retry"),
-        (StorageError("full"), "retry", "retry"),
-        (InvalidMessage("NaN"), "set_aside", "set_aside"),
-        (AgentError("?"), "set_aside", "set_aside"),
-    ],
-    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'status', '')}" if isinstance(value, Exception) else "",
-)
-def test_an_error_decides_what_becomes_of_readings_and_reports(error, readings, report):
-    assert judge_readings(error) == Disposition(readings)
-    assert judge_report(error) == Disposition(report)
+REFUSED = [Refused(400), Refused(413), Refused(422), InvalidMessage("NaN"), AgentError("?")]
+NOT_THEIR_FAULT = [
+    Refused(405),
+    NotFound(404),
+    Conflict(409),
+    Unauthorized(401),
+    RateLimited(429),
+    ServerFault(500),
+    TransportError("reset"),
+    UnexpectedAnswer("html"),
+    StorageError("full"),
+]
+
+
+def test_only_what_is_wrong_with_its_content_is_refused_for_good():
+    assert all(map(is_refused_for_good, REFUSED))
+    assert not any(map(is_refused_for_good, NOT_THEIR_FAULT))

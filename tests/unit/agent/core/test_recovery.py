@@ -16,7 +16,7 @@ OTHER_BOOT = make_moment(9000.0, boot_id="boot-0")
 SINCE = make_moment(501.0)
 
 AGAIN = Recovery()
-AFTER_RESTART = Recovery(restarted=True)
+AFTER_RESTART = Recovery()
 ASK = Recovery(verify=True)
 
 
