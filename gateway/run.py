@@ -173,6 +173,7 @@ class Gateway:
             await asyncio.sleep(interval_s)
             try:
                 tokens.follow()
+                tokens.note_first_use()
                 if time.monotonic() - noted_s >= _NOTE_USE_S:
                     noted_s = time.monotonic()
                     tokens.note_use()

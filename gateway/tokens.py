@@ -19,7 +19,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -222,7 +222,10 @@ class Tokens:
         self.connection = open_db(path, _make_tables, "file of tokens")
         self._file = _identity(path)
         self._opened_s = wall()
+        # Not written down yet: digest -> when it was used; of those for the first time the device; devices of a broker.
         self._used: dict[bytes, float] = {}
+        self._first_used: dict[bytes, str] = {}
+        self._came: list[str] = []
         self._seen: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -273,7 +276,7 @@ class Tokens:
             ).rowcount
 
     def device_of(self, token: str) -> str | None:
-        """The device that a valid token belongs to; None for any other text. The first use ends the older tokens.
+        """The device that a valid token belongs to; None for any other text.
 
         The time it takes gives nothing away of the tokens that exist: what is compared is the SHA-256 of what came,
         which a caller cannot steer towards another one.
@@ -288,12 +291,9 @@ class Tokens:
         if row is None:
             return None
         device_id, ends_at, last_used_at = row
-        if ends_at is None and last_used_at is None and digest not in self._used:
-            with suppress(sqlite3.Error), transaction(self.connection):  # a full disk locks no device out
-                self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (now_s, digest))
-                self._end(device_id, now_s, now_s, but=digest)
-        else:
-            self._used[digest] = now_s
+        if ends_at is None and last_used_at is None:
+            self._first_used.setdefault(digest, device_id)
+        self._used[digest] = now_s
         return str(device_id)
 
     def serves(self, device_id: str) -> bool:
@@ -309,13 +309,8 @@ class Tokens:
     def note_device(self, device_id: str) -> None:
         """The device came through the broker, which knows its newest token alone."""
         if device_id not in self._seen:
-            with transaction(self.connection):
-                self.connection.execute(
-                    "UPDATE token SET last_used_at = :now WHERE device_id = :device AND last_used_at IS NULL "
-                    "AND number = (SELECT MAX(number) FROM token WHERE device_id = :device)",
-                    {"now": self._wall(), "device": device_id},
-                )
             self._seen.add(device_id)
+            self._came.append(device_id)
 
     def is_new(self, device_id: str) -> bool:
         """Nobody had used the device's newest token when the file was opened."""
@@ -366,14 +361,33 @@ class Tokens:
         """Another number as soon as another process has changed something (``PRAGMA data_version``)."""
         return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
 
+    def note_first_use(self) -> None:
+        """Write down which tokens were used for the first time, which ends the older ones of their devices.
+
+        All in one transaction: a commit for each of ten thousand devices would take minutes on a slow disk.
+        """
+        if not self._first_used and not self._came:
+            return
+        now_s = self._wall()
+        with transaction(self.connection):
+            for digest, device_id in self._first_used.items():
+                self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (now_s, digest))
+                self._end(device_id, now_s, now_s, but=digest)
+            self.connection.executemany(
+                "UPDATE token SET last_used_at = ? WHERE device_id = ? AND last_used_at IS NULL "
+                "AND number = (SELECT MAX(number) FROM token AS other WHERE other.device_id = token.device_id)",
+                [(now_s, device_id) for device_id in self._came],
+            )
+        self._first_used.clear()
+        self._came.clear()
+
     def note_use(self) -> None:
         """Write down when tokens were used last."""
-        used, self._used = self._used, {}
-        if used:
-            with transaction(self.connection):
-                self.connection.executemany(
-                    "UPDATE token SET last_used_at = ? WHERE digest = ?", [(at_s, each) for each, at_s in used.items()]
-                )
+        self.note_first_use()
+        used = [(at_s, digest) for digest, at_s in self._used.items()]
+        with transaction(self.connection):
+            self.connection.executemany("UPDATE token SET last_used_at = ? WHERE digest = ?", used)
+        self._used.clear()
 
     def _end(self, device_id: str, now_s: float, at_s: float, *, but: bytes = b"") -> None:
         """Let the device's valid tokens end, or with ``but`` only those that are older than it."""

@@ -23,7 +23,7 @@ from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 from tests.scripted_service import GatewayBench, ScriptedService, running_gateway
 
-SOON_S = 20.0
+SOON_S = 60.0
 DEVICE = "d1"
 
 

@@ -153,6 +153,7 @@ def test_the_old_token_is_good_until_its_time_is_up_or_the_new_one_is_used(token
         assert tokens.device_of(old) == device_id
         if used:
             assert tokens.device_of(new) == device_id
+            tokens.note_first_use()
         else:
             clock.now_s += 60
         assert tokens.device_of(old) is None
@@ -168,6 +169,7 @@ def test_a_token_that_is_newer_than_the_used_one_stays(tokens):
     first, second, third = (issue(tokens, "d1", 100) for _ in range(3))
     assert tokens.device_of(second) == "d1"
     assert tokens.device_of(third) == "d1"
+    tokens.note_first_use()
     assert tokens.device_of(first) is None
 
 
@@ -185,7 +187,25 @@ def test_when_a_token_was_used_last_is_kept_over_a_restart(path, clock):
         assert not tokens.is_new("d1")
         issue(tokens, "d2")
         tokens.note_device("d2")  # over the broker
+        tokens.note_first_use()
         assert tokens.listed()[1]["last_used_at"] == "2026-01-01T00:01:02Z"
+
+
+def test_devices_that_come_for_the_first_time_are_written_down_in_one_commit(tokens):
+    ids = [f"d{number}" for number in range(1_000)]
+    new = {device_id: make_token(random.Random(device_id).randbytes) for device_id in ids}
+    tokens.issue(new)
+    statements: list[str] = []
+    tokens.connection.set_trace_callback(statements.append)
+    for device_id in ids[:500]:
+        tokens.note_device(device_id)
+    for device_id in ids[500:]:
+        assert tokens.device_of(new[device_id].token.reveal()) == device_id
+    tokens.note_first_use()
+    tokens.note_first_use()
+    assert statements.count("COMMIT") == 1
+    tokens.connection.set_trace_callback(None)
+    assert all(each["last_used_at"] for each in tokens.listed())
 
 
 def test_a_backup_that_is_put_back_is_taken_over_and_no_file_at_all_is_told(tokens, path):
