@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.process.program import DEFAULT_PATH, ProgramNotStarted, ProgramRun, last_line, run_program, text_of
+from agent.process.program import ProgramNotStarted, ProgramRun, last_line, run_program, text_of
 
 
 def run(*argv: str, timeout_s: float = 60.0, **options) -> ProgramRun:
@@ -95,17 +95,6 @@ def test_a_daemon_in_a_session_of_its_own_that_holds_the_pipes_does_not_hold_us(
         assert not is_gone(daemon)
     finally:
         os.kill(daemon, 9)
-
-
-def test_a_program_that_closes_its_output_and_lives_on_is_waited_for():
-    result = shell("exec >&- 2>&-; sleep 0.2; exit 5")
-    assert result.exited_with(5)
-
-
-def test_the_environment_is_what_was_given_and_nothing_else(monkeypatch):
-    monkeypatch.setenv("X_SECRET_KEY", "msk_canary")
-    result = run("env", environment={"DEVICE_ID": "d1"})
-    assert sorted(result.output.decode().split()) == ["DEVICE_ID=d1", f"PATH={DEFAULT_PATH}"]
 
 
 def test_no_descriptor_of_ours_reaches_the_program_and_none_is_left_behind(tmp_path):

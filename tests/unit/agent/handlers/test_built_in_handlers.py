@@ -1,84 +1,97 @@
+"""What the small built-in handlers ask of the agent, and what they make of its answers."""
+
 from __future__ import annotations
+
+import base64
 
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.built_in.cancel import Cancel
+from agent.handlers.built_in.collect_diagnostics import INLINE_BYTES, CollectDiagnostics
+from agent.handlers.built_in.log_level import LogLevel
 from agent.handlers.built_in.ping import Ping
 from agent.handlers.built_in.read_sensors import ReadSensors
 from agent.handlers.built_in.restart_agent import RestartAgent
 from agent.handlers.built_in.set_interval import SetInterval
+from agent.handlers.built_in.update_config import DEFAULT_ALLOW, UpdateConfig
 from agent.wire.times import parse_time
 
 
 def test_ping_answers_the_echo_the_time_and_the_uptime(make_context):
     answer = Ping().handle(Ping.Payload(echo={"a": [1]}), make_context())
-    assert answer["pong"] is True
-    assert answer["echo"] == {"a": [1]}
-    assert answer["device_id"] == "device-1"
-    assert parse_time(answer["agent_time"]) > 1_700_000_000
-    assert answer["agent_uptime_s"] >= 0
+    assert parse_time(answer.pop("agent_time")) > 1_700_000_000
+    assert answer == {"pong": True, "echo": {"a": [1]}, "device_id": "device-1", "agent_uptime_s": 1.5}
 
 
-def test_read_sensors_answers_readings_and_the_reason_for_what_is_missing(make_context):
-    answer = ReadSensors().handle(ReadSensors.Payload(), make_context())
-    assert answer == {
-        "readings": {"board": {"cpu_temperature_c": 48.5}},
-        "errors": {"boiler": "no answer within 10 s"},
-    }
+def test_read_sensors_answers_readings_and_fails_only_when_none_could_be_read(make_context):
+    def read(**payload):
+        return ReadSensors().handle(ReadSensors.Payload(**payload), make_context())
 
-
-def test_read_sensors_reads_only_what_is_named(make_context):
-    answer = ReadSensors().handle(ReadSensors.Payload(names=["board"]), make_context())
-    assert answer == {"readings": {"board": {"cpu_temperature_c": 48.5}}, "errors": {}}
-
-
-def test_read_sensors_rejects_a_name_that_no_sensor_has(make_context):
+    board = {"board": {"cpu_temperature_c": 48.5}}
+    assert read() == {"readings": board, "errors": {"boiler": "no answer within 10 s"}}
+    assert read(names=["board"]) == {"readings": board, "errors": {}}
+    with pytest.raises(HandlerFailed, match="sensors_unreadable: boiler: no answer within 10 s"):
+        read(names=["boiler"])
     with pytest.raises(HandlerRejected, match="unknown_sensor: this device has no sensor named 'cellar'"):
-        ReadSensors().handle(ReadSensors.Payload(names=["cellar"]), make_context())
+        read(names=["cellar"])
 
 
-def test_read_sensors_fails_when_not_one_sensor_could_be_read(make_context):
-    with pytest.raises(HandlerFailed, match="sensors_unreadable: boiler: no answer within 10 s") as caught:
-        ReadSensors().handle(ReadSensors.Payload(names=["boiler"]), make_context())
-    assert not isinstance(caught.value, HandlerRejected)
+def test_set_interval_answers_what_is_in_force_and_rejects_what_cannot_be(make_context):
+    def put(name, interval_s):
+        return SetInterval().handle(SetInterval.Payload(name=name, interval_s=interval_s), make_context())
 
-
-def test_set_interval_answers_what_is_in_force(make_context, controls):
-    answer = SetInterval().handle(SetInterval.Payload(name="board", interval_s=5), make_context())
-    assert answer == {"name": "board", "interval_s": 5.0}
-    assert controls.intervals["board"] == 5.0
-
-
-def test_set_interval_rejects_what_does_not_exist_or_is_out_of_bounds(make_context):
+    assert put("board", 5) == {"name": "board", "interval_s": 5.0}
     with pytest.raises(HandlerRejected, match="unknown_name: this device has no interval named 'cellar'"):
-        SetInterval().handle(SetInterval.Payload(name="cellar", interval_s=5), make_context())
+        put("cellar", 5)
     with pytest.raises(HandlerRejected, match="interval_out_of_bounds: an interval is at least 1 s"):
-        SetInterval().handle(SetInterval.Payload(name="board", interval_s=0.5), make_context())
+        put("board", 0.5)
 
 
-def test_restart_agent_asks_for_the_restart_and_says_nothing_before_it(make_context, controls):
+def test_restart_agent_asks_once_and_succeeds_after_the_restart(make_context, controls):
     assert RestartAgent().handle(RestartAgent.Payload(reason="update"), make_context()) is None
-    assert controls.restarts == ["command command-1: update"]
-
-
-def test_restart_agent_succeeds_after_the_restart_and_asks_for_no_second_one(make_context, controls):
     answer = RestartAgent().handle(RestartAgent.Payload(), make_context(restarted=True, attempt=2))
     assert answer == {"restarted": True, "identity": controls.identity()}
-    assert controls.restarts == []
+    assert controls.restarts == ["command command-1: update"]
 
 
 @pytest.mark.parametrize(
     ("found", "is_canceled"), [("waiting", True), ("running", True), ("over", False), ("unknown", False)]
 )
-def test_cancel_answers_how_it_found_the_command(make_context, controls, found, is_canceled):
+def test_cancel_answers_how_it_found_the_command_and_does_not_cancel_itself(make_context, controls, found, is_canceled):
     controls.commands = {"c9": found}
     result = Cancel().handle(Cancel.Payload(command_id="c9"), make_context())
     assert result == {"command_id": "c9", "found": found, "canceled": is_canceled}
+    with pytest.raises(HandlerRejected, match="cannot_cancel_itself"):
+        Cancel().handle(Cancel.Payload(command_id="command-1"), make_context())
     assert controls.canceled == [("c9", "by command command-1")]
 
 
-def test_cancel_does_not_cancel_itself(make_context, controls):
-    with pytest.raises(HandlerRejected, match="cannot_cancel_itself"):
-        Cancel().handle(Cancel.Payload(command_id="command-1"), make_context())
-    assert controls.canceled == []
+def test_update_config_lets_little_change_and_is_not_begun_twice(make_context, controls):
+    UpdateConfig().handle(UpdateConfig.Payload(config={}), make_context())
+    assert controls.upkeep.changes[0].allow == DEFAULT_ALLOW
+    assert not {"service", "auth", "executables", "commands"} & set(DEFAULT_ALLOW)
+    with pytest.raises(HandlerFailed, match="interrupted"):
+        UpdateConfig().handle(UpdateConfig.Payload(config={}), make_context(restarted=True, attempt=2))
+    assert len(controls.upkeep.changes) == 1
+
+
+def test_log_level_holds_for_ten_minutes_unless_told_otherwise(make_context, controls):
+    LogLevel().handle(LogLevel.Payload(level="debug"), make_context())
+    LogLevel().handle(LogLevel.Payload(level="error", for_s=5, logger="agent.core"), make_context())
+    assert controls.upkeep.levels == [("debug", 600.0, ""), ("error", 5.0, "agent.core")]
+
+
+def test_a_bundle_comes_along_when_it_is_asked_for_and_fits(make_context, controls, tmp_path):
+    path = tmp_path / "bundle"
+    path.write_bytes(b"x" * INLINE_BYTES)
+    controls.upkeep.bundle = {"path": str(path), "size_bytes": INLINE_BYTES}
+    handler = CollectDiagnostics(CollectDiagnostics.Settings(keep=1))
+    result = handler.handle(CollectDiagnostics.Payload(inline=True), make_context())
+    assert base64.b64decode(result["base64"]) == path.read_bytes()
+    assert len(str(result)) < 64 * 1024
+    assert "base64" not in handler.handle(CollectDiagnostics.Payload(), make_context())
+    controls.upkeep.bundle["size_bytes"] += 1
+    result = handler.handle(CollectDiagnostics.Payload(inline=True), make_context())
+    assert "fetch the file" in result["not_inline"]
+    assert controls.upkeep.bundles[0].keep == 1

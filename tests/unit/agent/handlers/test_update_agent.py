@@ -10,28 +10,14 @@ import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.built_in.update_agent import UpdateAgent
-from tests.releases import Maker, write_package
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory) -> Maker:
-    return Maker(tmp_path_factory.mktemp("maker"), is_real=False)
 
 
 @pytest.fixture
-def root(tmp_path, maker) -> Path:
-    for name in (
-        "etc/device-agent/release-keys",
-        "usr/libexec",
-        "var/lib/device-agent",
-        "var/lib/device-agent-releases",
-    ):
+def root(tmp_path) -> Path:
+    for name in ("usr/libexec", "run/device-agent", "var/lib/device-agent/update", "var/lib/device-agent-releases"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("run/device-agent", "var/lib/device-agent/update"):
-        (tmp_path / name).mkdir(parents=True)
-    write_package(tmp_path / "usr/lib/device-agent", maker.program("1.0.0"), "1.0.0")
-    (tmp_path / "etc/device-agent/release-keys/maker.pub").write_bytes(maker.public_pem)
     (tmp_path / "usr/libexec/device-agent-update").touch()
+    (tmp_path / "var/lib/device-agent/update/release").write_bytes(b"a release")
     return tmp_path
 
 
@@ -41,14 +27,12 @@ def handler(root) -> UpdateAgent:
     return UpdateAgent(settings)
 
 
-def payload(release: Path | None = None) -> UpdateAgent.Payload:
-    sha256 = hashlib.sha256(release.read_bytes()).hexdigest() if release else "a" * 64
-    return UpdateAgent.Payload(url="https://server/release", sha256=sha256)
+DOWNLOADED = UpdateAgent.Payload(url="https://server/release", sha256=hashlib.sha256(b"a release").hexdigest())
 
 
-def rejected(handler, context, given=None) -> str:
+def rejected(handler, context, given=DOWNLOADED) -> str:
     with pytest.raises(HandlerRejected) as caught:
-        handler.handle(given or payload(), context)
+        handler.handle(given, context)
     return caught.value.code
 
 
@@ -75,16 +59,12 @@ class Taken(threading.Event):
         return super().wait(timeout)
 
 
-def test_taken_and_never_installed_is_a_failure_that_says_where_to_look(handler, root, maker, make_context):
-    release = maker.release("1.1.0")
-    (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
+def test_taken_and_never_installed_is_a_failure_that_says_where_to_look(handler, root, make_context):
     with pytest.raises(HandlerFailed, match=r"no_answer: .*journalctl"):
-        handler.handle(payload(release), make_context(stopping=Taken(root / "run/device-agent/update")))
+        handler.handle(DOWNLOADED, make_context(stopping=Taken(root / "run/device-agent/update")))
 
 
-def test_where_no_unit_waits_it_is_rejected_with_what_to_do(handler, root, maker, make_context):
-    release = maker.release("1.1.0")
-    (root / "var/lib/device-agent/update/release").write_bytes(release.read_bytes())
+def test_where_no_unit_waits_it_is_rejected_with_what_to_do(handler, root, make_context):
     with pytest.raises(HandlerRejected, match=r"not_allowed: .* systemctl enable --now device-agent-update.path"):
-        handler.handle(payload(release), make_context())
+        handler.handle(DOWNLOADED, make_context())
     assert not (root / "run/device-agent/update").exists()

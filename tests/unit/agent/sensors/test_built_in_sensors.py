@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 
@@ -33,15 +32,15 @@ MACHINE = {
 }
 
 
-def system(root, **settings) -> SystemSensor:
-    return SystemSensor(
-        SystemSensor.Settings(proc_root=root / "proc", sys_root=root / "sys", disk_path=root, **settings)
-    )
+def system(root) -> SystemSensor:
+    settings = {"proc_root": root / "proc", "sys_root": root / "sys", "disk_path": root}
+    return SystemSensor(SystemSensor.Settings(**settings))
 
 
-def test_system_reads_what_the_machine_tells(tmp_path):
+def test_system_reads_what_the_machine_tells_and_the_use_of_the_cpu_since_the_read_before(tmp_path):
     write(tmp_path, MACHINE)
-    readings = system(tmp_path).read()
+    sensor = system(tmp_path)
+    readings = sensor.read()
     space = os.statvfs(tmp_path)
     assert readings["disk_total_bytes"] == space.f_blocks * space.f_frsize
     assert 0 <= readings["disk_used_percent"] <= 100
@@ -56,47 +55,18 @@ def test_system_reads_what_the_machine_tells(tmp_path):
         "uptime_s": 35042.13,
     }
     assert {name: value for name, value in readings.items() if not name.startswith("disk_")} == expected
-
-
-def test_system_tells_the_use_of_the_cpu_since_the_read_before(tmp_path):
-    write(tmp_path, MACHINE)
-    sensor = system(tmp_path)
-    assert "cpu_used_percent" not in sensor.read()
     write(tmp_path, {"proc/stat": "cpu  130 0 120 730 120 0 0 0 50 50\n"})
     assert sensor.read()["cpu_used_percent"] == 50.0
 
 
-def test_system_leaves_out_what_is_damaged(tmp_path):
-    write(
-        tmp_path,
-        MACHINE
-        | {"proc/loadavg": "", "proc/meminfo": "MemTotal: none\n", "sys/class/thermal/thermal_zone1/temp": "hot\n"},
-    )
-    readings = system(tmp_path).read()
-    assert not {"load_1m", "memory_total_bytes", "cpu_temperature_c"} & set(readings)
-    assert readings["uptime_s"] == 35042.13
-
-
-def test_system_takes_the_cpus_chip_where_there_is_no_thermal_zone(tmp_path):
-    write(
-        tmp_path,
-        {
-            "proc/uptime": "1 1",
-            "sys/class/hwmon/hwmon0/name": "nvme\n",
-            "sys/class/hwmon/hwmon0/temp1_input": "30000\n",
-            "sys/class/hwmon/hwmon1/name": "k10temp\n",
-            "sys/class/hwmon/hwmon1/temp1_input": "61000\n",
-        },
-    )
+def test_system_leaves_out_what_is_damaged_or_not_there(tmp_path):
+    damaged = {"proc/loadavg": "", "proc/meminfo": "MemTotal: none\n", "sys/class/thermal/thermal_zone1/temp": "hot\n"}
+    write(tmp_path, {**MACHINE, **damaged})
+    (tmp_path / "proc/uptime").unlink()
+    assert set(system(tmp_path).read()) == {"disk_total_bytes", "disk_free_bytes", "disk_used_percent"}
+    write(tmp_path, {"sys/class/hwmon/hwmon1/name": "k10temp\n", "sys/class/hwmon/hwmon1/temp1_input": "61000\n"})
+    (tmp_path / "sys/class/thermal/thermal_zone1/type").write_text("other")
     assert system(tmp_path).read()["cpu_temperature_c"] == 61.0
-
-
-def test_system_fails_when_there_is_nothing_at_all(tmp_path):
-    sensor = SystemSensor(
-        SystemSensor.Settings(proc_root=tmp_path / "p", sys_root=tmp_path / "s", disk_path=tmp_path / "d")
-    )
-    with pytest.raises(SensorFailed, match="nothing could be read below"):
-        sensor.read()
 
 
 def w1(milli_c: int, verdict: str = "YES") -> str:
@@ -108,7 +78,7 @@ def one_wire(root, **settings) -> OneWireSensor:
     return OneWireSensor(OneWireSensor.Settings(root=root, **settings))
 
 
-def test_one_wire_reads_all_thermometers_of_the_bus(tmp_path):
+def test_one_wire_reads_all_thermometers_of_the_bus_or_the_one_that_is_named(tmp_path):
     write(
         tmp_path,
         {"28-0316a2795dff/w1_slave": w1(23125), "28-aa/temperature": "-500\n", "w1_bus_master1/w1_master_slaves": "x"},
@@ -117,36 +87,32 @@ def test_one_wire_reads_all_thermometers_of_the_bus(tmp_path):
         "temperature_28_0316a2795dff_c": 23.125,
         "freezer_c": -0.5,
     }
-
-
-def test_one_wire_calls_the_one_thermometer_that_is_named_just_temperature(tmp_path):
-    write(tmp_path, {"28-aa/w1_slave": w1(23125), "28-bb/w1_slave": w1(9000)})
-    assert one_wire(tmp_path, device="28-aa").read() == {"temperature_c": 23.125}
+    assert one_wire(tmp_path, device="28-aa").read() == {"temperature_c": -0.5}
+    with pytest.raises(SensorFailed, match="enable the bus"):
+        one_wire(tmp_path / "none").read()
+    with pytest.raises(SensorFailed, match="no device 28-zz"):
+        one_wire(tmp_path, device="28-zz").read()
+    with pytest.raises(ValueError, match="device"):
+        one_wire(tmp_path, device="../../../etc")
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("device", "text", "why"),
     [
-        (w1(23125, "NO"), "28-aa answered with a wrong CRC"),
-        ("", "wrong CRC"),
-        ("crc=57 YES\nnothing\n", "answered no temperature"),
-        (w1(127937), "answers 127.937 °C, which it cannot measure"),
-        (w1(85000), "answers its power-on value 85 °C"),
-        (f"{'00 ' * 9}: crc=00 YES\n{'00 ' * 9}t=0\n", "zeros alone: its data line is shorted"),
+        ("28-bb", w1(23125, "NO"), "28-bb answered with a wrong CRC"),
+        ("28-bb", "", "wrong CRC"),
+        ("28-bb", "crc=57 YES\nnothing\n", "answered no temperature"),
+        ("28-bb", w1(127937), "answers 127.937 °C, which it cannot measure"),
+        ("28-bb", w1(85000), "answers its power-on value 85 °C"),
+        ("28-bb", f"{'00 ' * 9}: crc=00 YES\n{'00 ' * 9}t=0\n", "zeros alone: its data line is shorted"),
+        ("3b-bb", w1(2047750), "which it cannot measure"),  # a MAX31850 without a thermocouple
     ],
 )
-def test_one_wire_refuses_what_is_no_measurement(tmp_path, text, why):
-    write(tmp_path, {"28-aa/w1_slave": text})
-    assert why in str(one_wire(tmp_path, names={"28-aa": "x"}).read()["x"])
-
-
-def test_each_one_wire_family_has_its_own_range(tmp_path):
-    write(tmp_path, {"3b-aa/w1_slave": w1(517250), "28-bb/w1_slave": w1(0)})
-    assert one_wire(tmp_path).read() == {"temperature_3b_aa_c": 517.25, "temperature_28_bb_c": 0.0}
-    write(tmp_path, {"3b-aa/w1_slave": w1(2047750)})  # what a MAX31850 answers without a thermocouple
-    assert "which it cannot measure" in str(one_wire(tmp_path, device="3b-aa").read()["temperature_c"])
-    with pytest.raises(ValueError, match="one name"):
-        one_wire(tmp_path, names={"3b-aa": "oven_c", "28-bb": "oven_c"})
+def test_one_wire_says_why_one_thermometer_has_no_value_beside_the_others(tmp_path, device, text, why):
+    write(tmp_path, {f"{device}/w1_slave": text, "28-cc/w1_slave": w1(0), "3b-cc/w1_slave": w1(517250)})
+    readings = one_wire(tmp_path, names={device: "bad"}).read()
+    assert why in str(readings.pop("bad"))
+    assert readings == {"temperature_28_cc_c": 0.0, "temperature_3b_cc_c": 517.25}
 
 
 def test_one_wire_takes_85_degrees_when_it_was_about_that_hot_before(tmp_path):
@@ -157,30 +123,11 @@ def test_one_wire_takes_85_degrees_when_it_was_about_that_hot_before(tmp_path):
     assert sensor.read() == {"temperature_c": 85.0}
 
 
-def test_one_wire_says_which_thermometer_is_broken_beside_the_others(tmp_path):
-    write(tmp_path, {"28-aa/w1_slave": w1(23125), "28-bb/w1_slave": w1(9000, "NO")})
-    readings = one_wire(tmp_path).read()
-    assert readings["temperature_28_aa_c"] == 23.125
-    assert "28-bb answered with a wrong CRC" in str(readings["temperature_28_bb_c"])
-
-
-def test_one_wire_without_a_bus_or_device_names_the_fix(tmp_path):
-    with pytest.raises(SensorFailed, match="enable the bus"):
-        one_wire(tmp_path / "none").read()
-    with pytest.raises(SensorFailed, match="no device 28-zz"):
-        one_wire(tmp_path, device="28-zz").read()
-
-
-def test_a_device_id_cannot_leave_the_bus():
-    with pytest.raises(ValueError, match="device"):
-        OneWireSensor.Settings(device="../../../etc")
-
-
 def hwmon(root, **settings) -> HwmonSensor:
     return HwmonSensor(HwmonSensor.Settings(root=root, **settings))
 
 
-def test_hwmon_reads_every_input_in_its_unit(tmp_path):
+def test_hwmon_reads_every_input_in_its_unit_under_a_name_of_its_own(tmp_path):
     write(
         tmp_path,
         {
@@ -192,18 +139,26 @@ def test_hwmon_reads_every_input_in_its_unit(tmp_path):
             "hwmon1/fan1_input": "1200\n",
             "hwmon1/in0_input": "3312\n",
             "hwmon1/curr1_input": "250\n",
-            "hwmon1/power1_average": "12500000\n",
+            "hwmon1/power1_input": "12500000\n",
+            "hwmon1/power1_average": "4000000\n",
             "hwmon1/humidity1_input": "45500\n",
+            **{f"hwmon1/temp{number}_input": f"{number}000\n" for number in (1, 2)},
+            **{f"hwmon1/temp{number}_label": "Temp\n" for number in (1, 2)},
         },
     )
-    assert hwmon(tmp_path).read() == {
-        "coretemp_package_id_0_c": 45.0,
+    board = {
         "board_fan1_rpm": 1200.0,
         "board_in0_v": 3.312,
         "board_curr1_a": 0.25,
         "board_power1_w": 12.5,
         "board_humidity1_percent": 45.5,
+        "board_temp_temp1_c": 1.0,
+        "board_temp_temp2_c": 2.0,
     }
+    assert hwmon(tmp_path).read() == {"coretemp_package_id_0_c": 45.0, **board}
+    assert hwmon(tmp_path, chips=["board"]).read() == board
+    with pytest.raises(SensorFailed, match="no input of a hardware-monitoring chip of c below"):
+        hwmon(tmp_path, chips=["c"]).read()
 
 
 def test_hwmon_tells_two_chips_of_one_name_apart_by_their_device(tmp_path):
@@ -214,13 +169,18 @@ def test_hwmon_tells_two_chips_of_one_name_apart_by_their_device(tmp_path):
     assert hwmon(tmp_path / "class").read() == {"nvme_nvme0_temp1_c": 0.0, "nvme_nvme1_temp1_c": 1.0}
 
 
-def test_hwmon_reads_only_the_chips_that_are_named(tmp_path):
-    write(
-        tmp_path, {"hwmon0/name": "a", "hwmon0/temp1_input": "1000", "hwmon1/name": "b", "hwmon1/temp1_input": "2000"}
-    )
-    assert hwmon(tmp_path, chips=["b"]).read() == {"b_temp1_c": 2.0}
-    with pytest.raises(SensorFailed, match="no input of a hardware-monitoring chip of c below"):
-        hwmon(tmp_path, chips=["c"]).read()
+@pytest.mark.parametrize(
+    ("raw", "why"), [("-128000", "no chip measures"), ("3900000000", "no chip measures"), ("", "does not answer")]
+)
+def test_what_no_chip_measures_is_no_reading(tmp_path, raw, why):
+    write(tmp_path, {"hwmon0/name": "b\n", "hwmon0/temp1_input": raw, "hwmon0/temp2_input": "517000"})
+    write(tmp_path, {"hwmon0/temp3_input": "1", "hwmon0/temp3_fault": "1"})
+    readings = hwmon(tmp_path).read()
+    assert readings["b_temp2_c"] == 517.0
+    assert why in str(readings["b_temp1_c"])
+    assert "faulty" in str(readings["b_temp3_c"])
+    write(tmp_path, {"sys/class/thermal/thermal_zone0/type": "cpu", "sys/class/thermal/thermal_zone0/temp": raw})
+    assert "cpu_temperature_c" not in system(tmp_path).read()
 
 
 def file_sensor(path, **settings) -> FileSensor:
@@ -229,21 +189,13 @@ def file_sensor(path, **settings) -> FileSensor:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [
-        ("23.5\n", 23.5),
-        ("-4", -4.0),
-        ("+.5", 0.5),
-        ("1e3", 1000.0),
-        ("23.5 °C\n", 23.5),
-        ("42%", 42.0),
-        ("1024 kB", 1024.0),
-        ("7.\n", 7.0),
-        ("3m/s", 3.0),
-    ],
+    [("23.5\n", 23.5), ("+.5", 0.5), ("1e3", 1000.0), ("-4 °C\n", -4.0), ("42%", 42.0), ("7.\n", 7.0)],
 )
 def test_file_takes_a_number_with_or_without_its_unit(tmp_path, text, value):
     write(tmp_path, {"value": text})
-    assert file_sensor(tmp_path / "value").read() == {"boiler_c": value}
+    assert file_sensor(tmp_path / "value", scale=2, offset=1).read() == {"boiler_c": 2 * value + 1}
+    with pytest.raises(SensorFailed, match="which is not from 2000 to 3000"):
+        file_sensor(tmp_path / "value", least=2000, most=3000).read()
 
 
 @pytest.mark.parametrize("text", ["", "hot", "nan", "inf", "1 2", "1,5", "12.5.1", "1 C 2 C", "\x00"])
@@ -261,8 +213,8 @@ def test_file_does_not_read_a_large_file_into_memory(tmp_path):
     (tmp_path / "big").unlink()  # every file that a test leaves behind is searched for secrets, hole by hole
 
 
-def program(script: str, **settings) -> ProgramSensor:
-    return ProgramSensor(ProgramSensor.Settings(argv=("/bin/sh", "-c", script), **settings))
+def program(script: str) -> ProgramSensor:
+    return ProgramSensor(ProgramSensor.Settings(argv=("/bin/sh", "-c", script)))
 
 
 def test_program_reads_a_json_object_of_numbers_and_leaves_out_null():
@@ -273,9 +225,7 @@ def test_program_reads_a_json_object_of_numbers_and_leaves_out_null():
     ("script", "why"),
     [
         ("echo bad bus >&2; exit 2", "failed, exit code 2; stderr ended with: bad bus"),
-        ("echo hello", "did not print one JSON object"),
         ("echo '[1]'", "did not print one JSON object"),
-        ("printf '\\377'", "did not print one JSON object"),
         ("true", "did not print one JSON object"),
         ("head -c 100000000 /dev/zero", "printed more than 65536 bytes"),
     ],
@@ -285,61 +235,19 @@ def test_program_says_why_there_are_no_readings(script, why):
         program(script).read()
 
 
-def test_program_is_ended_when_the_agent_stops():
+def test_program_that_is_missing_is_found_at_the_start_and_one_that_runs_ends_with_the_agent():
+    with pytest.raises(Exception, match="/no/such is not there.*: install it"):
+        ProgramSensor(ProgramSensor.Settings(argv=("/no/such",))).check()
     sensor = program("sleep 60")
-    threading.Timer(0.1, sensor.interrupt).start()
+    sensor.interrupt()
     with pytest.raises(SensorFailed, match="it had to stop"):
         sensor.read()
 
 
-def test_program_that_is_missing_is_found_at_the_start_and_at_the_read():
-    sensor = ProgramSensor(ProgramSensor.Settings(argv=("/no/such",)))
-    with pytest.raises(Exception, match="/no/such is not there.*: install it"):
-        sensor.check()
-    with pytest.raises(SensorFailed, match="/no/such is not there.*: install it"):
-        sensor.read()
-
-
-def test_simulated_stays_within_its_bounds_and_moves():
-    for shape in ("sine", "random_walk"):
-        settings = SimulatedSensor.Settings(shape=shape, mean=10, amplitude=1, period_s=0.001, reading="x")
-        sensor = SimulatedSensor(settings)
-        values = {sensor.read()["x"] for _ in range(200)}
-        assert all(9 <= value <= 11 for value in values)
-        assert len(values) > 50
-
-
-def test_hwmon_gives_inputs_of_one_label_names_of_their_own(tmp_path):
-    files = {
-        "hwmon0/name": "board\n",
-        **{f"hwmon0/temp{number}_input": f"{number}000\n" for number in (1, 2, 10)},
-        **{f"hwmon0/temp{number}_label": "Temp\n" for number in (1, 2)},
-        "hwmon0/temp10_label": "temp!\n",
-        "hwmon0/power1_input": "5000000\n",
-        "hwmon0/power1_average": "4000000\n",
-    }
-    write(tmp_path, files)
-    assert hwmon(tmp_path).read() == {
-        "board_temp_temp1_c": 1.0,
-        "board_temp_temp2_c": 2.0,
-        "board_temp_temp10_c": 10.0,
-        "board_power1_w": 5.0,
-    }
-    write(tmp_path, {"hwmon0/temp1_input": "", "hwmon0/temp2_fault": "1"})
-    readings = hwmon(tmp_path).read()
-    assert str(readings["board_temp_temp1_c"]) == "it does not answer"
-    assert str(readings["board_temp_temp2_c"]) == "its chip marks it as faulty"
-
-
-@pytest.mark.parametrize("raw", ["-128000", "3900000000", "-650789000"])
-def test_what_no_chip_measures_is_no_reading(tmp_path, raw):
-    write(tmp_path, {"hwmon0/name": "b\n", "hwmon0/temp1_input": raw, "hwmon0/temp2_input": "517000"})
-    readings = hwmon(tmp_path).read()
-    assert readings["b_temp2_c"] == 517.0
-    assert "which no chip measures" in str(readings["b_temp1_c"])
-    write(tmp_path, {"sys/class/thermal/thermal_zone0/type": "cpu", "sys/class/thermal/thermal_zone0/temp": raw})
-    machine = SystemSensor(SystemSensor.Settings(proc_root=tmp_path, sys_root=tmp_path / "sys"))
-    assert "cpu_temperature_c" not in machine.read()
-    path = tmp_path / "hwmon0/temp1_input"
-    with pytest.raises(SensorFailed, match="which is not from -40 to 85"):
-        FileSensor(FileSensor.Settings(path=path, reading="x_c", scale=0.001, least=-40, most=85)).read()
+@pytest.mark.parametrize("shape", ["sine", "random_walk"])
+def test_simulated_stays_within_its_bounds_and_moves(shape):
+    settings = SimulatedSensor.Settings(shape=shape, mean=10, amplitude=1, period_s=0.001, reading="x")
+    sensor = SimulatedSensor(settings)
+    values = {sensor.read()["x"] for _ in range(200)}
+    assert all(9 <= value <= 11 for value in values)
+    assert len(values) > 50

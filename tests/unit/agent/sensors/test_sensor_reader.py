@@ -34,20 +34,13 @@ class Given(Sensor):
 class Hanging(Given):
     """Hangs until it is let go."""
 
-    def __init__(self, values, *, interruptible: bool = False) -> None:
+    def __init__(self, values) -> None:
         super().__init__(values)
-        self.entered = threading.Event()
         self.let_go = threading.Event()
-        self._interruptible = interruptible
 
     def read(self):
-        self.entered.set()
         self.let_go.wait(30)
         return super().read()
-
-    def interrupt(self) -> None:
-        if self._interruptible:
-            self.let_go.set()
 
 
 def reader_of(**sensors: Sensor) -> SensorReader:
@@ -56,10 +49,6 @@ def reader_of(**sensors: Sensor) -> SensorReader:
         if isinstance(sensor, Hanging):
             sensor.timeout_s = 0.05
     return SensorReader(sensors.values())
-
-
-def sensor_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sensor:")]
 
 
 @pytest.fixture
@@ -95,24 +84,15 @@ def test_a_failing_sensor_has_a_reason_and_never_hides_the_others(fault, sentenc
     assert dict(outcomes["good"].values) == {"x": 1.0}
 
 
-def test_a_hung_sensor_times_out_and_the_others_answer(hanging):
-    outcomes = reader_of(stuck=hanging, good=Given({"x": 1.0})).read()
-    assert outcomes["stuck"].error == "no answer within 0.05 s"
-    assert dict(outcomes["good"].values) == {"x": 1.0}
-
-
-def test_a_hung_read_keeps_one_thread_however_often_it_is_asked_for(hanging):
-    reader = reader_of(stuck=hanging)
-    for _ in range(5):
-        assert reader.read()["stuck"].error is not None
-    assert sensor_threads() == ["sensor:stuck"]
-    assert "skipped: a read that began" in (reader.read()["stuck"].error or "")
-
-
-def test_a_sensor_that_comes_back_is_read_again_and_its_late_answer_is_not_taken(hanging):
-    reader = reader_of(stuck=hanging)
+def test_a_hung_sensor_times_out_and_keeps_one_thread_however_often_it_is_asked_for(hanging):
+    reader = reader_of(stuck=hanging, good=Given({"x": 1.0}))
     late = reader.begin("stuck")
-    reader.read()
+    assert reader.read()["stuck"].error == "no answer within 0.05 s"
+    for _ in range(5):
+        outcomes = reader.read()
+        assert "skipped: a read that began" in (outcomes["stuck"].error or "")
+        assert dict(outcomes["good"].values) == {"x": 1.0}
+    assert [thread.name for thread in threading.enumerate()].count("sensor:stuck") == 1
     hanging.let_go.set()
     assert dict(late.result.result(60).values) == {"late": 1.0}
     hanging.values = {"late": 2.0}
@@ -121,40 +101,13 @@ def test_a_sensor_that_comes_back_is_read_again_and_its_late_answer_is_not_taken
     assert dict(values) == {"late": 2.0}
 
 
-def test_reads_at_the_same_time_have_a_thread_each_and_none_stays():
-    both = threading.Barrier(2, timeout=60)
-    threads: set[threading.Thread] = set()
-
-    class Meeting(Given):
-        def read(self):
-            both.wait()
-            threads.add(threading.current_thread())
-            return {self.values: 1.0}
-
-    reader = reader_of(one=Meeting("c"), two=Meeting("d"))
-    assert all(outcome.error is None for outcome in reader.read().values())
-    assert {thread.name for thread in threads} == {"sensor:one", "sensor:two"}
-    reader.close()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-
-
-def test_two_callers_at_the_same_time_share_one_read():
-    sensor = Hanging({"a": 1.0})
-    reader = reader_of(one=sensor)
-    sensor.timeout_s = 30.0
-    outcomes = []
-    callers = [threading.Thread(target=lambda: outcomes.append(reader.read()["one"])) for _ in range(2)]
-    callers[0].start()
-    assert sensor.entered.wait(60)
-    callers[1].start()
-    sensor.let_go.set()
-    for caller in callers:
-        caller.join(60)
-    assert [dict(outcome.values) for outcome in outcomes] == [{"a": 1.0}] * 2
-    assert sensor.reads in {1, 2}  # the second may come after the first has ended, never beside it
-    assert sensor_threads() == []
+def test_two_callers_at_the_same_time_share_one_read(hanging):
+    reader = reader_of(one=hanging)
+    first = reader.begin("one")
+    assert reader.begin("one") is first
+    hanging.let_go.set()
+    assert dict(first.result.result(60).values) == {"late": 1.0}
+    assert hanging.reads == 1
 
 
 def test_the_second_sensor_with_a_reading_of_the_same_name_is_prefixed_and_it_is_said_once(caplog):
@@ -188,21 +141,14 @@ def test_a_reading_that_could_not_be_had_has_a_reason_beside_the_others():
     assert (dict(outcome.values), outcome.error, outcome.refused) == ({"a": 1.0}, None, ("b: it does not answer",))
 
 
-def test_closing_releases_every_sensor_even_when_one_objects(caplog):
+def test_closing_interrupts_a_read_and_releases_every_sensor_even_when_one_objects(hanging, caplog):
     class Objecting(Given):
         def close(self) -> None:
             raise OSError("busy")
 
-    good = Given({})
-    reader = reader_of(bad=Objecting({}), good=good)
-    reader.close()
-    assert good.closed
-    assert "sensor bad could not be closed: busy" in caplog.text
-
-
-def test_closing_interrupts_a_read_under_way_and_then_releases_the_sensor():
-    sensor = Hanging({"a": 1.0}, interruptible=True)
-    reader = reader_of(one=sensor)
+    hanging.interrupt = hanging.let_go.set
+    reader = reader_of(bad=Objecting({}), one=hanging)
     reader.read()
     reader.close(timeout_s=10)
-    assert sensor.closed
+    assert hanging.closed
+    assert "sensor bad could not be closed: busy" in caplog.text
