@@ -14,9 +14,12 @@ from enum import StrEnum
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
+
+if TYPE_CHECKING:
+    from agent.runtime.health import Part
 
 BUILT_IN: Final = "built-in"
 CONFIGURATION: Final = "configuration"
@@ -39,7 +42,7 @@ class PluginStatus(StrEnum):
     """Importing or creating it failed, or it is not what the group promises."""
     INVALID_SETTINGS = "invalid_settings"
     SAFE_MODE = "left_alone_in_safe_mode"
-    """The agent is in safe mode, and it is nothing that mends."""
+    """The agent is in safe mode, and it is nothing that repairs the device."""
     CHECK_FAILED = "check_failed"
     """Its own check says that it cannot work here."""
 
@@ -270,10 +273,22 @@ def packages_of(listing: Iterable[PluginInfo]) -> dict[str, str]:
     return {name: version for name, _, version in origins if name}
 
 
-def states_of(listing: Iterable[PluginInfo]) -> dict[str, str]:
-    """``handler:NAME`` and ``sensor:NAME`` -> ``ready``, or the status and its reason; of two of one name the ready."""
-    by_state = sorted(listing, key=lambda info: info.status is PluginStatus.READY)
-    return {f"{each.kind}:{each.name}": f"{each.status}: {each.reason}".removesuffix(": ") for each in by_state}
+def states_of(listing: Iterable[PluginInfo], parts: Mapping[str, Part]) -> dict[str, str]:
+    """``handler:NAME`` and ``sensor:NAME`` -> ``ready``, or why it does not work; of two of one name the ready one.
+
+    Args:
+        listing: of the registries.
+        parts: of the running agent. A sensor works once it has been read.
+    """
+    states = {}
+    for each in sorted(listing, key=lambda info: info.status is PluginStatus.READY):
+        key, state = f"{each.kind}:{each.name}", f"{each.status}: {each.reason}".removesuffix(": ")
+        if each.kind == "sensor" and each.status is PluginStatus.READY:
+            part = parts.get(key)
+            if part is None or part.state != "ok":
+                state = "not read yet" if part is None else f"{part.state}: {part.detail}"
+        states[key] = state
+    return states
 
 
 def stale_packages(loaded: Mapping[str, str]) -> list[str]:

@@ -23,7 +23,7 @@ def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerReg
 
     Args:
         config: its sections ``commands.handlers`` and ``executables`` count.
-        safe_mode: only those that mend.
+        safe_mode: only those that examine or repair the device.
     """
     return HandlerRegistry.load(config.commands.handlers, config.executables, safe_mode=safe_mode)
 

@@ -346,7 +346,7 @@ class AgentProcess:
             reason=reason,
             packages=packages_of(plugins),
             store=self.store.status() if with_store else None,
-            plugins=states_of(plugins),
+            plugins=states_of(plugins, self.health.parts()),
         )
 
     def _write_status(self, state: str, reason: str = "", *, with_store: bool = False) -> None:

@@ -201,7 +201,7 @@ class Handler(ABC):
         max_attempts: how often it may be started for one command when each run takes the agent down with it.
         lane: handlers with the same lane run one after the other; by default each handler is its own lane.
         needs: what its section of the configuration has to hold; without a section such a handler is off.
-        in_safe_mode: of a built-in handler: it is there in safe mode, since it examines or mends the device.
+        in_safe_mode: of a built-in handler: it is there in safe mode, since it examines or repairs the device.
         Payload: pydantic model of the payload without the member that names the handler.
         Settings: pydantic model of this handler's section in the configuration, or None.
         settings: that section as ``Settings``.

@@ -80,17 +80,13 @@ def install(places: Places, path: Path, command_id: str = "") -> Trial | None:
         release = read_release(file, keys)
         version = release.program.version
         if before is not None and not before.is_over:
-            if before.digest == release.digest:
+            if (before.version, before.command_id) == (version, command_id):
                 return before  # an earlier run of this was cut off after it had begun
             raise ReleaseRefused("busy", f"version {before.version} is on trial: send this one when that is over")
-        is_release = before is not None and before.version_in_force == before.version
-        if version == running.version and is_release and before is not None and before.digest != release.digest:
-            text = f"another build of version {version} runs: give this one a version of its own"
-            raise ReleaseRefused("same_version", text)
         if version == running.version:
             return None
         check_suits(release, running)
-        if before is not None and before.phase == ROLLED_BACK and before.digest == release.digest and command_id:
+        if before is not None and before.phase == ROLLED_BACK and before.version == version and command_id:
             text = f"version {version} was taken back on this device before"
             raise ReleaseRefused("taken_back_before", f"{text}: build a newer one, or install it by hand as root")
         state = service_state(places).get("ActiveState", "")
@@ -102,7 +98,6 @@ def install(places: Places, path: Path, command_id: str = "") -> Trial | None:
         trial = Trial(
             phase=TRYING,
             version=version,
-            digest=release.digest,
             previous="" if before is None else before.version_in_force,
             command_id=command_id,
             probation_s=probation_s,

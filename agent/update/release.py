@@ -100,7 +100,6 @@ class Release:
         downgrade: a device that runs a newer one takes it.
         size, sha256: of the archive.
         unpacked_bytes: the size of all files in it.
-        digest: SHA-256 of the manifest, which is the identity of the release.
         offset: where the archive begins in the file.
     """
 
@@ -109,7 +108,6 @@ class Release:
     size: int
     sha256: str
     unpacked_bytes: int
-    digest: str
     offset: int
 
 
@@ -148,7 +146,7 @@ def parse_manifest(text: bytes, offset: int = 0) -> Release:
     members = _checked(says, _MEMBERS)
     del members["kind"]
     program = Program(**{name: members.pop(name) for name in _PROGRAM})
-    return Release(program, **members, digest=hashlib.sha256(text).hexdigest(), offset=offset)
+    return Release(program, **members, offset=offset)
 
 
 def _checked(says: object, checks: Mapping[str, Callable[[Any], bool]]) -> dict[str, Any]:

@@ -85,7 +85,6 @@ class Trial:
     Attributes:
         phase: :data:`TRYING`, :data:`KEPT`, :data:`GOING_BACK` or :data:`ROLLED_BACK`.
         version: of the release; the name of its folder.
-        digest: of its manifest.
         previous: the version of the release before it; empty for the package.
         command_id: of the command that brought it; empty when root did.
         reason: why it was taken back, one sentence.
@@ -99,7 +98,6 @@ class Trial:
 
     phase: str
     version: str
-    digest: str
     previous: str = ""
     command_id: str = ""
     reason: str = ""
@@ -136,7 +134,7 @@ def read_trial(places: Places) -> Trial | None:
         if trial.phase in _PHASES and isinstance(trial.version, str):
             return trial
     try:
-        return Trial(KEPT, str(places.current.readlink()), digest="")
+        return Trial(KEPT, str(places.current.readlink()))
     except OSError:
         return None
 

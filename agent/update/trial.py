@@ -270,7 +270,8 @@ def observe(places: Places) -> Seen:
     if status.get("process_id") != process_id:
         status = {}
     parts = {name: part for name, part in _members(status, "parts").items() if isinstance(part, dict)}
-    working, faults = _plugins(_members(status, "plugins"), parts)
+    plugins = {name: str(state)[:_TEXT] for name, state in _members(status, "plugins").items()}
+    faults = {name: state for name, state in plugins.items() if state != "ready"}
     faults |= {name: _why(parts[name]) for name in _LOCAL_PARTS & parts.keys() if parts[name].get("state") != "ok"}
     link = parts.get("commands", {})
     return Seen(
@@ -280,7 +281,7 @@ def observe(places: Places) -> Seen:
         is_connected=link.get("state") == "ok",
         detail=_why(link) or "nothing heard",
         alive_s=math.inf if not is_watched else int(alive) / 1e6 if alive.isdecimal() else 0.0,
-        working=frozenset(working),
+        working=frozenset(plugins.keys() - faults.keys()),
         faults=faults,
     )
 
@@ -288,19 +289,6 @@ def observe(places: Places) -> Seen:
 def _members(status: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = status.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _plugins(states: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> tuple[set[str], dict[str, str]]:
-    """The handlers and sensors that work, and why the others do not. A sensor works once it has been read."""
-    working: set[str] = set()
-    faults: dict[str, str] = {}
-    for name, state in states.items():
-        part = parts.get(name, {"state": "not read yet"}) if name.startswith("sensor:") else {"state": "ok"}
-        if state == "ready" and part.get("state") == "ok":
-            working.add(name)
-        else:
-            faults[name] = _why(part) if state == "ready" else str(state)[:_TEXT]
-    return working, faults
 
 
 def _why(part: Mapping[str, Any]) -> str:
