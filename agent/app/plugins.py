@@ -106,7 +106,7 @@ def list_handlers(config: AgentConfig, running: StatusFile | None) -> list[Plugi
     listing = load_handlers(config).listing()
     if running is None:
         return listing
-    told, here = running.plugins, states_of(listing)
+    told, here = running.plugins, states_of(listing, running.parts)
     return [
         replace(info, reason=f"the agent that runs has it as: {told.get(name, 'unknown')}; restart it. {info.reason}")
         if told.get(name) != here[name]
