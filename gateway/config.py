@@ -216,7 +216,7 @@ def load_gateway(path: Path | None, environ: Mapping[str, str], *, with_keys: bo
     Raises:
         ConfigurationError: every fault of file and environment; where there is none, those of the key files.
     """
-    config, _ = load_model(GatewayConfig, path, environ, PREFIX)
+    config = load_model(GatewayConfig, path, environ, PREFIX)
     if with_keys:
         config.auth.credentials(environ)
     return config

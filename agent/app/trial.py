@@ -84,7 +84,7 @@ def put_on_trial(
     # JSON is YAML.
     text = change.config if isinstance(change.config, str) else json.dumps(change.config, indent=1, ensure_ascii=False)
     try:
-        new, _ = load_layered(path, environ, parse_layer(text, "update_config"))
+        new = load_layered(path, environ, parse_layer(text, "update_config"))
     except ConfigurationError as error:
         raise HandlerRejected("invalid_configuration", "; ".join(error.faults)) from error
     old = _in_force(path, environ, state_dir)
@@ -112,9 +112,9 @@ def put_on_trial(
 def _in_force(path: Path | None, environ: Mapping[str, str], state_dir: Path) -> AgentConfig:
     layer = layer_path(state_dir)
     try:
-        return load_layered(path, environ, {} if layer is None else read_layer(layer))[0]
+        return load_layered(path, environ, {} if layer is None else read_layer(layer))
     except ConfigurationError:
-        return load_layered(path, environ, {})[0]  # the layer does not count at present either
+        return load_layered(path, environ, {})  # the layer does not count at present either
 
 
 def _plugin_faults(old: AgentConfig, new: AgentConfig) -> list[str]:

@@ -30,15 +30,11 @@ class LoadedConfig:
 
     Attributes:
         path: the file; None when everything came from the environment.
-        variables: the environment variables that took part.
-        layer: the file with what ``update_config`` changed; None when there is none, or when it cannot be used.
-        layer_fault: why a layer that is there does not count; empty when none does not.
+        layer_fault: why what ``update_config`` changed does not count; empty when it does, or when there is nothing.
     """
 
     config: AgentConfig
     path: Path | None
-    variables: tuple[str, ...]
-    layer: Path | None = None
     layer_fault: str = ""
 
 
@@ -59,18 +55,14 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
     fault = ""
     if layer is not None:
         try:
-            config, variables = load_layered(path, environ, read_layer(layer))
-            return LoadedConfig(config, path, variables, layer)
+            return LoadedConfig(load_layered(path, environ, read_layer(layer)), path)
         except ConfigurationError as error:
             fault = f"{layer}: {'; '.join(error.faults)}"
-    config, variables = load_layered(path, environ, {})
-    return LoadedConfig(config, path, variables, None, fault)
+    return LoadedConfig(load_layered(path, environ, {}), path, fault)
 
 
-def load_layered(
-    path: Path | None, environ: Mapping[str, str], layer: Mapping[str, Any]
-) -> tuple[AgentConfig, tuple[str, ...]]:
-    """Defaults < file < these values < environment; and the variables that took part.
+def load_layered(path: Path | None, environ: Mapping[str, str], layer: Mapping[str, Any]) -> AgentConfig:
+    """Defaults < file < these values < environment.
 
     Raises:
         ConfigurationError: every fault.
@@ -96,7 +88,7 @@ def _systemds_directory(environ: Mapping[str, str]) -> str:
 
 def load_model(
     model: type[ModelT], path: Path | None, environ: Mapping[str, str], prefix: str, layer: Mapping[str, Any] = {}
-) -> tuple[ModelT, tuple[str, ...]]:
+) -> ModelT:
     """Any program's configuration: defaults < file < environment, ``state_dir`` from systemd where it is not given.
 
     Args:
@@ -105,9 +97,6 @@ def load_model(
         environ: the environment.
         prefix: of the variables that set keys.
         layer: values laid over the file's.
-
-    Returns:
-        The configuration, and the environment variables that took part.
 
     Raises:
         ConfigurationError: every fault; where a secret stands in the file or the environment, this one alone.
@@ -118,15 +107,15 @@ def load_model(
     if path is not None:
         values, lines = read_sections(path, hint=_OTHER_FILE)
     values = merge(values, layer)
-    variables = _overlay(values, environ, model.model_fields, prefix)
-    origins = dict.fromkeys(leaves_of(layer), "update_config") | variables
+    origins = dict.fromkeys(leaves_of(layer), "update_config")
+    origins |= _overlay(values, environ, model.model_fields, prefix)
     secrets = [f"{dotted(key)}{place_of(key, lines, origins)}: {instead}" for key, instead in inline_secrets(values)]
     if secrets:
         raise ConfigurationError(secrets, source)
     if "state_dir" not in values and _systemds_directory(environ):
         values["state_dir"] = _systemds_directory(environ)
     try:
-        return model.model_validate(values), tuple(variables.values())
+        return model.model_validate(values)
     except ValidationError as error:
         raise ConfigurationError(sentences(error, model, lines, origins), source) from None
 

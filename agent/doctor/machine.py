@@ -42,9 +42,7 @@ def _configuration(device: Device) -> Iterator[Finding]:
         return
     if loaded.layer_fault:
         yield warning("what a command changed in the configuration is left out", loaded.layer_fault)
-    count = len(loaded.variables)
-    variables = f", with {count} environment variable{'s' * (count > 1)} over it" if count else ""
-    yield ok(f"{loaded.path or 'the environment'} is whole and consistent{variables}{signing}")
+    yield ok(f"{loaded.path or 'the environment'} is whole and consistent{signing}")
 
 
 def _signing_keys(config: Any) -> str:

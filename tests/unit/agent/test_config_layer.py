@@ -63,7 +63,7 @@ class TestPrecedence:
         lay(tmp_path, "commands: {poll: {idle_s: 50}}\n")
         loaded = load_config(config, {})
         assert loaded.config.commands.poll.idle_s == 50
-        assert loaded.layer == tmp_path / FOLDER / LAYER
+        assert loaded.layer_fault == ""
         assert load_config(config, {"DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "55"}).config.commands.poll.idle_s == 55
 
     def test_the_layer_is_found_where_systemd_or_the_environment_put_the_state(self, config, tmp_path):
@@ -86,7 +86,6 @@ class TestPrecedence:
         lay(tmp_path, text)
         loaded = load_config(config, {})
         assert loaded.config.commands.poll.idle_s == 40
-        assert loaded.layer is None
         assert word in loaded.layer_fault
 
     @pytest.mark.parametrize("section", ["auth: {}", "device: {device_id: other}", "state_dir: /elsewhere"])

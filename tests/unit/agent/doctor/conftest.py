@@ -71,7 +71,7 @@ class Bench:
         self.programs["systemctl cat device-agent.service"] = cat
 
     def config(self) -> LoadedConfig:
-        return LoadedConfig(AgentConfig.model_validate(self.values), None, ())
+        return LoadedConfig(AgentConfig.model_validate(self.values), None)
 
     def subject(self) -> Device:
         options = {"root": self.system, "run": self._run, "wall": lambda: self.wall_s, **self.options}
