@@ -20,28 +20,12 @@ from urllib.parse import SplitResult, urlsplit
 
 import yaml
 
-from agent.app.first_configuration import (
-    AUTHORITY,
-    CONFIGURATION,
-    TOKEN,
-    USER,
-    gateway_configuration,
-)
+from agent import errors
+from agent.app.first_configuration import AUTHORITY, CONFIGURATION, TOKEN, USER, gateway_configuration
 from agent.doctor.findings import CheckStatus
 from agent.doctor.network import Endpoint, judge_tls
 from agent.error_text import bounded
-from agent.errors import (
-    ConfigurationError,
-    ErrorAnswer,
-    Forbidden,
-    InvalidMessage,
-    NotFound,
-    RateLimited,
-    Refused,
-    ServerFault,
-    TransportError,
-    UnexpectedAnswer,
-)
+from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import give_to, replace_file
 from agent.wire.enrollment import PATH, EnrollmentAnswer, EnrollmentCode, fingerprint_of, parse_code
 from agent.wire.json_text import parse_json
@@ -52,7 +36,11 @@ _ANSWER_BYTES: Final = 256 * 1024
 _SERIAL_FILES: Final = ("/proc/device-tree/serial-number", "/sys/class/dmi/id/product_serial", "/etc/machine-id")
 _NO_SERIALS: Final = frozenset({"", "0", "none", "not specified", "to be filled by o.e.m.", "default string"})
 _CREATED: Final = 201
-_KINDS: Final[dict[int, type[ErrorAnswer]]] = {403: Forbidden, 404: NotFound, 429: RateLimited}
+_KINDS: Final = {
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    429: errors.RateLimited,
+}
 _SERVER_FAULT: Final = 500
 
 
@@ -165,7 +153,7 @@ def _exchange(plan: EnrollmentPlan, body: bytes) -> tuple[int, bytes]:
         answer = connection.getresponse()
         return answer.status, answer.read(_ANSWER_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise TransportError(_no_answer(url.netloc, error)) from None
+        raise errors.TransportError(_no_answer(url.netloc, error)) from None
     finally:
         connection.close()
 
@@ -207,11 +195,11 @@ def _read(status: int, raw: bytes) -> EnrollmentAnswer:
     except InvalidMessage as error:
         if status == _CREATED:
             text = f"the gateway's answer cannot be read: {error}; is it older than this agent?"
-            raise UnexpectedAnswer(text, status) from None
+            raise errors.UnexpectedAnswer(text, status) from None
         value = None
     body = value if isinstance(value, dict) else {}
     code, message = (bounded(str(body.get(name, ""))) for name in ("error", "message"))
-    kind = _KINDS.get(status, ServerFault if status >= _SERVER_FAULT else Refused)
+    kind = _KINDS.get(status, errors.ServerFault if status >= _SERVER_FAULT else errors.Refused)
     raise kind(status, code, message or f"it answered {status} as no gateway of this version does: compare the address")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -66,7 +66,7 @@ def _sentence(path: KeyPath, where: str, fault: Any, model: type[BaseModel]) -> 
     if kind == "missing":
         return f"{name}{where} is missing; {_EXAMPLES.get(name, 'add it')}"
     if kind == "extra_forbidden":
-        return f"{name}{where} is no key that this version knows{_nearest_key(path, model)}"
+        return f"{name}{where} is no key that this version knows{_nearest_key(name, model)}"
     text = str(fault["msg"]).partition(", unable to")[0]
     if kind == "value_error":
         text = text.removeprefix("Value error, ")
@@ -86,27 +86,18 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def _nearest_key(path: KeyPath, root: type[BaseModel]) -> str:
-    """``; did you mean 'x'?`` or where such a key belongs; empty when nothing is near."""
-    name, known = str(path[-1]), _keys_at(path[:-1], root)
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    homes = [f"{section}.{name}" for section in root.model_fields if name in _keys_at((section,), root)]
-    if homes:
-        return f"; it belongs under {homes[0]}"
-    return f"; known here: {', '.join(known)}" if known else ""
+def _nearest_key(name: str, root: type[BaseModel]) -> str:
+    """``; did you mean 'service.base_url'?``; empty when no key is near."""
+    near = difflib.get_close_matches(name, _keys_of(root), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _keys_at(path: KeyPath, root: type[BaseModel]) -> list[str]:
-    model: type[BaseModel] | None = root
-    for step in path:
-        if model is not None and step in model.model_fields:  # else an index, or a name such as a handler's
-            model = _model_in(model.model_fields[str(step)].annotation)
-    return [] if model is None else list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
+def _keys_of(annotation: Any, before: str = "") -> Iterator[str]:
+    """Every key of a section, and of those in it, with dots."""
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        for part in get_args(annotation):
+            yield from _keys_of(part, before)
+        return
+    for name, field in annotation.model_fields.items():
+        yield before + name
+        yield from _keys_of(field.annotation, f"{before}{name}.")

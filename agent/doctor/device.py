@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -32,37 +33,27 @@ def run_command(argv: Sequence[str]) -> str:
     return run.output.decode("utf-8", "replace") if run.exit_code == 0 else ""
 
 
+@dataclass
 class Device:
     """One device, as the checks see it.
 
-    Args:
+    Attributes:
         load: gives the configuration or raises :class:`~agent.errors.ConfigurationError`.
         environ: of this process.
         loads_plugins: try handlers and sensors here also while an agent runs, which may hold what they need.
-        root: where ``/proc``, ``/run`` and ``/etc`` are; another one in tests.
+        root: where ``/run`` is; another one in tests.
         run: runs a system program and returns its output.
         wall: this machine's clock, seconds since the epoch.
         is_synchronized: whether a time service keeps the clock; given systemd-timesyncd's marker.
     """
 
-    def __init__(
-        self,
-        load: Callable[[], LoadedConfig],
-        environ: Mapping[str, str],
-        *,
-        loads_plugins: bool = False,
-        root: Path = Path("/"),
-        run: Callable[[Sequence[str]], str] = run_command,
-        wall: Callable[[], float] = time.time,
-        is_synchronized: Callable[[Path], bool] = is_synchronized,
-    ) -> None:
-        self._load = load
-        self.environ = environ
-        self.loads_plugins = loads_plugins
-        self._root = root
-        self.run = run
-        self.wall = wall
-        self.is_synchronized = is_synchronized
+    load: Callable[[], LoadedConfig]
+    environ: Mapping[str, str]
+    loads_plugins: bool = False
+    root: Path = Path("/")
+    run: Callable[[Sequence[str]], str] = run_command
+    wall: Callable[[], float] = time.time
+    is_synchronized: Callable[[Path], bool] = is_synchronized
 
     @cached_property
     def loaded(self) -> LoadedConfig:
@@ -71,7 +62,7 @@ class Device:
         Raises:
             ConfigurationError: every fault of it.
         """
-        return self._load()
+        return self.load()
 
     @property
     def config(self) -> AgentConfig:
@@ -129,4 +120,4 @@ class Device:
 
     def path(self, absolute: str) -> Path:
         """A path of the system, below ``root``."""
-        return self._root / absolute.lstrip("/")
+        return self.root / absolute.lstrip("/")

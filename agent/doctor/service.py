@@ -9,23 +9,13 @@ from collections.abc import Callable, Container, Iterator
 from itertools import islice
 from typing import Any, Final
 
+from agent import errors
 from agent.app.client import make_client
 from agent.app.version import VERSION
 from agent.doctor.device import Device
 from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, skipped, unreachable, warning
 from agent.doctor.machine import SET_CLOCK
 from agent.doctor.network import TIMEOUT_S
-from agent.errors import (
-    AgentError,
-    Forbidden,
-    NotFound,
-    RateLimited,
-    Refused,
-    ServerFault,
-    TransportError,
-    Unauthorized,
-    UnexpectedAnswer,
-)
 from agent.wire import paths
 from agent.wire.client import DeviceClient
 from agent.wire.extensions import COMMAND_STATUS, read_announcement
@@ -52,10 +42,10 @@ def _service(device: Device) -> Iterator[Finding]:
         nonlocal ahead_s
         ahead_s = ahead_s if server_time is None else device.wall() - server_time
 
-    def ask(question: Callable[[], Any]) -> tuple[Any, AgentError | None]:
+    def ask(question: Callable[[], Any]) -> tuple[Any, errors.AgentError | None]:
         try:
             return question(), None
-        except AgentError as error:
+        except errors.AgentError as error:
             note(getattr(error, "server_time", None))
             return None, error
 
@@ -65,11 +55,12 @@ def _service(device: Device) -> Iterator[Finding]:
         if configured is None:
             document, discovery = ask(lambda: client.connection.request("GET", paths.DISCOVERY).json())
         knows, error = False, discovery
-        if not isinstance(discovery, TransportError):
+        if not isinstance(discovery, errors.TransportError):
             device_id = device.config.device.device_id
             knows, error = ask(lambda: knows_device(client, device_id, read_announcement(document).extensions))
         # A credential that may not even ask for the document is no good, unless the next answer says otherwise.
-        if isinstance(discovery, Unauthorized) or (isinstance(discovery, Forbidden) and not knows and error is None):
+        is_forbidden = isinstance(discovery, errors.Forbidden) and not knows and error is None
+        if is_forbidden or isinstance(discovery, errors.Unauthorized):
             error = discovery
     answers = _answers(service.base_url, document, error if configured is not None else discovery)
     yield answers
@@ -99,28 +90,28 @@ def knows_device(client: DeviceClient, device_id: str, offered: Container[str]) 
         return True
     try:
         listed = [device.device_id for device in islice(client.devices(), FLEET_MAX)]
-    except (Forbidden, Refused):
+    except (errors.Forbidden, errors.Refused):
         return False  # a credential for this device alone, or a server that does not list
     if device_id in listed:
         return True
     if len(listed) >= FLEET_MAX or not any(listed):
         return False
-    raise NotFound(404, "device_not_found", f"it is not among the {len(listed)} devices that the service lists")
+    raise errors.NotFound(404, "device_not_found", f"it is not among the {len(listed)} devices that the service lists")
 
 
-def _answers(base_url: str, document: Any, error: AgentError | None) -> Finding:
+def _answers(base_url: str, document: Any, error: errors.AgentError | None) -> Finding:
     match error:
         case None:
             names = document.get("extensions") if isinstance(document, dict) else None
             words = ", ".join(sorted(map(str, names))) if isinstance(names, list) else ""
             return ok(f"{base_url} answers, and offers {words or 'no extensions (a plain server)'}")
-        case ServerFault():
+        case errors.ServerFault():
             cause = f"the service itself is failing ({error})"
             return failed(base_url, cause, "nothing on this device; ask whoever runs the service")
-        case TransportError():
+        case errors.TransportError():
             return unreachable(base_url, str(error))
         # Many servers have a web page for paths that they do not know.
-        case UnexpectedAnswer() if error.status != _NOT_FOUND:
+        case errors.UnexpectedAnswer() if error.status != _NOT_FOUND:
             return failed(base_url, str(error))
     return ok(f"{base_url} answers")
 
@@ -133,7 +124,7 @@ def _clock(ahead_s: float) -> Finding:
     return (failed if abs(ahead_s) > _WRONG_S else warning)(seen, cause, SET_CLOCK)
 
 
-def _credentials_and_device(device: Device, error: AgentError | None, *, knows: bool) -> Finding:
+def _credentials_and_device(device: Device, error: errors.AgentError | None, *, knows: bool) -> Finding:
     mode = "key pair" if device.config.auth.mode == "key_pair" else "bearer token"
     seen = f"device {device.config.device.device_id}"
     match error:
@@ -141,21 +132,21 @@ def _credentials_and_device(device: Device, error: AgentError | None, *, knows: 
             return ok(f"the service accepts the {mode}; whether it knows {seen} cannot be asked without a risk")
         case None:
             return ok(f"the service accepts the {mode} and knows {seen}")
-        case Unauthorized():
+        case errors.Unauthorized():
             cause = f"the service does not accept it ({error}): revoked, rotated, or another account's"
             fix = "put the right key or token into the files that auth names, then restart device-agent"
             return failed(f"the {mode} is refused", cause, fix)
-        case Forbidden():
+        case errors.Forbidden():
             fix = "give the token the scopes for commands and data (docs/oauth.md)"
             return failed(f"the {mode} is refused", f"it is good, and may not do this ({error})", fix)
-        case NotFound() if error.error in {"not_found", ""}:
+        case errors.NotFound() if error.error in {"not_found", ""}:
             cause = f"there is no such path at the service ({error})"
             return failed(seen, cause, "check the path at the end of service.base_url")
-        case NotFound():
+        case errors.NotFound():
             cause = f"the service does not know it ({error}): removed, or registered under another account"
             fix = "write the id that the registration gave into device.device_id, or register the device again"
             return failed(seen, cause, fix)
-        case RateLimited() | TransportError() | UnexpectedAnswer() | ServerFault():
+        case errors.RateLimited() | errors.TransportError() | errors.UnexpectedAnswer() | errors.ServerFault():
             return skipped(f"{seen}: the service did not answer the question ({error})")
     return failed(seen, f"the service refuses the question ({error})", "check device.device_id")
 

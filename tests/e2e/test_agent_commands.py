@@ -86,7 +86,7 @@ def test_check_names_everything_that_is_wrong_at_once(tmp_path):
     config.write_text("service: {bse_url: x}\nauth: {api_key_file: /none}\nsensors: [{name: a}]\n")
     found = run("check", "--config", str(config))
     assert found.exit_code == 2
-    for words in ("did you mean 'base_url'", "device is missing", "sensors[0].type"):
+    for words in ("did you mean 'service.base_url'", "device is missing", "sensors[0].type"):
         assert words in found.output
 
 

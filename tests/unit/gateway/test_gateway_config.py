@@ -54,7 +54,7 @@ def test_every_fault_is_told_at_once_with_its_line_and_the_fix(tmp_path):
     text = "\n".join(caught.value.faults)
     for part in (
         "base_url (line 2)",
-        "did you mean 'port'",
+        "did you mean 'mqtt.port'",
         "port (line 6)",
         f"{PREFIX}HTTP__PORT",
     ):
