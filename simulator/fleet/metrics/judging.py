@@ -296,17 +296,16 @@ class _Watch:
             self._worst = found
 
     def _is_worse(self, found: _Observed, than: _Observed) -> bool:
-        if found.value is None or than.value is None:
-            return found.value is None and than.value is not None
-        limit = self.threshold.limit
-        return {
-            "<": found.value > than.value,
-            "<=": found.value > than.value,
-            ">": found.value < than.value,
-            ">=": found.value < than.value,
-            "==": abs(found.value - limit) > abs(than.value - limit),
-            "!=": abs(found.value - limit) < abs(than.value - limit),
-        }[self.threshold.operator]
+        return self._badness(found.value) > self._badness(than.value)
+
+    def _badness(self, value: float | None) -> float:
+        """How far on the wrong side of the limit a value is; nothing is worse than none."""
+        if value is None:
+            return math.inf
+        distance = abs(value - self.threshold.limit)
+        return {"<": value, "<=": value, ">": -value, ">=": -value, "==": distance, "!=": -distance}[
+            self.threshold.operator
+        ]
 
     def _is_in_phase(self, second: Second) -> bool:
         """Whole seconds only: what fell into two phases belongs to none."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from agent.errors import ConfigurationError, InvalidMessage
@@ -19,19 +18,19 @@ from simulator.fleet.metrics.ages import READING_AGE, is_age, with_shown_ages
 from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
-from simulator.fleet.report.figures import Figures, by_operation, percentile_name
+from simulator.fleet.report.figures import Figures, by_operation, percentiles
 from simulator.fleet.report.formatting import DASH, count_text, finite, percent_text, time_text
 from simulator.fleet.report.summary import new_table
 from simulator.fleet.report.unended_run import complete_interrupted_record
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.yaml_document import read_document
 
-COMPARED: Final = (50.0, 95.0, 99.0)
-MARGIN: Final = 0.1
+_COMPARED: Final = (50.0, 95.0, 99.0)
+_MARGIN: Final = 0.1
 """A rate or a time that differs by less of A's is the same."""
-SHARE_MARGIN: Final = 0.01
+_SHARE_MARGIN: Final = 0.01
 """The same for shares of errors and of 429."""
-LEAST_S: Final = 0.001
+_LEAST_S: Final = 0.001
 """Times that differ by less are the same."""
 _BEYOND_MIN: Final = 10
 """Answers beyond a percentile, below which it is not compared."""
@@ -49,13 +48,7 @@ class Finding(StrEnum):
     """One of the runs says nothing of its target, or what looks better comes of a run that lost data."""
 
 
-_STYLES: Final = {
-    Finding.BETTER: "bold green",
-    Finding.WORSE: "bold red",
-    Finding.SAME: "",
-    Finding.TOO_FEW: "dim",
-    Finding.NOT_JUDGED: "yellow",
-}
+_STYLES: Final = {Finding.BETTER: "bold green", Finding.WORSE: "bold red", Finding.NOT_JUDGED: "yellow"}
 _FORMS: Final[Mapping[str, Callable[[float], str]]] = {"s": time_text, "share": percent_text, "per_s": count_text}
 
 
@@ -75,6 +68,13 @@ class Difference:
     a: float
     b: float
     finding: Finding
+
+    @property
+    def change(self) -> str:
+        """From A to B, for a person."""
+        if self.unit == "share":
+            return f"{100 * (self.b - self.a):+.1f} points"
+        return f"{100 * (self.b / self.a - 1):+.1f} %" if self.a > 0 and math.isfinite(self.b) else DASH
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def compare_runs(folder_a: Path, folder_b: Path, phase: str | None = None) -> Co
         ConfigurationError: a folder holds no run or a damaged one, the scenarios differ, or there is no such phase.
     """
     a, b = (_read_run(folder) for folder in (folder_a, folder_b))
-    if differing := scenario_differences(a, b):
+    if differing := _scenario_differences(a, b):
         text = f"{folder_a} and {folder_b} are runs of different scenarios ({', '.join(differing)} differ)"
         raise ConfigurationError([text])
     of_a, of_b = (_figures(folder, record, phase) for folder, record in ((folder_a, a), (folder_b, b)))
@@ -142,7 +142,7 @@ def compare_runs(folder_a: Path, folder_b: Path, phase: str | None = None) -> Co
     return Comparison(a, b, names, tuple(differences), unjudged, () if unjudged else tuple(_broken(a, b)))
 
 
-def scenario_differences(a: RunRecord, b: RunRecord) -> tuple[str, ...]:
+def _scenario_differences(a: RunRecord, b: RunRecord) -> tuple[str, ...]:
     """Keys in which two scenarios differ; none when both ran the same plan.
 
     Another target, seed or number of workers is no other scenario: that is what comparisons are made for.
@@ -163,11 +163,11 @@ def _read_run(folder: Path) -> RunRecord:
 
 def _unfit(record: RunRecord) -> str:
     """Why a run proves nothing about its target, as the rest of a sentence about it; empty when it does."""
-    why = record.verdict.sentences[0] if record.verdict.sentences else ""
+    why = record.verdict.sentences[0] if record.verdict.sentences else record.verdict.word
     if record.verdict.word is VerdictStatus.INCONCLUSIVE:
-        return f"is inconclusive: {why or 'its generator was the limit, or not everything was seen'}"
+        return f"is inconclusive: {why}"
     if record.partial or record.verdict.word in {VerdictStatus.INTERRUPTED, VerdictStatus.UNREACHABLE}:
-        return f"did not run to its end: {record.partial or why or record.verdict.word}"
+        return f"did not run to its end: {record.partial or why}"
     return ""
 
 
@@ -186,25 +186,24 @@ def _chosen_phases(record: RunRecord, phase: str | None) -> tuple[Span, ...]:
     Raises:
         ConfigurationError: there is no such phase.
     """
-    if phase is not None:
-        found = tuple(span for span in record.phases if span.name == phase)
-        if not found:
-            names = ", ".join(span.name for span in record.phases) or "none"
-            raise ConfigurationError([f"--phase {phase}: the run {record.name} has no such phase; it has {names}"])
-        return found
-    return tuple(span for span in record.phases if span.kind != "ramp") or record.phases
+    if phase is None:
+        return tuple(span for span in record.phases if span.kind != "ramp") or record.phases
+    found = tuple(span for span in record.phases if span.name == phase)
+    if not found:
+        names = ", ".join(span.name for span in record.phases) or "none"
+        raise ConfigurationError([f"--phase {phase}: the run {record.name} has no such phase; it has {names}"])
+    return found
 
 
 def _figures(folder: Path, record: RunRecord, phase: str | None) -> dict[str, Figures]:
     """The figures of each operation in the phases that are compared."""
-    spans, totals, span_s = _chosen_phases(record, phase), Totals(), 0.0
+    spans, totals = _chosen_phases(record, phase), Totals()
     try:
         for second in read_seconds(folder):
             middle = second.second + 0.5
             if not spans or any(span.begin_s <= middle < span.end_s for span in spans):
                 totals.add(replace(second, operations=with_shown_ages(second.operations)))
-                span_s += 1
-        return by_operation(totals.operations, span_s)
+        return by_operation(totals.operations, float(totals.seconds))
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None
 
@@ -214,21 +213,19 @@ def _differences(a: Figures, b: Figures) -> Iterator[Difference]:
     # The stages of a command are no requests of their own: how many there are says nothing that commands do not.
     if name not in STAGE_OPERATIONS:
         one, other = a.per_s(a.good), b.per_s(b.good)
-        yield Difference(
-            name, "ok per second", "per_s", one, other, _found(one, other, MARGIN * one, more_is_better=True)
-        )
-    shares = (("limited (429)", a.limited, b.limited), ("errors", a.errors, b.errors))
-    for label, of_a, of_b in shares:
+        finding = _found(one, other, _MARGIN * one, more_is_better=True)
+        yield Difference(name, "ok per second", "per_s", one, other, finding)
+    for label, of_a, of_b in (("limited (429)", a.limited, b.limited), ("errors", a.errors, b.errors)):
         if of_a or of_b:
-            one, other = (of / each.total for of, each in ((of_a, a), (of_b, b)))
-            yield Difference(name, label, "share", one, other, _found(one, other, SHARE_MARGIN))
+            one, other = of_a / a.total, of_b / b.total
+            yield Difference(name, label, "share", one, other, _found(one, other, _SHARE_MARGIN))
     fewest = min(a.response.count, b.response.count)
-    for percent in COMPARED if fewest else ():
-        one, other = a.response.percentile(percent), b.response.percentile(percent)
-        finding = _found(one, other, max(MARGIN * one, LEAST_S))
-        if fewest * (100 - percent) / 100 < _BEYOND_MIN:
-            finding = Finding.TOO_FEW
-        yield Difference(name, percentile_name(percent), "s", one, other, finding)
+    times = (percentiles(each.response, _COMPARED) for each in (a, b))
+    for percent, (label, one), other in zip(_COMPARED, next(times).items(), next(times).values(), strict=True):
+        if fewest:
+            is_enough = fewest * (100 - percent) / 100 >= _BEYOND_MIN
+            finding = _found(one, other, max(_MARGIN * one, _LEAST_S)) if is_enough else Finding.TOO_FEW
+            yield Difference(name, label, "s", one, other, finding)
 
 
 def _found(a: float, b: float, margin: float, *, more_is_better: bool = False) -> Finding:
@@ -248,7 +245,18 @@ def print_comparison(console: Console, found: Comparison) -> None:
         text = f"{label}  {record.name}, {record.began_at}, {record.target}, {record.verdict.word}"
         console.print(Text(text), soft_wrap=True)
     console.print(Text(f"compared: {', '.join(found.compared)}", "dim"), soft_wrap=True)
-    console.print(_table(found))
+    table, before = new_table(), ""
+    table.add_column("", no_wrap=True)
+    for name in ("A", "B", "from A to B"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("finding", no_wrap=True)
+    for each in found.differences:
+        if each.operation != before:
+            table.add_row(Text(each.operation, "bold"))
+        before, form = each.operation, _FORMS[each.unit]
+        finding = Text(each.finding, _STYLES.get(each.finding, ""))
+        table.add_row(f"  {each.name}", form(each.a), form(each.b), each.change, finding)
+    console.print(table)
     for sentence in found.broken:
         console.print(Text(f"✕ {sentence}", "bold red"), soft_wrap=True)
     style = "bold yellow" if found.unjudged else "bold red" if found.is_worse else "bold"
@@ -272,26 +280,3 @@ def comparison_json(found: Comparison) -> str:
         "better": found.count(Finding.BETTER),
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _table(found: Comparison) -> Table:
-    table = new_table()
-    table.add_column("", no_wrap=True)
-    for name in ("A", "B", "from A to B"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("finding", no_wrap=True)
-    before = ""
-    for each in found.differences:
-        if each.operation != before:
-            table.add_row(Text(each.operation, "bold"))
-        before = each.operation
-        form = _FORMS[each.unit]
-        finding = Text(each.finding, _STYLES[each.finding])
-        table.add_row(f"  {each.name}", form(each.a), form(each.b), _change(each), finding)
-    return table
-
-
-def _change(each: Difference) -> str:
-    if each.unit == "share":
-        return f"{100 * (each.b - each.a):+.1f} points"
-    return f"{100 * (each.b / each.a - 1):+.1f} %" if each.a > 0 and math.isfinite(each.b) else DASH

@@ -13,7 +13,8 @@ from agent.errors import ConfigurationError, StorageError
 from simulator import whole_files
 from simulator.file_lock import lock_file
 from simulator.fleet.record import RunRecord, Second
-from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, SecondsFile, record_text
+from simulator.fleet.report.line_file import LineFile
+from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, record_text, second_line
 
 RUNNING: Final = "it still goes on"
 _RUNNING: Final = ".running"
@@ -37,8 +38,9 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._running = _reserve(path / _RUNNING)
-            self._seconds = SecondsFile(path / SECONDS_FILE)
-        except (OSError, StorageError) as error:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._seconds = LineFile(os.open(path / SECONDS_FILE, flags, 0o644))
+        except OSError as error:
             raise ConfigurationError([f"{path}: cannot be used for the run's files: {error}"]) from None
 
     def __enter__(self) -> Self:
@@ -65,7 +67,11 @@ class RunFolder:
         Raises:
             StorageError: it could not be written; the next one may be.
         """
-        self._seconds.append(second)
+        try:
+            self._seconds.write(second_line(second).encode())
+        except OSError as error:
+            path = self.path / SECONDS_FILE
+            raise StorageError(f"{path}: second {second.second} could not be written: {error}") from None
 
     def finish(self, record: RunRecord) -> None:
         """Write the record of the run that ended; :func:`~simulator.fleet.report.making.finish_run` makes reports, too.

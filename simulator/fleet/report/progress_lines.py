@@ -7,11 +7,9 @@ one). Times are in seconds, null where there is no number. docs/fleet.md describ
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -22,6 +20,7 @@ from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.record import RunRecord, Second, Span
 from simulator.fleet.report.figures import SHOWN_PERCENTILES, Figures
 from simulator.fleet.report.formatting import Tone
+from simulator.fleet.report.line_file import LineFile
 from simulator.fleet.report.views import RunStatus, RunView, changes
 from simulator.fleet.report.window import Window
 
@@ -54,11 +53,11 @@ class ProgressView(RunView):
         self._window = Window()
         self._status = RunStatus()
         self._stage, self._stage_at_s = "", 0.0
-        self._lines: _Lines | None = None
+        self._lines: LineFile | None = None
         self._has_complained = self._has_ended = False
 
     def __enter__(self) -> Self:
-        self._lines = _Lines(self._target)
+        self._lines = _open(self._target)
         record = self._record
         self._write(
             "run",
@@ -150,45 +149,14 @@ class ProgressView(RunView):
                 )
 
 
-class _Lines:
-    """A file that grows by whole lines.
-
-    Raises:
-        ConfigurationError: it cannot be opened.
-    """
-
-    def __init__(self, target: str) -> None:
-        try:
-            if target == STANDARD_OUTPUT:
-                self._descriptor = os.dup(1)
-            else:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-                self._descriptor = os.open(Path(target), flags, 0o644)
-        except OSError as error:
-            fault = f"--progress {target}: cannot be written: {error.strerror}; name a file in a folder that is there"
-            raise ConfigurationError([fault], "--progress") from None
-        self._is_file = target != STANDARD_OUTPUT and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
-        self._whole = 0
-
-    def write(self, line: bytes) -> None:
-        """Add a line: all of it, or in a file none of it.
-
-        Raises:
-            OSError: it could not be written; the next one may be.
-        """
-        written = 0
-        try:
-            while written < len(line):
-                written += os.write(self._descriptor, line[written:])
-        except OSError:
-            if self._is_file:
-                os.ftruncate(self._descriptor, self._whole)
-                os.lseek(self._descriptor, self._whole, os.SEEK_SET)
-            raise
-        self._whole += len(line)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
+def _open(target: str) -> LineFile:
+    try:
+        if target == STANDARD_OUTPUT:
+            return LineFile(os.dup(1))
+        return LineFile(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+    except OSError as error:
+        fault = f"--progress {target}: cannot be written: {error.strerror}; name a file in a folder that is there"
+        raise ConfigurationError([fault], "--progress") from None
 
 
 def _span(span: Span) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Final, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agent.errors import ConfigurationError, StorageError
+from agent.errors import ConfigurationError
 from simulator.fleet.record import RECORD_FORMAT, RunRecord, Second
 
 RUN_FILE: Final = "run.json"
@@ -111,48 +110,6 @@ def read_seconds(folder: Path) -> Iterator[Second]:
         return
     except OSError as error:
         raise ConfigurationError([f"{path}: cannot be read: {error}"]) from None
-
-
-class SecondsFile:
-    """``seconds.jsonl`` while it grows.
-
-    Each second reaches the operating system before :meth:`append` returns: a run that is killed leaves all of them.
-
-    Raises:
-        StorageError: the file cannot be made.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            self._whole = os.fstat(self._fd).st_size
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error}") from None
-
-    def append(self, second: Second) -> None:
-        """Append a second to the file.
-
-        Raises:
-            StorageError: it could not be written, such as on a full disk. Nothing of it stays in the file, which can
-                be appended to again.
-        """
-        line = second_line(second).encode()
-        try:
-            written = 0
-            while written < len(line):
-                written += os.write(self._fd, line[written:])
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._whole)
-            raise StorageError(f"{self.path}: second {second.second} could not be written: {error}") from None
-        self._whole += len(line)
-
-    def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 @cache

@@ -23,7 +23,7 @@ _TEXT_BYTES: Final = 200
 def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = None) -> Iterator[None]:
     """Keep other runs of this machine away from the scenario's devices while the block lasts.
 
-    A run that was killed leaves nothing behind that would have to be cleared away: the kernel drops its lock.
+    The kernel drops the lock of a run that is killed; its file stays, and is used again.
 
     Args:
         scenario: names product, user and devices.
@@ -38,13 +38,13 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
         yield
         return
     path = (folder or Path(tempfile.gettempdir())) / f"fleet-simulator-{os.getuid()}-{name}.lock"
-    descriptor = _lock(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
+        _lock(descriptor)
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])
         yield
     finally:
-        path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
@@ -63,32 +63,14 @@ def claim_name(scenario: Scenario, base_url: str) -> str | None:
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
-def taken(whose: str, where: str) -> ConfigurationError:
-    """The error of a run whose devices another one has.
-
-    Args:
-        whose: which run that is.
-        where: it was started.
-    """
-    fault = (
-        f"another run of {where} uses these devices ({whose}), and each would take the other's commands and readings "
-        "for faults: wait until it has ended, or give this scenario other names with fleet.identities.prefix"
-    )
-    return ConfigurationError([fault], "fleet.identities")
-
-
-def _lock(path: Path) -> int:
-    """A descriptor that holds the lock on what is at the path now."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            lock_file(descriptor)
-        except BlockingIOError:
-            whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "unknown scenario"
-            os.close(descriptor)
-            raise taken(whose, "this machine") from None
-        # Who held it before may have taken the file away in between: then nobody else would see this lock.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
-        os.close(descriptor)
+def _lock(descriptor: int) -> None:
+    try:
+        lock_file(descriptor)
+    except BlockingIOError:
+        whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "unknown scenario"
+        fault = (
+            f"another run of this machine uses these devices ({whose}), and each would take the other's commands and "
+            "readings for faults: wait until it has ended, or give this scenario other names with "
+            "fleet.identities.prefix"
+        )
+        raise ConfigurationError([fault], "fleet.identities") from None

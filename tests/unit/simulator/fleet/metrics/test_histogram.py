@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-import zlib
 from array import array
 
 import pytest
@@ -68,25 +67,6 @@ def test_any_other_text_is_refused_in_one_line(text):
         return
     with pytest.raises(InvalidMessage, match=r"^not an encoded histogram: [^\n]+$"):
         Histogram.decode(text)
-
-
-@settings(max_examples=60)
-@given(st.integers(0, 45), st.integers(0, 255))
-def test_a_text_with_a_changed_byte_is_refused_or_still_a_histogram(place, value):
-    packed = bytearray(zlib.decompress(base64.urlsafe_b64decode(histogram_of([0.25, 0.5, 0.5]).encode()[3:])))
-    packed[place % len(packed)] = value
-    try:
-        read = Histogram.decode("h1." + base64.urlsafe_b64encode(zlib.compress(bytes(packed))).decode())
-    except InvalidMessage:
-        return
-    assert read.count > 0
-    assert read.min_s <= read.percentile(50) <= read.max_s
-
-
-def test_a_text_that_would_fill_the_memory_is_refused():
-    bomb = base64.urlsafe_b64encode(zlib.compress(bytes(50_000_000))).decode()
-    with pytest.raises(InvalidMessage):
-        Histogram.decode("h1." + bomb)
 
 
 def test_without_values_nothing_is_claimed():

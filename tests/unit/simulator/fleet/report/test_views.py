@@ -18,7 +18,7 @@ from rich.text import Text
 
 from agent.errors import ConfigurationError
 from simulator.fleet.record import GeneratorHealth, Second
-from simulator.fleet.report import progress_lines
+from simulator.fleet.report import line_file
 from simulator.fleet.report.formatting import (
     DASH,
     Tone,
@@ -238,7 +238,7 @@ def test_a_full_disk_costs_lines_and_not_the_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with ProgressView(str(path), RECORD, complaints.append) as progress:
-        monkeypatch.setattr(progress_lines.os, "write", full)
+        monkeypatch.setattr(line_file.os, "write", full)
         room[0] = False
         progress.second(SECONDS[0], RunStatus())
         progress.second(SECONDS[1], RunStatus())

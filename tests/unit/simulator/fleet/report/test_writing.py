@@ -12,7 +12,7 @@ import pytest
 from agent.errors import ConfigurationError, StorageError
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally, Verdict, VerdictStatus
-from simulator.fleet.report import writing
+from simulator.fleet.report import line_file
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.writing import parse_record, read_record, read_seconds, record_text, second_line
 
@@ -107,7 +107,7 @@ def test_a_full_disk_costs_the_second_and_not_the_file(tmp_path, monkeypatch):
     with RunFolder(tmp_path) as folder:
         folder.append(SECOND)
         with monkeypatch.context() as patched:
-            patched.setattr(writing.os, "write", half_then_full)
+            patched.setattr(line_file.os, "write", half_then_full)
             with pytest.raises(StorageError, match="second 1 could not be written: .*No space"):
                 folder.append(replace(SECOND, second=1))
         folder.append(replace(SECOND, second=2))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import os
 
 import pytest
@@ -39,13 +38,6 @@ def test_a_second_run_with_the_same_devices_is_refused_and_told_why(tmp_path):
 def test_runs_with_other_devices_go_side_by_side(tmp_path, other, url):
     with claimed_devices(scenario(), URL, tmp_path), claimed_devices(other, url, tmp_path):
         pass
-
-
-def test_a_run_that_ended_leaves_nothing_behind(tmp_path):
-    for _ in range(2):
-        with contextlib.suppress(RuntimeError), claimed_devices(scenario(), URL, tmp_path):
-            raise RuntimeError
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_run_left_is_no_hindrance(tmp_path):
