@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import statistics
 
 import pytest
 
 from agent.core.poll_interval import PollIntervals
 from agent.core.values import Moment
-from agent.errors import ConfigurationError, InvalidMessage
+from agent.errors import ConfigurationError
 from agent.wire import extensions
-from agent.wire.json_text import parse_json
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
@@ -117,24 +115,6 @@ def test_links_come_back_one_after_the_other_and_restarts_are_spread_over_their_
     assert (min(begins), max(begins)) == pytest.approx((60, 175), abs=2)
 
 
-def test_skewed_clocks_are_off_by_parts_of_the_most():
-    active = at_work(a_fault(kind="clock_skew", offset_s=60, drift_ppm=1000))
-    off = [active.moment(device, moment(60)).wall_s - NOW - 60 for device in FLEET]
-    assert max(map(abs, off)) <= 60
-    assert statistics.stdev(off) == pytest.approx(60 / 3**0.5, rel=0.15)
-    gained = [active.moment(d, moment(160)).wall_s - NOW - 160 - was for d, was in zip(FLEET, off, strict=True)]
-    assert max(map(abs, gained)) <= 0.1001
-    assert statistics.stdev(gained) > 0.03
-
-
-def test_a_jump_adds_to_a_clock_that_is_wrong_already():
-    skew = a_fault(kind="clock_skew", at_s=0, duration_s=20_000, drift_ppm=0)
-    wrong_s = skew.clock_ahead_s(A, 1.0)
-    for keys, at_s, jumped in (({}, 100, True), ({}, 190, False), ({"duration_s": 0}, 10_000, True), ({}, 10, False)):
-        shown = at_work(skew, a_fault(kind="clock_jump", jump_s=-3600, **keys)).moment(A, moment(at_s))
-        assert shown.wall_s - NOW - at_s == pytest.approx(wrong_s - (3600 if jumped else 0), abs=1e-6)
-
-
 def test_late_batches_are_held_until_their_moment_and_not_beyond_the_end():
     apart = a_fault(kind="late_batches", hold_s=50)
     held = {apart.held_until_s(device, 61) for device in FLEET[:50]}
@@ -143,15 +123,6 @@ def test_late_batches_are_held_until_their_moment_and_not_beyond_the_end():
     together = a_fault(kind="late_batches", hold_s=50, together=True)
     assert {together.held_until_s(device, 70) for device in FLEET} == {110}
     assert together.held_until_s(A, 165) == 180
-
-
-@pytest.mark.parametrize("how", ["cut", "bytes", "utf16", "python"])
-def test_a_broken_body_is_not_json(how):
-    active = at_work(a_fault(kind="broken_json", often=1, how=how))
-    for device in FLEET[:50]:
-        (body,) = active.bodies(device, moment(100), a_body(device, 100))
-        with pytest.raises(InvalidMessage):
-            parse_json(body.content)
 
 
 def test_faults_come_one_after_the_other_and_copies_are_copies_of_the_result():
@@ -225,23 +196,6 @@ class Bench:
         """Of one device, as they arrived."""
         bodies = [request.json() for request in self.posts if request.device == device]
         return [each for body in bodies for each in (body if isinstance(body, list) else [body])]
-
-
-def test_a_frozen_sensor_reads_the_same_until_it_thaws():
-    bench = Bench({"kind": "frozen_sensor", "at_s": 100, "duration_s": 100})
-    bench.run(300)
-    levels = [reading["sensor_data"]["level"] for reading in bench.readings()]
-    assert len(set(levels[:9])) == 9
-    assert len(set(levels[11:19])) == 1
-    assert len(set(levels[21:])) == len(levels[21:]) > 5
-
-
-def test_late_batches_are_held_and_then_handed_over_at_once():
-    bench = Bench({"kind": "late_batches", "at_s": 0, "duration_s": 1000, "hold_s": 100, "together": True})
-    bench.run(350)
-    assert {round(post.sent_s) for post in bench.posts} == {1100, 1200, 1300}
-    assert [len(post.json()) for post in bench.posts if post.device == 0] == [10, 10, 10]
-    assert all(told.sent_s - told.intended_s < 0.1 for told in bench.observer.exchanges)
 
 
 @pytest.mark.parametrize(("key", "keys"), [("same", 1), ("fresh", 3)])

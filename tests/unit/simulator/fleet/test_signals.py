@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.signals import DeviceRandom, SignalMap, build_signals, salt_of, signals_of_json
+from simulator.fleet.signals import DeviceRandom, SignalMap, build_signals, signals_of_json
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 
 NOW = 1_767_225_600.0
@@ -89,83 +86,6 @@ def one(kind, **keys):
     return signals_of_json({"x": {"kind": kind, **keys}})["x"]
 
 
-def test_values_are_kept_within_bounds_and_rounded():
-    bounds = {
-        "high": {"value": 99, "max": 50},
-        "low": {"value": -9, "min": 0.5},
-        "third": {"value": 1 / 3, "digits": 3},
-    }
-    made = signals_of_json({name: {"kind": "constant", **keys} for name, keys in bounds.items()})
-    assert made.read(A, NOW) == {"high": 50.0, "low": 0.5, "third": 0.333}
-
-
-def test_a_walk_has_no_jumps_also_where_one_span_ends_and_the_next_begins():
-    walk = one("random_walk", start=20, step=0.1, span_s=60)
-    values = [walk(A, NOW + t / 10) for t in range(3000)]
-    assert max(abs(b - a) for a, b in itertools.pairwise(values)) < 0.1 * 5
-    assert len(set(values)) > 2000
-
-
-@pytest.mark.parametrize("lag_s", [4, 16, 64, 400])
-def test_a_walk_spreads_with_the_root_of_time_and_comes_back(lag_s):
-    walk = one("random_walk", start=0, step=1.0, span_s=40_960)
-    steps = [
-        walk(device, NOW + 400 + lag_s) - walk(device, NOW + 400)
-        for device in (DeviceRandom(seed, "a") for seed in range(1500))
-    ]
-    assert statistics.stdev(steps) == pytest.approx(math.sqrt(lag_s), rel=0.12)
-    assert statistics.fmean(steps) == pytest.approx(0.0, abs=4 * math.sqrt(lag_s / 1500))
-    phase_s = 40_960 * A.fraction(salt_of("random_walk", "x"))
-    assert walk(A, 40_960 * 5 - phase_s + 1e-6) == pytest.approx(0.0, abs=0.05)
-
-
-def test_the_day_is_warmest_at_its_peak_hour():
-    day = one("diurnal", mean=10, amplitude=5, peak_hour=15)
-    midnight = NOW - NOW % 86_400
-    values = [day(A, midnight + hour * 3600) for hour in range(24)]
-    assert (values.index(max(values)), values.index(min(values))) == (15, 3)
-
-
-DOOR = {
-    "shut": {"value": 0, "stay_s": 900},
-    "open": {"value": 1, "stay_s": 60, "next": {"shut": 9, "stuck": 1}},
-    "stuck": {"value": 2, "stay_s": 600, "next": {"open": 1}},
-}
-
-
-def test_a_chain_goes_only_the_ways_that_it_has_and_stays_as_long_as_it_should():
-    door, seconds = one("markov", states=DOOR), 30 * 86_400
-    seen = [door(A, NOW + second) for second in range(0, seconds, 2)]
-    stays = [(state, 2 * len(list(group))) for state, group in itertools.groupby(seen)]
-    odd = [pair for pair in itertools.pairwise(state for state, _ in stays) if pair == (2.0, 0.0)]
-    assert len(odd) <= seconds / 90_000 + 1 + len(stays) / 30  # a block begins, or the stay was too short to be seen
-    lengths = [length for state, length in stays if state == 0.0]
-    assert statistics.fmean(lengths) == pytest.approx(900, rel=0.15)
-    again = [door(A, NOW + second) for second in reversed(range(0, 86_400, 60))]
-    assert again[::-1] == seen[: 86_400 // 2 : 30], "in whatever order it is asked"
-
-
-def test_a_battery_only_falls_until_it_is_changed():
-    battery = one("battery", life_s=1000.0)
-    values = [battery(A, NOW + t) for t in range(1000)]
-    assert sum(later > earlier for earlier, later in itertools.pairwise(values)) <= 1
-    assert min(values) >= 5
-    assert max(values) <= 100
-
-
-def test_hashed_numbers_look_uniform_and_normal():
-    salt = salt_of("test")
-    flat = [A.uniform(salt, n) for n in range(4000)]
-    assert 0 < min(flat) < 0.01
-    assert 0.99 < max(flat) < 1
-    bell = [A.normal(salt, n) for n in range(4000)]
-    assert statistics.fmean(bell) == pytest.approx(0, abs=0.06)
-    assert statistics.stdev(bell) == pytest.approx(1, abs=0.05)
-    phases = [DeviceRandom(1, str(n)).fraction(salt) for n in range(4000)]
-    assert statistics.fmean(phases) == pytest.approx(0.5, abs=0.02)
-    assert 0 <= min(phases) < max(phases) < 1
-
-
 # --- recordings -------------------------------------------------------------------------------------------------------
 
 
@@ -178,18 +98,6 @@ def test_a_recording_is_played_with_straight_lines_and_begins_again(folder):
     assert [held(A, NOW + t) for t in (-5, 0, 9, 10, 39, 40, 9999)] == [1, 1, 1, 2, 4, 0, 0]
     hashed = signals(folder, {"v": {**REPLAY, "every_s": 10}})["v"]
     assert len({hashed(DeviceRandom(1, str(n)), NOW) for n in range(40)}) > 20
-
-
-@pytest.mark.parametrize("begin", ["hashed", "in_step"])
-def test_columns_of_one_recording_stay_lines_on_every_device_also_where_one_has_gaps(folder, begin):
-    lines = [f"{n},{n if 3 <= n < 90 and n % 7 else ''}" for n in range(100)]
-    (folder / "two.csv").write_text("\n".join(["a,b", *lines]), encoding="utf-8")
-    column = {"kind": "csv", "file": "two.csv", "every_s": 10, "between": "hold", "begin": begin}
-    played = signals(folder, {name: {**column, "column": name} for name in ("a", "b")}, origin_s=NOW)
-    for number in range(60):
-        readings = played.read(DeviceRandom(1, str(number)), NOW + number * 10)
-        if 3 <= readings["a"] < 90:
-            assert readings["b"] == (readings["a"] if readings["a"] % 7 else readings["a"] - 1)
 
 
 @pytest.mark.parametrize("times", [{"time_column": "at"}, {"every_s": 10}])
@@ -296,11 +204,6 @@ def test_a_file_without_a_function_that_gives_numbers_is_one_line(tmp_path, text
     assert said in "\n".join(caught.value.faults)
 
 
-def test_a_function_may_have_no_reading_at_an_instant(tmp_path):
-    (tmp_path / "gaps.py").write_text("def value(device, time):\n    return float('nan')\n", encoding="utf-8")
-    assert signals(tmp_path, {"own": {"kind": "python", "file": "gaps.py"}}).read(A, NOW) == {}
-
-
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
@@ -324,9 +227,3 @@ def test_settings_that_cannot_be_are_refused(document, said):
     with pytest.raises(ValidationError) as caught:
         READER.validate_python({"reading": document})
     assert said in str(caught.value)
-
-
-def test_the_schema_describes_every_key():
-    for name, section in READER.json_schema()["$defs"].items():
-        for key, about in section["properties"].items():
-            assert key == "kind" or about.get("description"), f"{name}.{key}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.core.outbox import StoredItem, choose_next
 from agent.core.values import Moment
 from agent.errors import ServiceError
-from agent.wire import extensions, paths
+from agent.wire import extensions
 from agent.wire.json_text import encode_json
 from agent.wire.models import PostSensorData
 from agent.wire.times import to_rfc3339
@@ -113,12 +113,6 @@ def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_m
     body = PostSensorData(device_id=device_id, sensor_data=values, recorded_at=to_rfc3339(recorded_ms / 1000))
     assert messages.readings(device_id, [reading], "name").body == encode_json(body.to_wire())
     assert json.loads(values_text(values)) == values
-
-
-@given(TEXT)
-def test_a_polls_path_is_the_contracts(device_id):
-    target = HttpMessages(frozenset({extensions.COMMAND_STATUS})).poll(device_id).target
-    assert target == f"{paths.device_commands(device_id)}?status=open"
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=12), st.integers(1, 5), st.sampled_from(["one", "two"]))

@@ -112,64 +112,9 @@ def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_
     assert told.attempt is Attempt.AMBIGUOUS
 
 
-def test_time_without_power_is_no_time_that_the_generator_kept_a_request_waiting():
-    """Readings that waited for the end of a back-off when the power went are due when it is there again."""
-    refused = (503, {}, b"")
-    bench = Bench(devices=4, answer=lambda request: refused if request.method == "POST" else NOTHING)
-    bench.switch_on()
-    bench.run(300)
-    for device in bench.indices:
-        bench.driver.switch_off(device)
-    bench.run(600)
-    bench.answer = well
-    booted_s = bench.clock.time()
-    bench.switch_on()
-    told = len(bench.observer.exchanges)
-    bench.run(60)
-    sent = [each for each in bench.observer.exchanges[told:] if each.operation == "http.sensor_data"]
-    assert {each.outcome for each in sent} == {OutcomeClass.OK}
-    assert len(sent) > len(bench.indices)
-    assert all(booted_s <= each.intended_s <= each.ready_s <= (each.sent_s or 0.0) for each in sent)
-
-
-def test_what_never_went_out_is_not_in_doubt():
-    bench = Bench(devices=1)
-
-    def refuse(device, message, caller, timeout_s):
-        now_s = bench.clock.time()
-        bench.clock.call_at(now_s, lambda: caller.failed(OutcomeClass.TRANSPORT, "refused", None, now_s))
-
-    bench.engine.send = refuse
-    bench.switch_on()
-    bench.run(70)
-    assert bench.written("unanswered") == []
-    assert {told.sent_s for told in bench.observer.exchanges} == {None}
-    assert ("http.poll", 0, "refused") in bench.observer.faults
-
-
-def test_a_report_that_was_not_answered_goes_again_as_a_resend():
-    reports = []
-
-    def answer(request):
-        if request.method == "GET":
-            return (200, {}, PING) if not reports else well(request)
-        if "result" not in request.target:
-            return well(request)
-        reports.append(request)
-        return OutcomeClass.TIMEOUT if len(reports) < 3 else well(request)
-
-    bench = Bench(devices=1, answer=answer)
-    bench.switch_on()
-    bench.run(120)
-    told = [(told.outcome, told.attempt) for told in bench.observer.exchanges if told.operation == "http.report"]
-    timeout = OutcomeClass.TIMEOUT
-    assert told == [(timeout, Attempt.FIRST), (timeout, Attempt.AMBIGUOUS), (OutcomeClass.OK, Attempt.AMBIGUOUS)]
-
-
 LIMITED = (429, {"retry-after": "1"}, b'{"error":"rate_limited","message":"slowly"}')
 UNWELL = (503, {}, b'{"error":"unavailable","message":"later"}')
 RUNNING = (409, {}, b'{"error":"idempotency_key_in_use","message":"one with this key is still running"}')
-CONFLICT = (409, {}, b'{"error":"conflict","message":"says a service with words of its own"}')
 FIRST, REFUSED, AMBIGUOUS = Attempt
 
 
@@ -207,36 +152,6 @@ def test_resends_after_refusals_are_told_apart_from_those_that_the_service_may_h
         assert written == [((1,), attempt is AMBIGUOUS) for attempt in attempts[1:]]
         doubts = sum(answer not in (LIMITED, (401, {}, b"{}")) for answer in answers)
         assert len(bench.written("unanswered")) == doubts
-
-
-def test_a_conflict_with_a_request_that_still_runs_leaves_open_what_becomes_of_that():
-    left = [CONFLICT]
-    bench = Bench(devices=1, answer=lambda request: left.pop() if request.method == "POST" and left else well(request))
-    bench.switch_on()
-    bench.run(110)
-    told = [told.attempt for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
-    assert told[:2] == [FIRST, AMBIGUOUS]
-
-
-def test_what_never_left_goes_again_as_the_first_attempt():
-    bench = Bench(devices=1)
-    send, refused = bench.engine.send, []
-
-    def refuse_once(device, message, caller, timeout_s):
-        if message.startswith(b"POST") and not refused:
-            refused.append(message)
-            now_s = bench.clock.time()
-            bench.clock.call_at(now_s, lambda: caller.failed(OutcomeClass.TRANSPORT, "refused", None, now_s))
-        else:
-            send(device, message, caller, timeout_s)
-
-    bench.engine.send = refuse_once
-    bench.switch_on()
-    bench.run(110)
-    told = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
-    assert [each.outcome for each in told[:2]] == [OutcomeClass.TRANSPORT, OutcomeClass.OK]
-    assert {each.attempt for each in told} == {FIRST}
-    assert bench.ledger.resent() == []
 
 
 @pytest.mark.parametrize(("before", "attempt"), [([], REFUSED), ([OutcomeClass.TIMEOUT], AMBIGUOUS)])
@@ -300,20 +215,6 @@ def _traced_bytes(devices: int) -> int:
     return size
 
 
-@pytest.mark.parametrize(("status", "outcome"), [(200, OutcomeClass.OK), (400, OutcomeClass.REFUSED)])
-def test_a_web_page_means_what_its_status_says(status, outcome):
-    def answer(request):
-        html = (status, {"content-type": "text/html"}, b"<html>Done</html>")
-        return html if request.method == "POST" else NOTHING
-
-    bench = Bench(devices=5, answer=answer)
-    bench.switch_on()
-    bench.run(290)
-    assert bool(bench.written("accepted")) is (status == 200)
-    readings = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
-    assert {told.outcome for told in readings} == {outcome}
-
-
 @pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])
 def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_right_time_nevertheless(wall_off_s):
     """A server may write the head of an answer before it waits: such a ``Date`` is as old as the poll was long."""
@@ -344,22 +245,3 @@ def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_rig
     dated = [recorded_s - START_S - now_s for now_s, recorded_s in carried if now_s > first_s]
     assert len(dated) >= 40
     assert max(map(abs, dated)) < off_s
-
-
-def test_the_time_in_a_pings_result_is_that_of_the_ping_though_the_poll_that_brought_it_was_held():
-    def answer(request):
-        if request.method == "POST":
-            if "result" in request.target:
-                reported.append((request.sent_s, json.loads(request.body)))
-            return 201, {}, b"{}"
-        status, headers, body = NOTHING if reported else (200, {}, PING)
-        return status, {**headers, "date": formatdate(START_S + request.sent_s, usegmt=True)}, body
-
-    reported: list[tuple[float, dict]] = []
-    model = DeviceModel(interval_s=600.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
-    bench = Bench(devices=1, model=model, answer=answer, offers=extensions.ALL)
-    bench.engine.delay_s = lambda request: 20.0 if request.method == "GET" else 0.0
-    bench.switch_on()
-    bench.run(60)
-    [sent_s, body] = reported[-1]
-    assert abs(parse_time(body["result"]["agent_time"]) - START_S - sent_s) < 0.1

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agent.errors import LockedOut
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Refusal, encode
 from gateway.mqtt_messages import read_result
@@ -20,42 +19,6 @@ from tests.unit.simulator.fleet.device.mqtt_rig import EPOCH_S, ID, Rig
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
-
-
-def test_a_device_connects_as_the_real_agent_does(rig):
-    rig.driver.switch_on(0)
-    assert rig.engine.openings == []  # each device at its own place of the first seconds
-    rig.pass_s(SPREAD_S)
-    [opening] = rig.engine.openings
-    assert (opening.client_id, opening.clean_start, opening.session_expiry_s) == (ID, False, 3600)
-    assert opening.password is not None
-    assert opening.password.reveal() == "dat_1"
-    assert dict(opening.subscriptions) == {
-        "v1/devices/dev-1/commands/+": 1,
-        "v1/devices/dev-1/receipts": 1,
-        "v1/devices/dev-1/notice": 0,
-    }
-    assert opening.will is not None
-    assert json.loads(opening.will.payload)["status"] == "offline"
-    rig.engine.stand()
-    [(topic, payload, retain)] = rig.engine.published
-    assert (topic, json.loads(payload)["status"], retain) == ("v1/devices/dev-1/status", "online", True)
-    assert rig.driver.connections == 1
-    assert rig.observed.of("mqtt.connect") == [OutcomeClass.OK]
-
-
-def test_a_reading_is_kept_until_the_gateway_has_it(rig):
-    rig.up()
-    [key] = rig.readings()
-    assert key == "run-0-1"
-    rig.engine.puback()
-    rig.driver.sample(on=False)
-    assert not rig.driver.has_settled()
-    assert rig.observed.of("mqtt.receipt") == []
-    rig.confirm(key)
-    assert rig.driver.has_settled()
-    assert (rig.ledger.accepted, rig.ledger.sent) == (1, 1)
-    assert rig.observed.of("mqtt.sensor_data") == rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
 
 
 def test_a_message_that_nobody_confirms_goes_again_with_the_same_keys(rig):
@@ -109,19 +72,6 @@ def test_a_broker_without_a_gateway_is_told_apart(rig):
     assert not rig.driver.has_settled()
 
 
-@pytest.mark.parametrize(
-    ("code", "outcome"), [(0x87, OutcomeClass.REFUSED), (0x97, OutcomeClass.LIMITED), (0x80, OutcomeClass.SERVER_ERROR)]
-)
-def test_a_broker_that_does_not_take_a_message_does_not_get_it_lost(rig, code, outcome):
-    rig.up()
-    keys = rig.readings()
-    rig.engine.puback(code)
-    assert rig.observed.of("mqtt.sensor_data") == [outcome]
-    rig.pass_s(900)
-    again = rig.readings()
-    assert again[: len(keys)] == keys
-
-
 def test_a_command_is_acknowledged_once_it_is_known_and_its_result_confirmed(rig):
     rig.up()
     rig.driver.sample(on=False)
@@ -134,19 +84,6 @@ def test_a_command_is_acknowledged_once_it_is_known_and_its_result_confirmed(rig
     assert rig.driver.fleet.gauges.open_commands == 1
     rig.confirm("result-succeeded-c1")
     assert rig.driver.fleet.gauges.open_commands == 0
-    assert rig.driver.has_settled()
-
-
-def test_a_command_that_comes_again_is_acknowledged_and_not_done_again(rig):
-    rig.up()
-    rig.driver.sample(on=False)
-    for _ in range(3):
-        rig.command()
-    rig.engine.puback()
-    rig.confirm("result-succeeded-c1")
-    rig.command()
-    assert len(rig.engine.acknowledged) == 5  # the receipt, too
-    assert rig.ledger.effects == {"c1": 1}
     assert rig.driver.has_settled()
 
 
@@ -199,16 +136,6 @@ def test_a_lost_connection_comes_back_with_growing_patience(rig):
     assert rig.observed.of("mqtt.connect") == [OutcomeClass.OK, *[OutcomeClass.TRANSPORT] * 5, OutcomeClass.OK]
 
 
-def test_a_broker_that_locks_the_device_out_is_not_pestered(rig):
-    rig.driver.switch_on(0)
-    rig.pass_s(SPREAD_S)
-    rig.engine.lose(LockedOut("unauthorized", "not accepted"))
-    rig.pass_s(29)
-    assert len(rig.engine.openings) == 1
-    rig.pass_s(61)
-    assert len(rig.engine.openings) == 2
-
-
 @pytest.mark.parametrize("acknowledged", [False, True])
 def test_what_was_under_way_when_the_connection_broke_goes_again(rig, acknowledged):
     rig.up()
@@ -243,21 +170,6 @@ def test_power_loss_leaves_the_disk_and_nothing_else(rig):
     rig.confirm(*keys)
     rig.pass_s(6)
     assert rig.ledger.effects == {"c1": 2}  # idempotent: begun again
-
-
-def test_a_lost_link_is_found_again_by_the_device_itself(rig):
-    rig.up()
-    rig.links.lose(0)
-    assert rig.driver.connections == 0
-    rig.pass_s(30)
-    assert len(rig.engine.openings) == 1
-    assert set(rig.observed.of("mqtt.connect")[1:]) == {OutcomeClass.TRANSPORT}
-    rig.links.restore(0)
-    rig.pass_s(8)
-    assert len(rig.engine.openings) == 2
-    rig.engine.stand()
-    rig.engine.puback()
-    assert len(rig.readings()) >= 2
 
 
 @pytest.mark.parametrize("step", range(3))
@@ -298,38 +210,3 @@ def test_a_message_that_the_gateway_cannot_read_costs_the_reading_that_spoils_it
     assert rig.driver.has_settled()
     assert rig.ledger.accepted == len(keys) - 1
     assert any("invalid_json: line 1" in fault for fault in rig.ledger.faults)
-
-
-def test_a_message_beyond_the_brokers_limits_is_set_aside(rig):
-    rig.up()
-    rig.readings()
-    rig.driver.sample(on=False)
-    _, _, publisher, _ = rig.engine.waiting.pop()
-    publisher.failed(OutcomeClass.REFUSED, "too many bytes", None, rig.clock.time())
-    assert rig.driver.has_settled()
-    assert (rig.ledger.accepted, rig.ledger.sent) == (0, 1)
-
-
-DUPLICATES = {"kind": "duplicates", "at_s": 0, "duration_s": 1000, "often": 1.0, "copies": 2, "delay_s": 3}
-
-
-def test_copies_that_the_gateway_cannot_read_are_not_taken_for_the_next_message():
-    broken = {"kind": "broken_json", "at_s": 0, "duration_s": 15, "often": 1.0}
-    rig = Rig(broken, {**DUPLICATES, "delay_s": 0, "duration_s": 15})
-    rig.up()
-    rig.until_published_all(3)
-    rig.driver.sample(on=False)
-    unread = Refusal(error="invalid_json", message="line 1")
-    rig.engine.puback()
-    rig.confirm(refused=(unread,))
-    rig.engine.puback()
-    rig.engine.puback()
-    rig.pass_s(15)
-    rig.driver.sample(on=True)
-    [second] = rig.readings()
-    rig.driver.sample(on=False)
-    rig.confirm(refused=(unread, unread))  # late: of the two copies
-    rig.engine.puback()
-    assert not rig.driver.has_settled()
-    rig.confirm(second)
-    assert rig.ledger.accepted == 1

@@ -249,28 +249,6 @@ def test_a_once_handler_that_the_power_left_is_not_run_again_and_an_idempotent_o
     assert world.ledger.effects == {valve: 1, test: 2}
 
 
-def test_a_command_that_is_listed_again_after_a_lost_report_is_not_run_again():
-    lost = iter(["none", "answer lost", "answer lost"])
-    world = World(lambda: next(lost, "none"))
-    ping = world.service.send(PAYLOADS[0], world.now_s)
-    world.run(30)
-    assert world.ledger.effects[ping] == 1
-    assert world.service.commands[ping]["status"] == "succeeded"
-
-
-def test_readings_that_could_not_be_sent_are_sent_in_the_same_request_after_a_power_cut():
-    answers = iter(["none"] + ["answer lost"] * 6)
-    world = World(lambda: next(answers, "none"))
-    world.run(12)
-    world.power(on=False)
-    world.power(on=True)
-    world.run(60)
-    world.drain(10)
-    found = audit_readings(world.ledger, tuple(world.service.readings))
-    assert found.clean
-    assert found.stored == world.ledger.accepted >= 10
-
-
 def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     poison: list[dict[str, float]] = []
 
@@ -386,21 +364,4 @@ def test_a_result_whose_content_is_refused_goes_again_without_it():
     assert len(times) == 1
     assert world.service.commands[ping]["status"] == "succeeded"
     assert world.service.commands[ping]["error"].startswith("result_refused: 422")
-    assert world.results == (0, 0)
-
-
-def test_a_result_that_is_refused_even_without_its_content_is_put_aside():
-    world = World(lambda: "none")
-    times = refusing(world, 422)
-    world.service.send(PAYLOADS[0], world.now_s)
-    world.run(20)
-    assert len(times) == 2
-    assert world.results == (0, 1)
-
-
-def test_a_result_that_is_no_longer_wanted_is_over():
-    world = World(lambda: "none")
-    refusing(world, 404, b'{"error":"command_not_found"}')
-    world.service.send(PAYLOADS[0], world.now_s)
-    world.run(20)
     assert world.results == (0, 0)

@@ -2,18 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import re
-import socket
 import ssl
-import struct
 from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
 
-from agent.errors import ConfigurationError
-from simulator.fleet.engine.addresses import TargetAddress, loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.outcomes import OutcomeClass
@@ -90,30 +84,8 @@ def test_an_answer_reaches_the_one_who_asked_with_its_headers_as_they_came(run):
     assert (requests, connections) == ([GET, GET], 1)
 
 
-def test_nobody_is_called_from_within_send(run):
-    async def story():
-        async with engine_for("http://127.0.0.1:9") as engine:
-            caller = Caller()
-            engine.send(0, GET, caller, 5)
-            assert not caller.told.done()
-            return await caller.told
-
-    outcome, reason, was_sent = run(story())
-    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, False)
-    assert "refused" in reason.lower()
-
-
-CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
-
-
 async def close_at_once(_: bytes, writer: asyncio.StreamWriter) -> None:
     writer.close()
-
-
-async def reset_at_once(_: bytes, writer: asyncio.StreamWriter) -> None:
-    sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 def in_pieces(answer: bytes):
@@ -240,37 +212,6 @@ def test_what_is_not_http_is_unexpected_and_its_connection_is_not_used_again(run
     assert (status, connections) == (200, 2)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        close_at_once,
-        reset_at_once,
-        b"HTTP/1.1 200 OK\r\nServ",
-        b"HTTP/1.1 200 OK\r\nServer: x\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n",
-    ],
-    ids=[
-        "closed",
-        "reset",
-        "in a header",
-        "in the head",
-        "in the body",
-        "before the last chunk",
-        "after an interim one",
-    ],
-)
-def test_an_answer_that_breaks_off_is_a_transport_failure_of_a_request_that_was_sent(run, end):
-    async def story():
-        async with Server(end) as server, engine_for(server.base_url) as engine:
-            return await ask(engine)
-
-    outcome, reason, was_sent = run(story())
-    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, True)
-    assert re.search(r"closed the connection|was lost|reset", reason)
-
-
 def test_a_connection_that_the_service_closed_while_idle_is_replaced(run):
     async def story():
         async with Server(OK) as server, engine_for(server.base_url) as engine:
@@ -291,52 +232,6 @@ def test_a_connection_closed_in_the_moment_of_the_next_request_is_a_transport_fa
 
     (outcome, _, was_sent), requests = run(story())
     assert (outcome, was_sent, requests) == (OutcomeClass.TRANSPORT, True, 2)
-
-
-def test_an_answer_that_closes_is_followed_by_a_new_connection(run):
-    async def story():
-        async with Server(CLOSING, OK) as server, engine_for(server.base_url) as engine:
-            return [(await ask(engine))[0] for _ in range(2)], server.connections
-
-    assert run(story()) == ([200, 200], 2)
-
-
-def test_an_answer_before_the_request_was_out_counts_and_its_connection_does_not(run):
-    async def story():
-        done = asyncio.Event()
-
-        async def too_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")
-            await done.wait()
-            writer.close()
-
-        server = await asyncio.start_server(too_large, "127.0.0.1", 0, limit=1024)
-        port = server.sockets[0].getsockname()[1]
-        size = 32 * 1024 * 1024
-        message = b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)
-        async with engine_for(f"http://127.0.0.1:{port}") as engine:
-            answer = await ask(engine, message)
-            left = engine.connections
-        done.set()
-        server.close()
-        await server.wait_closed()
-        await asyncio.sleep(0)
-        return answer, left
-
-    assert run(story()) == ((413, [(b"Content-Length", b"2")], b"{}"), 0)
-
-
-@pytest.mark.parametrize("behind", [b"HTTP", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"\x00"])
-def test_bytes_behind_an_answer_are_nobodys(run, behind):
-    async def story():
-        async with Server(OK + behind, OK) as server, engine_for(server.base_url) as engine:
-            first = await ask(engine)
-            return first, (await ask(engine))[0], server.connections
-
-    first, second, connections = run(story())
-    assert first[2] == b"{}"
-    assert (second, connections) == (200, 2)
 
 
 def test_bytes_that_nobody_asked_for_end_the_connection(run):
@@ -406,33 +301,6 @@ def test_a_request_whose_turn_does_not_come_in_time_was_not_sent(run):
     assert (first, requests) == (200, 1)
 
 
-def test_a_device_has_sockets_of_its_own_and_keeps_its_address(run):
-    async def story():
-        options = {"per_device": True, "sources": loopback_addresses(2)}
-        async with Server(*[OK] * 7) as server, engine_for(server.base_url, **options) as engine:
-            for device in (0, 1, 2, 0, 1, 2):
-                await ask(engine, device=device)
-            return server.connections, sorted(server.peers), engine.connections
-
-    assert run(story()) == (3, ["127.0.0.1", "127.0.0.1", "127.0.0.2"], 3)
-
-
-def test_a_held_poll_does_not_stop_the_device_from_sending_but_a_third_request_waits(run):
-    async def story():
-        poll, upload = Gate(), Gate()
-        async with Server(poll, upload, OK, OK) as server, engine_for(server.base_url, per_device=True) as engine:
-            asked = [asyncio.ensure_future(ask(engine)) for _ in range(3)]
-            await upload.asked.wait()
-            seen = server.connections
-            upload.open()
-            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            poll.open()
-            await asyncio.gather(*asked)
-            return seen, server.connections
-
-    assert run(story()) == (2, 2)
-
-
 @pytest.mark.parametrize("per_device", [False, True], ids=["pooled", "per device"])
 def test_after_a_cut_nobody_is_called_and_only_its_own_socket_ends(run, per_device):
     async def story():
@@ -472,37 +340,6 @@ def test_a_request_of_a_device_that_is_cut_in_the_same_turn_never_leaves(run, pe
             return after[0], caller.told.done(), [head.split()[1] for head in server.requests]
 
     assert run(story()) == (200, False, [b"/x", b"/x"])
-
-
-def test_a_request_whose_engine_closes_in_the_same_turn_was_not_sent(run):
-    async def story():
-        async with Server(OK) as server:
-            async with engine_for(server.base_url, pool=1) as engine:
-                await ask(engine)
-                asked = asyncio.ensure_future(ask(engine))
-                asyncio.get_running_loop().call_soon(engine._everybody.close)
-                await asyncio.sleep(0)
-            return await asked, len(server.requests)
-
-    assert run(story()) == ((OutcomeClass.TRANSPORT, "the engine was closed", False), 1)
-
-
-def test_a_cut_device_is_not_called_when_its_time_limit_passes(run):
-    async def story():
-        gate = Gate()
-        async with Server(gate, OK) as server, engine_for(server.base_url, pool=1) as engine:
-            callers = [Caller(), Caller()]
-            for caller in callers:
-                engine.send(7, GET, caller, 0.02)
-            await gate.asked.wait()
-            cut(engine, *callers)
-            others = await ask(engine, device=8)  # once the limit of the cut request has freed the place
-            gate.open()
-            return [caller.told.done() for caller in callers], others
-
-    told, others = run(story())
-    assert told == [False, False]
-    assert others[0] == 200
 
 
 def test_an_answer_without_an_end_is_refused_at_the_cap(run):
@@ -555,38 +392,6 @@ def test_an_attempt_to_connect_that_hangs_is_made_again_while_somebody_waits(run
     assert run(story()) == (200, 2)
 
 
-@pytest.mark.parametrize(
-    ("number", "fix"),
-    [(errno.EADDRNOTAVAIL, "source_addresses"), (errno.EMFILE, "ulimit -n"), (errno.ENOBUFS, "memory")],
-)
-def test_what_this_host_has_no_more_of_is_told_with_the_fix(run, monkeypatch, number, fix):
-    async def story():
-        async def fail(_sock, _address):
-            raise OSError(number, "out of it")
-
-        async with engine_for("http://127.0.0.1:9") as engine:
-            monkeypatch.setattr(Http1Engine, "_reach", staticmethod(fail))
-            return await ask(engine)
-
-    outcome, reason, was_sent = run(story())
-    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, False)
-    assert fix in reason
-
-
-def test_a_name_that_does_not_exist_is_a_transport_failure(run, monkeypatch):
-    async def unknown(_self):
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    async def story():
-        monkeypatch.setattr(TargetAddress, "_find", unknown)
-        async with engine_for("http://nowhere.invalid:80") as engine:
-            return await ask(engine)
-
-    outcome, reason, was_sent = run(story())
-    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, False)
-    assert "not known" in reason
-
-
 # --- TLS ------------------------------------------------------------------------------------------------------------
 
 
@@ -627,9 +432,3 @@ def test_a_certificate_that_is_not_to_be_trusted_is_a_transport_failure(run, tmp
     (outcome, reason, was_sent), requests = run(story())
     assert (outcome, was_sent, requests) == (OutcomeClass.TRANSPORT, False, [])
     assert reason.startswith("TLS: ")
-
-
-def test_a_file_without_certificates_is_told(tmp_path):
-    (tmp_path / "ca.pem").write_text("no certificate")
-    with pytest.raises(ConfigurationError, match="not a PEM file"):
-        read_origin("https://127.0.0.1:1", tmp_path / "ca.pem")

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.model import HoldPhase, RampPhase
-from simulator.fleet.scenario.reading import parse_scenario, read_scenario_file
+from simulator.fleet.scenario.reading import parse_scenario
 
 SMALL = """\
 scenario: small
@@ -148,16 +148,6 @@ def test_a_tag_runs_nothing():
     assert any("the tag" in fault or "valid string" in fault for fault in found)
 
 
-def test_yes_and_clock_times_are_text_as_in_yaml_1_2():
-    (found,) = faults(changed("30s", "1:30"))
-    assert "not '1:30'" in found
-
-
 def test_a_key_pair_in_the_wrong_place_is_not_shown():
     (found,) = faults(changed("devices: 10", "devices: msk_live"))
     assert "msk_" not in found
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
-        read_scenario_file(tmp_path / "none.yaml")

@@ -56,19 +56,6 @@ class Limited:
         return TargetClient(self, Keyring(pairs), sleep=self.sleep, clock=lambda: self.now_s)
 
 
-def test_a_429_of_one_key_sends_the_request_with_another_one_at_once():
-    service = Limited(quota=2)
-
-    async def ask():
-        desk = service.desk()
-        for _ in range(6):
-            await desk.ask("GET", "/devices")
-
-    asyncio.run(ask())
-    assert service.now_s == 0
-    assert max(service.used.values()) <= 3
-
-
 def test_when_every_key_is_used_up_the_wait_is_the_shortest_that_the_service_asked_for():
     service = Limited(quota=1)
 
@@ -102,16 +89,3 @@ def test_pages_are_followed_by_link_below_the_base_address(absolute):
         return [items async for items in service.desk().pages("/devices", {"limit": 5})]
 
     assert asyncio.run(read()) == [["/devices?limit=5"], ["/devices?after=2"]]
-
-
-def test_pages_are_followed_by_cursor():
-    def page(target):
-        last = "cursor=c1" in target
-        return HttpAnswer(200, [], json.dumps({"data": [target], "next_cursor": None if last else "c1"}).encode())
-
-    service = Limited(100, page)
-
-    async def read():
-        return [items async for items in service.desk().pages("/devices", {"limit": 5})]
-
-    assert asyncio.run(read()) == [["/devices?limit=5"], ["/devices?limit=5&cursor=c1"]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.target.safety import ListedTarget, Permission, permit, read_targets
+from simulator.fleet.target.safety import Permission, permit, read_targets
 
 
 @pytest.mark.parametrize(
@@ -12,14 +12,6 @@ from simulator.fleet.target.safety import ListedTarget, Permission, permit, read
 )
 def test_this_machine_may_be_loaded(address):
     assert permit(address, (), owned=False) == Permission("loopback")
-
-
-def test_a_name_is_this_machine_only_when_every_address_of_it_is():
-    answers = {"here": ["127.0.0.1", "::1"], "half": ["127.0.0.1", "192.0.2.7"], "nowhere": []}
-    assert permit("http://here", (), owned=False, resolve=answers.__getitem__).why == "loopback"
-    for name in ("half", "nowhere"):
-        with pytest.raises(ConfigurationError, match="--i-own-this-target"):
-            permit(f"http://{name}", (), owned=False, resolve=answers.__getitem__)
 
 
 def test_another_machine_needs_its_owners_word_and_has_caps_then():
@@ -62,8 +54,3 @@ def test_a_missing_file_of_targets_and_an_address_without_a_host_are_told(tmp_pa
         read_targets(tmp_path / "none.yaml")
     with pytest.raises(ConfigurationError, match="names no host"):
         permit("http://", (), owned=True)
-
-
-def test_the_owners_word_does_not_widen_a_list():
-    listed = (ListedTarget(host="192.0.2.1", max_devices=5),)
-    assert permit("http://192.0.2.1", listed, owned=True).max_devices == 5

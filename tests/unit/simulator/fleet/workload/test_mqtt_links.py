@@ -70,39 +70,6 @@ def test_a_token_that_was_revoked_ends_the_session_and_is_refused_in_the_brokers
     assert rig.driver.connections == 1
 
 
-def test_a_slow_link_delays_connections_and_messages():
-    rig = Rig({"kind": "link_profile", "profile": "satellite", "at_s": 0, "duration_s": 1000})
-    rig.driver.switch_on(0)
-    until(rig, lambda: rig.engine.openings, 10)
-    rig.engine.stand()
-    until(rig, lambda: rig.engine.waiting, 2)  # the greeting
-    rig.engine.puback()
-    keys = rig.readings()
-    rig.driver.sample(on=False)
-    rig.confirm(*keys)
-    rig.engine.puback()
-    until(rig, rig.driver.has_settled, 2)
-    ways = {name: waited_s for name, _, waited_s, _ in rig.observed.exchanges}
-    assert ways["mqtt.connect"] >= 3 * 2 * 0.27
-    assert ways["mqtt.sensor_data"] >= 2 * 0.27
-    assert rig.observed.of("mqtt.receipt") == [OK]
-
-
-def test_a_connection_that_dies_of_a_bad_link_ends_and_another_one_is_made():
-    rig = Rig(later("link_profile", profile="bad_wifi", more_loss=0.0, duration_s=100_000))
-    come_up(rig)
-    for _ in range(4000):  # one message in a hundred
-        if not rig.driver.connections:
-            break
-        if rig.engine.waiting:
-            _, _, publisher, sent_s = rig.engine.waiting.pop(0)
-            publisher.acknowledged(0x97, sent_s, rig.clock.time())
-        rig.pass_s(5)
-    assert not rig.driver.connections
-    assert rig.links.has_link_fault(0), "it is not back yet"
-    until(rig, lambda: len(rig.engine.openings) == 2, 20)
-
-
 def test_power_off_on_any_link_says_nothing_to_anybody():
     rig = Rig(later("link_profile", profile="satellite"))
     come_up(rig)

@@ -95,13 +95,6 @@ def test_without_idempotency_keys_only_a_refused_order_goes_again():
     assert [call[0] for call in bench.ledger.calls] == ["order_unanswered"]
 
 
-def test_key_pairs_take_turns_at_orders_and_one_that_goes_again_keeps_its_own():
-    bench = Bench([LIMITED, TAKEN, TAKEN, TAKEN], keys=("k1", "k2"), orders=3)
-    sent = [(request.headers["idempotency-key"], request.headers["x-api-key"]) for request in bench.engine.requests]
-    first, second, third = (f"run-order-0-{serial}" for serial in (1, 2, 3))
-    assert sent == [(first, "k1"), (second, "k2"), (third, "k1"), (first, "k1")]
-
-
 def test_an_order_that_never_stops_running_is_in_doubt_and_one_that_is_refused_is_not_sent_again():
     running = Bench([RUNNING] * 200)
     assert [call[0] for call in running.ledger.calls] == ["order_unanswered"]
