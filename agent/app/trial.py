@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.app.plugins import is_usable, load_handlers, load_sensors
-from agent.app.start_counter import KEPT, ConfigTrial, StartCounter
+from agent.app.start_counter import KEPT, ConfigTrial
 from agent.config import AgentConfig
 from agent.config.changes import changed_keys, is_covered
 from agent.config.layer import PROTECTED, layer_path, parse_layer, read_layer
@@ -26,10 +24,12 @@ from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.base import HandlerRejected
 from agent.plugins import PluginInfo
-from agent.runtime.health import Health, Part
+from agent.runtime.health import Part
 
 if TYPE_CHECKING:
     from agent.app.agent import Agent
+    from agent.app.run import AgentProcess
+    from agent.handlers.built_in.update_config import UpdateConfig
 
 _log = logging.getLogger(__name__)
 
@@ -41,55 +41,32 @@ _NOT_COMPARED: Final = frozenset({"configuration", "mode", "clock"})
 _LINK: Final = "commands"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
-    """A new layer of the configuration.
-
-    Attributes:
-        command_id: of the command that brings it, which is answered when the trial is over.
-        config: the whole layer, as YAML text or as an object.
-        allow: dotted keys that may change, ``*`` for one name.
-        probation_s: how long the agent must stay well with it, seconds.
-    """
-
-    command_id: str
-    config: str | dict[str, Any]
-    allow: tuple[str, ...]
-    probation_s: float
-
-
 def put_on_trial(
-    change: ConfigChange,
-    counter: StartCounter,
-    path: Path | None,
-    environ: Mapping[str, str],
-    state_dir: Path,
-    health: Health,
+    process: AgentProcess, command_id: str, config: str | dict[str, Any], settings: UpdateConfig.Settings
 ) -> ConfigTrial:
-    """Check a change in full; if it is good, every process begins with it from now on.
+    """Check a new layer in full; if it is good, every process begins with it from now on.
 
     Args:
-        change: what the command brings.
-        counter: of the starts with it.
-        path: the local file.
-        environ: of this process.
-        state_dir: where layers lie.
-        health: how the agent is now, which it must not fall behind.
+        process: that runs now, which the agent must not fall behind.
+        command_id: of the command that brings the layer.
+        config: the whole layer, as YAML text or as an object.
+        settings: what may change, and how long the agent must stay well with it.
 
     Raises:
         HandlerRejected: it is not good, with every reason; nothing was touched.
     """
+    counter = process.counter
     if counter.trial is not None:
         raise HandlerRejected("busy", "another configuration is on trial; send this one when it is over")
     # JSON is YAML.
-    text = change.config if isinstance(change.config, str) else json.dumps(change.config, indent=1, ensure_ascii=False)
+    text = config if isinstance(config, str) else json.dumps(config, indent=1, ensure_ascii=False)
     try:
-        new = load_layered(path, environ, parse_layer(text, "update_config"))
+        new = load_layered(process.path, process.environ, parse_layer(text, "update_config"))
     except ConfigurationError as error:
         raise HandlerRejected("invalid_configuration", "; ".join(error.faults)) from error
-    old = _in_force(path, environ, state_dir)
+    old = _in_force(process)
     changed = changed_keys(old, new)
-    refused = [key for key in changed if is_covered(key, NEVER) or not is_covered(key, change.allow)]
+    refused = [key for key in changed if is_covered(key, NEVER) or not is_covered(key, settings.allow)]
     if refused:
         keys = ", ".join(".".join(key) for key in refused)
         fault = f"a command may not change {keys}; see commands.handlers.update_config.settings.allow on the device"
@@ -97,24 +74,27 @@ def put_on_trial(
     if faults := _plugin_faults(old, new):
         raise HandlerRejected("invalid_configuration", "; ".join(faults))
     trial = ConfigTrial(
-        command_id=change.command_id,
-        probation_s=change.probation_s,
+        command_id=command_id,
+        probation_s=settings.probation_s,
         changed=tuple(".".join(key) for key in changed),
-        before={name: part.state for name, part in health.parts().items()},
+        before={name: part.state for name, part in process.health.parts().items()},
     )
     try:
         counter.propose(text, trial)
     except OSError as error:
-        raise HandlerRejected("not_written", f"{error.filename or state_dir}: {error.strerror}") from error
+        raise HandlerRejected(
+            "not_written", f"{error.filename or process.config.state_dir}: {error.strerror}"
+        ) from error
     return trial
 
 
-def _in_force(path: Path | None, environ: Mapping[str, str], state_dir: Path) -> AgentConfig:
-    layer = layer_path(state_dir)
+def _in_force(process: AgentProcess) -> AgentConfig:
+    """What the files say now: the local one may have been changed since the process began."""
+    layer = layer_path(process.config.state_dir)
     try:
-        return load_layered(path, environ, {} if layer is None else read_layer(layer))
+        return load_layered(process.path, process.environ, {} if layer is None else read_layer(layer))
     except ConfigurationError:
-        return load_layered(path, environ, {})  # the layer does not count at present either
+        return load_layered(process.path, process.environ, {})  # the layer does not count at present either
 
 
 def _plugin_faults(old: AgentConfig, new: AgentConfig) -> list[str]:

@@ -22,15 +22,11 @@ class AgentUpkeep:
 
     def try_configuration(self, command_id: str, config: str | dict[str, Any], settings: UpdateConfig.Settings) -> None:
         """Check it in full, put it on trial and restart with it; returns before the restart."""
-        from agent.app.trial import ConfigChange, put_on_trial
+        from agent.app.trial import put_on_trial
 
-        process = self._process
-        change = ConfigChange(command_id, config, settings.allow, settings.probation_s)
-        trial = put_on_trial(
-            change, process.counter, process.path, process.environ, process.config.state_dir, process.health
-        )
+        trial = put_on_trial(self._process, command_id, config, settings)
         reason = f"a configuration on trial: {', '.join(trial.changed) or 'nothing changes'}"
-        process.restart_when_idle(reason, command_id)
+        self._process.restart_when_idle(reason, command_id)
 
     def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
         """Set a level for a time; what it was before and when it ends."""

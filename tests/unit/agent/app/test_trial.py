@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from agent.app.start_counter import ConfigTrial, StartCounter
-from agent.app.trial import ConfigChange, TrialEnd, find_regressions, put_on_trial
+from agent.app.trial import TrialEnd, find_regressions, put_on_trial
 from agent.config import load_config
 from agent.config.layer import FOLDER, LAYER
 from agent.core.values import Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.base import HandlerRejected
-from agent.handlers.built_in.update_config import DEFAULT_ALLOW
+from agent.handlers.built_in.update_config import UpdateConfig
 from agent.runtime.health import Health, Part
 from tests.fakes import FakeClock
 
@@ -35,11 +35,6 @@ def health_of(parts: Iterable[str]) -> Health:
     return health
 
 
-def change(config: Any, **members: Any) -> ConfigChange:
-    defaults = {"command_id": "c1", "allow": DEFAULT_ALLOW, "probation_s": 120.0}
-    return ConfigChange(config=config, **{**defaults, **members})
-
-
 class Device:
     """A state directory with its local file."""
 
@@ -52,10 +47,14 @@ class Device:
             "sensors: [{name: board, type: system, interval_s: 60}]\n"
         )
 
-    def propose(self, config: Any, **members: Any) -> ConfigTrial:
+    def propose(self, config: Any, **settings: Any) -> ConfigTrial:
         counter = StartCounter(self.folder)
         counter.begin()
-        trial = put_on_trial(change(config, **members), counter, self.path, {}, self.folder, health_of(WELL))
+        config_in_force = SimpleNamespace(state_dir=self.folder)
+        process: Any = SimpleNamespace(
+            counter=counter, path=self.path, environ={}, config=config_in_force, health=health_of(WELL)
+        )
+        trial = put_on_trial(process, "c1", config, UpdateConfig.Settings(**settings))
         counter.ended_in_order()
         return trial
 
