@@ -24,7 +24,6 @@ from agent.runtime.clocks import is_synchronized
 from agent.runtime.command_poller import CommandPoller, CommandReceiver
 from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.engine import CommandEngine, EngineParts
-from agent.runtime.failure_log import REPEAT_AFTER_S
 from agent.runtime.handler_run import command_rules
 from agent.runtime.readings import ReadingStream
 from agent.runtime.results import ResultStream
@@ -145,7 +144,6 @@ class Agent:
             outbox=store.outbox,
             clock=clock,
             health=health,
-            repeat_after_s=REPEAT_AFTER_S,
         )
         self._sensing = self._service(sensing)
 

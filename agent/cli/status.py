@@ -74,8 +74,6 @@ def _print_store(store: StoreStatus) -> None:
         f"readings   {outbox.rows} waiting ({outbox.size_bytes} bytes{oldest}), {outbox.delivered} delivered, "
         f"{outbox.refused} refused, {outbox.dropped} dropped"
     )
-    if store.undated:
-        click.echo(f"  {store.undated} of them are of a boot whose time is not known yet")
     click.echo(f"disk       {store.disk_bytes / 1024**2:.1f} MiB taken by the store")
     for gap in store.gaps:
         length = span(gap.to_wall_s - gap.from_wall_s)

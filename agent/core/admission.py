@@ -117,12 +117,6 @@ class Contact:
         return any(at is not None and at < contact_s - _resolution_s(at) for at in times)
 
 
-def lacks_time(text: str | None) -> bool:
-    """Whether there was a first contact whose time is not known yet, by the setting's value."""
-    contact = Contact.from_json(text)
-    return contact is not None and contact.at_s is None
-
-
 def _resolution_s(at_s: float) -> float:
     """How much later than a time its command may have been sent: some servers write times without seconds."""
     return RESOLUTION_S + (_MINUTE_S if at_s % _MINUTE_S == 0 else 0.0)

@@ -66,26 +66,14 @@ def fault_of(error: AgentError) -> ReportFault:
     return ReportFault.NOT_NOW
 
 
-@dataclass(frozen=True, slots=True)
-class TriesLimit:
-    """When enough was tried: so many times, and over so long.
-
-    Attributes:
-        times: answers of this kind.
-        span_s: since the first of them, seconds.
-    """
-
-    times: int
-    span_s: float
-
-
 LIMITS: Final = {
-    ReportFault.NOWHERE: TriesLimit(1, 0.0),
+    ReportFault.NOWHERE: (1, 0.0),
     # A place that does not exist may be deployed in these minutes.
-    ReportFault.NO_PLACE: TriesLimit(5, 600.0),
+    ReportFault.NO_PLACE: (5, 600.0),
     # A service that fails is mostly mended; one that fails on this result for ever is not waited for.
-    ReportFault.FAILING: TriesLimit(20, 3600.0),
+    ReportFault.FAILING: (20, 3600.0),
 }
+"""So many answers of a kind, over so many seconds since the first of them, are enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +94,7 @@ class FailureStreak:
 
     def are_enough(self, fault: ReportFault, now_s: float) -> bool:
         """The last one failed with ``fault``, and there is no point in more of them for now."""
-        limit = LIMITS.get(fault)
-        return limit is not None and self.times >= limit.times and now_s - self.since_s >= limit.span_s
+        if fault not in LIMITS:
+            return False
+        times, span_s = LIMITS[fault]
+        return self.times >= times and now_s - self.since_s >= span_s

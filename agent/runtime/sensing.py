@@ -12,7 +12,7 @@ from agent.core.schedule import Reported, ReportRule, Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.runtime.controls import IntervalChanged, Intervals
-from agent.runtime.failure_log import FailureLog
+from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.health import Health
 from agent.runtime.service import Actor
 
@@ -85,7 +85,6 @@ class SensingService(Actor):
         clock: Clock,
         health: Health,
         priorities: Mapping[str, Priority] | None = None,
-        repeat_after_s: float = 300.0,
     ) -> None:
         super().__init__(self.PART)
         self._device_id = device_id
@@ -95,7 +94,7 @@ class SensingService(Actor):
         self._clock = clock
         self._health = health
         self._priorities = priorities or {}
-        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, REPEAT_AFTER_S)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
         self._gathered: dict[Priority, _Gathered] = {}
 

@@ -63,18 +63,17 @@ class ServiceClock:
 
     def observe(self, server_time: float, round_trip_s: float = 0.0) -> None:
         """An answer with this ``Date`` arrived just now; see :meth:`agent.core.timekeeping.ServiceTime.observe`."""
-        now = self._clock.now()
-        self._learn(now, lambda time: time.observe(server_time, now, round_trip_s))
+        self._learn(server_time, self._clock.now(), round_trip_s)
 
-    def look(self, _now_s: float = 0.0) -> None:
+    def look(self) -> None:
         """Ask the machine, now and then, whether its clock was set, while the time is not known from elsewhere."""
         now = self._clock.now()
         with self._lock:
             if self._time.known or now.monotonic_s < self._ask_at_s:
                 return
             self._ask_at_s = now.monotonic_s + _ASK_EVERY_S
-        if is_plausible(now.wall_s) and self._is_synchronized():
-            self._learn(now, lambda time: time if time.known else time.observe(now.wall_s, now))
+        if is_plausible(now.wall_s) and self._is_synchronized() and not self._time.known:
+            self._learn(now.wall_s, now)
 
     def on_time_known(self, then: Callable[[], object]) -> None:
         """Call this once the time becomes known, from whichever thread learned it; it must be quick."""
@@ -104,10 +103,10 @@ class ServiceClock:
             self._on_state("unknown", "the time is not known yet, so what is sent says that its time is not known")
         return found
 
-    def _learn(self, now: Moment, change: Callable[[ServiceTime], ServiceTime]) -> None:
+    def _learn(self, server_time: float, now: Moment, round_trip_s: float = 0.0) -> None:
         with self._lock:
             before = self._time
-            self._time = after = change(before)
+            self._time = after = before.observe(server_time, now, round_trip_s)
             found, written = after.boot_time, self._written
             if found is None or after is before:
                 return

@@ -78,7 +78,6 @@ class StoreStatus:
         settings: what survives a restart.
         incidents: what happened to the file, newest first.
         disk_bytes: what lies on the disk: file and write-ahead log.
-        undated: how many waiting readings are of a boot whose time is not known (yet).
     """
 
     commands: Mapping[str, int]
@@ -90,7 +89,6 @@ class StoreStatus:
     settings: Mapping[str, str]
     incidents: tuple[str, ...]
     disk_bytes: int
-    undated: int = 0
 
 
 def read_store_status(path: Path, *, last: int = 10) -> StoreStatus | None:
@@ -125,9 +123,6 @@ def status_of(db: sqlite3.Connection, path: Path, outbox: OutboxStats, last: int
     gaps = db.execute("SELECT reason, rows, from_wall, to_wall FROM gap")
     refused = db.execute("SELECT key, reason, wall, body FROM refused ORDER BY key DESC LIMIT ?", (last,))
     incidents = db.execute("SELECT text FROM incident ORDER BY id DESC LIMIT ?", (last,))
-    (undated,) = db.execute(
-        "SELECT count(*) FROM reading JOIN origin ON origin.id = origin WHERE boot_id NOT IN (SELECT boot_id FROM boot)"
-    ).fetchone()
     return StoreStatus(
         commands=dict(states.fetchall()),
         last_commands=_lines(db, "state != 'skipped'", last),
@@ -138,7 +133,6 @@ def status_of(db: sqlite3.Connection, path: Path, outbox: OutboxStats, last: int
         settings=dict(db.execute("SELECT name, value FROM setting ORDER BY name").fetchall()),
         incidents=tuple(text for (text,) in incidents),
         disk_bytes=_disk_bytes(path),
-        undated=undated,
     )
 
 

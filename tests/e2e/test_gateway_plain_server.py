@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.core.admission import FIRST_CONTACT, lacks_time
+from agent.core.admission import FIRST_CONTACT, Contact
 from agent.store.sqlite import FILE_NAME
 from agent.wire.times import to_rfc3339
 from gateway.tokens import FILE_NAME as TOKENS
@@ -190,7 +190,8 @@ class Bench:
             shutil.copyfile(self.folder / "state" / name, copy / name)
         with contextlib.closing(sqlite3.connect(copy / FILE_NAME)) as journal:
             found = journal.execute("SELECT value FROM setting WHERE name = ?", (FIRST_CONTACT,)).fetchone()
-        return found is not None and not lacks_time(found[0])
+        contact = Contact.from_json(found and found[0])
+        return contact is not None and contact.at_s is not None
 
 
 @pytest.fixture
