@@ -49,8 +49,7 @@ from agent.core.values import (
 )
 from agent.errors import AgentError, StorageError
 from agent.handlers.base import HandlerRejected
-from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
-from agent.handlers.built_in.update_config import UpdateConfig
+from agent.handlers.maintenance import CollectDiagnostics, UpdateConfig
 
 START_WALL_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where every fake clock starts."""

@@ -34,7 +34,7 @@ from agent.config.layer import FOLDER as LAYERS
 from agent.core.values import JsonObject
 from agent.files import replace_file, sync_directory
 from agent.handlers.base import HandlerRejected
-from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
+from agent.handlers.maintenance import CollectDiagnostics
 from agent.wire.secret import MASK, mask
 
 FOLDER: Final = "diagnostics"

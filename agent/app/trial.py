@@ -29,7 +29,7 @@ from agent.runtime.health import Part
 if TYPE_CHECKING:
     from agent.app.agent import Agent
     from agent.app.run import AgentProcess
-    from agent.handlers.built_in.update_config import UpdateConfig
+    from agent.handlers.maintenance import UpdateConfig
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What the handlers that mend a device ask of the agent; see :class:`agent.handlers.upkeep.Upkeep`."""
+"""What the handlers that mend a device ask of the agent; see :class:`agent.handlers.maintenance.Upkeep`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from agent.core.values import JsonObject
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess
-    from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
-    from agent.handlers.built_in.update_config import UpdateConfig
+    from agent.handlers.maintenance import CollectDiagnostics, UpdateConfig
 
 
 class AgentUpkeep:

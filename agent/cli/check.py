@@ -29,7 +29,7 @@ from agent.doctor.findings import Named, examine
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.handlers.base import HandlerRejected
-from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
+from agent.handlers.maintenance import CollectDiagnostics
 from agent.plugins import tell_loading
 
 

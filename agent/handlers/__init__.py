@@ -1,1 +1,1 @@
-"""Command handlers: what a handler is, which ones there are, and one file for each built-in."""
+"""Command handlers: what a handler is, which ones there are, and the built-in ones."""

@@ -33,7 +33,7 @@ from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
 
 if TYPE_CHECKING:
-    from agent.handlers.upkeep import Upkeep
+    from agent.handlers.maintenance import Upkeep
 
 
 class HandlerPayload(BaseModel):

@@ -30,20 +30,19 @@ from agent.plugins import (
 
 GROUP: Final = "agent.handlers"
 
-_MODULES: Final = "agent.handlers.built_in"
 _BUILT_INS: Final[Mapping[str, str]] = {
-    "cancel": f"{_MODULES}.cancel:Cancel",
-    "collect_diagnostics": f"{_MODULES}.collect_diagnostics:CollectDiagnostics",
-    "identify": f"{_MODULES}.identify:Identify",
-    "log_level": f"{_MODULES}.log_level:LogLevel",
-    "ping": f"{_MODULES}.ping:Ping",
-    "read_sensors": f"{_MODULES}.read_sensors:ReadSensors",
-    "reboot": f"{_MODULES}.reboot:Reboot",
-    "restart_agent": f"{_MODULES}.restart_agent:RestartAgent",
-    "set_interval": f"{_MODULES}.set_interval:SetInterval",
-    "update_agent": f"{_MODULES}.update_agent:UpdateAgent",
-    "update_config": f"{_MODULES}.update_config:UpdateConfig",
-    "write_file": f"{_MODULES}.write_file:WriteFile",
+    "cancel": "agent.handlers.basic:Cancel",
+    "collect_diagnostics": "agent.handlers.maintenance:CollectDiagnostics",
+    "identify": "agent.handlers.basic:Identify",
+    "log_level": "agent.handlers.maintenance:LogLevel",
+    "ping": "agent.handlers.basic:Ping",
+    "read_sensors": "agent.handlers.basic:ReadSensors",
+    "reboot": "agent.handlers.reboot:Reboot",
+    "restart_agent": "agent.handlers.basic:RestartAgent",
+    "set_interval": "agent.handlers.basic:SetInterval",
+    "update_agent": "agent.handlers.update_agent:UpdateAgent",
+    "update_config": "agent.handlers.maintenance:UpdateConfig",
+    "write_file": "agent.handlers.write_file:WriteFile",
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.core.values import JsonObject, Moment
-from agent.handlers.upkeep import Upkeep
+from agent.handlers.maintenance import Upkeep
 from agent.ports import Clock
 from agent.sensors.reader import SensorReader
 from agent.store.journal import Journal

@@ -1,7 +1,7 @@
 """``one_wire``: DS18B20 and its family on the kernel's 1-Wire bus.
 
-``w1_slave`` carries the CRC's verdict (``YES``) and the nine bytes that were read; the newer ``temperature`` answers
-EIO when the CRC is wrong. A data line that is shorted to ground reads as nine zeros, whose CRC is right.
+``w1_slave`` carries the CRC's verdict (``YES``) and the nine bytes that were read. A data line that is shorted to
+ground reads as nine zeros, whose CRC is right.
 Sources: Linux, Documentation/w1/slaves/w1_therm.rst; data sheets of DS18B20 (85 °C is the value at power-on, byte 7 is
 always 10h) and MAX31850 (thermocouples, family 3B).
 """
@@ -76,12 +76,12 @@ class OneWireSensor(Sensor):
             if not (self._root / self._device).is_dir():
                 raise SensorFailed(f"the 1-Wire bus has no device {self._device}: check the wiring and the id")
             return [self._device]
-        found = {path.parent.name for pattern in ("*/w1_slave", "*/temperature") for path in self._root.glob(pattern)}
+        found = sorted(path.parent.name for path in self._root.glob("*/w1_slave"))
         if not found:
             raise SensorFailed(
                 f"no thermometer below {self._root}: enable the bus (dtoverlay=w1-gpio) and check the wiring"
             )
-        return sorted(found)
+        return found
 
     def _name(self, device: str) -> str:
         if device in self._names:
@@ -104,12 +104,8 @@ class OneWireSensor(Sensor):
 
     def _convert(self, device: str) -> float:
         """One conversion, °C."""
-        path = self._root / device / "w1_slave"
-        plain = self._root / device / "temperature"
         try:
-            if not path.exists():
-                return int(plain.read_text(encoding="ascii").strip()) / 1000
-            lines = path.read_text(encoding="ascii").splitlines()
+            lines = (self._root / device / "w1_slave").read_text(encoding="ascii").splitlines()
         except (OSError, ValueError) as error:
             raise SensorFailed(f"{device} could not be read: {error}") from error
         if not lines or not lines[0].endswith("YES"):

@@ -11,7 +11,7 @@ import pytest
 from agent.app.agent import STOP_GRACE_S
 from agent.config.credentials import NO_CREDENTIAL
 from agent.exit_codes import EXIT_CONFIGURATION
-from agent.handlers.built_in.reboot import Reboot
+from agent.handlers.reboot import Reboot
 from agent.update.state import Places
 from gateway.run import MOST_STOP_S
 from tests.conftest import require_program

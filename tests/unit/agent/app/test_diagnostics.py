@@ -13,7 +13,7 @@ from agent.app.diagnostics import collect
 from agent.app.status_file import StatusFile
 from agent.config import load_config
 from agent.handlers.base import HandlerRejected
-from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
+from agent.handlers.maintenance import CollectDiagnostics
 from agent.runtime.health import Part
 
 SECRET = "msk_canary-one/two+three"

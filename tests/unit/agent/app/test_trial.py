@@ -17,7 +17,7 @@ from agent.core.values import Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.base import HandlerRejected
-from agent.handlers.built_in.update_config import UpdateConfig
+from agent.handlers.maintenance import UpdateConfig
 from agent.runtime.health import Health, Part
 from tests.fakes import FakeClock
 

@@ -7,14 +7,8 @@ import base64
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.built_in.cancel import Cancel
-from agent.handlers.built_in.collect_diagnostics import INLINE_BYTES, CollectDiagnostics
-from agent.handlers.built_in.log_level import LogLevel
-from agent.handlers.built_in.ping import Ping
-from agent.handlers.built_in.read_sensors import ReadSensors
-from agent.handlers.built_in.restart_agent import RestartAgent
-from agent.handlers.built_in.set_interval import SetInterval
-from agent.handlers.built_in.update_config import DEFAULT_ALLOW, UpdateConfig
+from agent.handlers.basic import Cancel, Ping, ReadSensors, RestartAgent, SetInterval
+from agent.handlers.maintenance import DEFAULT_ALLOW, INLINE_BYTES, CollectDiagnostics, LogLevel, UpdateConfig
 from agent.wire.times import parse_time
 
 

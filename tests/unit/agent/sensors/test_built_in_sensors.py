@@ -81,7 +81,7 @@ def one_wire(root, **settings) -> OneWireSensor:
 def test_one_wire_reads_all_thermometers_of_the_bus_or_the_one_that_is_named(tmp_path):
     write(
         tmp_path,
-        {"28-0316a2795dff/w1_slave": w1(23125), "28-aa/temperature": "-500\n", "w1_bus_master1/w1_master_slaves": "x"},
+        {"28-0316a2795dff/w1_slave": w1(23125), "28-aa/w1_slave": w1(-500), "w1_bus_master1/w1_master_slaves": "x"},
     )
     assert one_wire(tmp_path, names={"28-aa": "freezer_c"}).read() == {
         "temperature_28_0316a2795dff_c": 23.125,

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from agent.config.model import SensorConfig
 from agent.plugins import PluginStatus
 from agent.sensors.registry import SensorRegistry, sensor_types
@@ -48,20 +46,11 @@ def test_a_sensor_of_a_package_is_found_and_only_when_it_is_used_imported(entry_
     assert registry.listing()[1].status is PluginStatus.DISABLED
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "reason"),
-    [
-        ("Scale = 5", PluginStatus.NOT_LOADED, "is no class of agent.Sensor"),
-        (SCALE.replace('"scale"', '"other"'), PluginStatus.NOT_LOADED, "give both one name"),
-        (SCALE + "\n    def check(self): raise OSError('no bus')", PluginStatus.CHECK_FAILED, "work here: no bus."),
-        (SCALE.replace("= 1.5", ""), PluginStatus.INVALID_SETTINGS, "'weight' is missing"),
-    ],
-)
-def test_a_sensor_that_fails_has_a_status_and_a_sentence_and_the_others_go_on(entry_point, text, status, reason):
+def test_a_sensor_that_fails_its_check_has_a_sentence_and_the_others_go_on(entry_point):
+    text = SCALE + "\n    def check(self): raise OSError('no bus')"
     registry = load({"shop": sensor("scale"), "sim": sensor("simulated")}, entry_point("scale", "Scale", text))
     info = registry.listing()[0]
-    assert info.status is status
-    assert reason in info.reason
+    assert (info.status, info.reason) == (PluginStatus.CHECK_FAILED, "sensor 'shop' cannot work here: no bus.")
     assert registry.names() == ["sim"]
 
 
