@@ -16,7 +16,8 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from agent.errors import ConfigurationError, Refused
-from agent.wire.enrollment import SECRET_BYTES, EnrollmentAnswer, EnrollmentCode, EnrollmentRequest, make_code
+from agent.wire.base import Sent, SentSecret, Text
+from agent.wire.enrollment import SECRET_BYTES, EnrollmentAnswer, EnrollmentCode, make_code
 from gateway.devices import Access, checked_registration, request_broker_update
 from gateway.service import Service
 from gateway.tokens import Randomness, Tokens, id_fault, make_token, transaction
@@ -34,6 +35,20 @@ FROM (SELECT *, (SELECT COUNT(*) FROM enrolled WHERE enrolled.digest = code.dige
 """
 _REFUSED: Final = "enrollment_refused"
 _SAID: Final = {"used": "was used", "expired": "has expired", "revoked": "was taken back"}
+
+
+class EnrollmentRequest(Sent):
+    """Body of ``POST /enroll``.
+
+    Attributes:
+        secret: of the code.
+        device_identifier: such as the serial number on the device's label; the same device sends the same one again.
+        device_name: for people.
+    """
+
+    secret: SentSecret
+    device_identifier: Text
+    device_name: Text | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,13 +25,12 @@ from agent.wire import topics
 from agent.wire.address import authority as authority_of
 from agent.wire.auth import KeyPair
 from agent.wire.base import describe_faults
-from agent.wire.client import DeviceClient
 from agent.wire.enrollment import EnrollmentAnswer
 from agent.wire.extensions import COMMAND_STATUS
-from agent.wire.models import RegisterDevice
 from agent.wire.network import service_trust
 from agent.wire.secret import Secret
 from agent.wire.transport import open_transport
+from gateway.client import OperatorClient, RegisterDevice
 from gateway.config import GatewayConfig
 from gateway.tokens import Randomness, id_fault, make_token, with_tokens
 
@@ -144,7 +143,7 @@ def checked_registration(
 
 def service_client(
     service: ServiceConfig, credentials: Credentials, transport: httpx.BaseTransport | None = None
-) -> DeviceClient:
+) -> OperatorClient:
     """A client with the key pair, for a command.
 
     Args:
@@ -156,14 +155,15 @@ def service_client(
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
     trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
-    return DeviceClient(
+    client = OperatorClient(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
         transport=transport or open_transport(trust, httpx.Limits()),
         user_agent=f"device-gateway/{VERSION}",
-        reading=service.dialect.dialect().reading,
     )
+    client.reading = service.dialect.dialect().reading
+    return client
 
 
 def with_retries(ask: Callable[[], Value]) -> Value:
@@ -176,7 +176,7 @@ def with_retries(ask: Callable[[], Value]) -> Value:
     return ask()
 
 
-def unknown_devices(client: DeviceClient, device_ids: Collection[str]) -> list[str]:
+def unknown_devices(client: OperatorClient, device_ids: Collection[str]) -> list[str]:
     """Those of these devices that the service does not know.
 
     Raises:
@@ -218,7 +218,7 @@ class Issuer:
     several: bool
     device_dir: Path
 
-    def add(self, device_ids: Sequence[str], client: DeviceClient | None) -> tuple[list[EnrollmentAnswer], list[str]]:
+    def add(self, device_ids: Sequence[str], client: OperatorClient | None) -> tuple[list[EnrollmentAnswer], list[str]]:
         """A token for each device that has none; beside them the ids that have one, which stays.
 
         Args:

@@ -42,13 +42,12 @@ from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults, list_faults
 from agent.wire.commands import OPEN, CommandResult, CommandStatus
-from agent.wire.enrollment import EnrollmentRequest
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
 from agent.wire.models import PostSensorData
 from agent.wire.times import to_rfc3339
-from gateway.codes import Enroller
+from gateway.codes import Enroller, EnrollmentRequest
 from gateway.commands import Commands
 from gateway.config import HttpConfig
 from gateway.instances import InstanceWatch

@@ -30,13 +30,13 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import Advice, ConfigurationError, NotFound, RateLimited, ServiceError
 from agent.wire.base import JsonObject
-from agent.wire.client import DeviceClient
-from agent.wire.commands import FINAL_STATES, RESULT_STATES, CommandStatus, SendCommand
+from agent.wire.commands import FINAL_STATES, RESULT_STATES, CommandStatus
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, LIST_PARAMETERS
 from agent.wire.limits import IDEMPOTENCY_S
 from agent.wire.network import service_trust
 from agent.wire.transport import open_transport
+from gateway.client import OperatorClient, SendCommand
 from gateway.devices import service_client, unknown_devices, with_retries
 from gateway.quota import Kind, Quota
 from gateway.tokens import open_db, transaction
@@ -309,7 +309,7 @@ class _Metered(httpx.BaseTransport):
         self._network.close()
 
 
-def rollout_client(service: ServiceConfig, credentials: Credentials) -> DeviceClient:
+def rollout_client(service: ServiceConfig, credentials: Credentials) -> OperatorClient:
     """A client that leaves a running gateway its part of the key's quota.
 
     Raises:
@@ -319,7 +319,7 @@ def rollout_client(service: ServiceConfig, credentials: Credentials) -> DeviceCl
     return service_client(service, credentials, _Metered(open_transport(trust, httpx.Limits())))
 
 
-def check_devices(client: DeviceClient, device_ids: Sequence[str]) -> None:
+def check_devices(client: OperatorClient, device_ids: Sequence[str]) -> None:
     """Ask whether the service knows these devices.
 
     Raises:
@@ -332,7 +332,7 @@ def check_devices(client: DeviceClient, device_ids: Sequence[str]) -> None:
         raise ConfigurationError([f"the service does not know the device {each}: {fix}" for each in unknown], "rollout")
 
 
-def devices_of_product(client: DeviceClient, offers: frozenset[str], product_id: str) -> list[str]:
+def devices_of_product(client: OperatorClient, offers: frozenset[str], product_id: str) -> list[str]:
     """All devices of a product.
 
     Raises:
@@ -366,7 +366,7 @@ class Results:
         ConfigurationError: it shows them nowhere, so that no wave could be judged.
     """
 
-    def __init__(self, client: DeviceClient, offers: frozenset[str], dialect: Dialect) -> None:
+    def __init__(self, client: OperatorClient, offers: frozenset[str], dialect: Dialect) -> None:
         place = dialect.results or (ResultPlace.ENDPOINT if COMMAND_RESULTS in offers else ResultPlace.TABLE)
         has_states = COMMAND_STATUS in offers or dialect.command_lists is CommandLists.EVERYTHING
         fault = ""
@@ -438,7 +438,7 @@ class Rollout:
     """
 
     file: RolloutFile
-    client: DeviceClient
+    client: OperatorClient
     results: Results
     show: Callable[[int, Counter[str], str], None]
     has_keys: bool

@@ -44,9 +44,10 @@ from agent.wire.extensions import read_announcement
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import ITEMS_MAX, CommandList, Page, PageWalk, read_commands
-from agent.wire.models import Device, NewRuntimeRecord, RegisterDevice
+from agent.wire.models import Device, NewRuntimeRecord
 from agent.wire.network import service_trust
 from agent.wire.times import to_rfc3339
+from gateway.client import RegisterDevice
 from gateway.quota import Kind, Quota
 
 _log = logging.getLogger(__name__)

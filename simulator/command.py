@@ -17,10 +17,11 @@ import click
 
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import replace_file
-from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
+from agent.wire.commands import FINAL_STATES, CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, INT_MAX, TTL_MAX_S
+from gateway.client import SendCommand
 from simulator.announced import ask_offers
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from agent.config.section import is_this_machine
 from agent.wire.auth import KeyPair
-from agent.wire.models import RegisterDevice
+from gateway.client import RegisterDevice
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product

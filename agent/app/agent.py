@@ -88,9 +88,9 @@ class Agent:
         # The ways to the other side.
         self.instance = own = OwnInstance(journal, health, clock)
         if client is not None:
-            client.connection.on_date = service_clock.observe
-            client.connection.headers[INSTANCE_HEADER] = str(own.instance)
-            client.connection.on_headers = own.read
+            client.on_date = service_clock.observe
+            client.headers[INSTANCE_HEADER] = str(own.instance)
+            client.on_headers = own.read
         spread_s = config.commands.poll.spread_s
         first_s = phase_s(device_id, "first contact", spread_s) if spread_s else 0.0
         self._transport = transport = make_transport(

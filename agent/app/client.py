@@ -20,14 +20,15 @@ def make_client(config: AgentConfig, service: ServiceConfig, credentials: Creden
     """
     if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
         raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
-    return DeviceClient(
+    client = DeviceClient(
         service.base_url,
         make_credential(credentials),
         timeout_s=service.timeout_s,
         ca_file=service.ca_file,
         user_agent=f"device-agent/{version}",
-        reading=service.dialect.dialect().reading,
     )
+    client.reading = service.dialect.dialect().reading
+    return client
 
 
 def make_credential(credentials: Credentials) -> Credential:

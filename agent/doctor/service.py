@@ -50,10 +50,10 @@ def _service(device: Device) -> Iterator[Finding]:
             return None, error
 
     with make_client(device.config, service, device.credentials, VERSION) as client:
-        client.connection.on_date = note
+        client.on_date = note
         document, discovery = {"extensions": sorted(configured or ())}, None
         if configured is None:
-            document, discovery = ask(lambda: client.connection.request("GET", paths.DISCOVERY).json())
+            document, discovery = ask(lambda: client.request("GET", paths.DISCOVERY).json())
         knows, error = False, discovery
         if not isinstance(discovery, errors.TransportError):
             device_id = device.config.device.device_id

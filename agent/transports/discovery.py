@@ -59,7 +59,7 @@ class Discovery:
         self._ask_at_s: float | None = None
         self._failures = 0
         self._kept: str | None = None
-        self.profile = ServerProfile(str(client.connection.base_url) if address is None else address)
+        self.profile = ServerProfile(str(client.base_url) if address is None else address)
         self._load()
         self._words = describe(replace(self.profile, notes=()), self.dialect)
 

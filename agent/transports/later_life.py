@@ -108,7 +108,7 @@ class LaterLife:
     def _first_page(self, path: str, query: Mapping[str, str | int | None]) -> list[dict[str, Any]]:
         """Empty where this server has no such list."""
         try:
-            answer = self._client.connection.request("GET", path, params=given(query))
+            answer = self._client.request("GET", path, params=given(query))
             items = read_page(answer.json(), answer.source).items
         except (RateLimited, Unauthorized):
             raise

@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-
-import httpx
-from pydantic import AliasChoices
+from typing import Any, Final, TypeVar
 
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer, portal_text
-from agent.wire.auth import Credential
 from agent.wire.base import JsonObject, Received, Sent
-from agent.wire.commands import CommandRecord, CommandResult, SendCommand
+from agent.wire.commands import CommandRecord, CommandResult
 from agent.wire.connection import Connection
 from agent.wire.dialect import AnswerReading
 from agent.wire.extensions import Announcement, read_announcement
 from agent.wire.json_text import encode_json
-from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
+from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
 from agent.wire.lists import CommandList, Page, PageWalk, read_commands
 from agent.wire.models import (
     BatchAnswer,
     Device,
     NewRuntimeRecord,
     PostSensorData,
-    RegisterDevice,
     RuntimeRecord,
     SensorDataRecord,
 )
@@ -44,64 +37,15 @@ _ENVELOPES: Final = ("data", "result", "item", "record")
 _DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
 
 
-class DeviceClient:
-    """The device's side of the interface, synchronous, usable from any thread.
+class DeviceClient(Connection):
+    """A connection with a method for each call of a device, synchronous, usable from any thread.
 
     Every method makes its requests once: what to do about an error is the caller's, by the error's ``advice``. Methods
     that list return iterators that fetch page after page when asked for, so their errors come while iterating.
-
-    Args:
-        base_url: the gateway address, ``{base_url}`` in the specification.
-        auth: :class:`~agent.wire.auth.KeyPair` or :class:`~agent.wire.auth.BearerToken`; None sends none.
-        timeout_s: for a whole request, seconds; see :class:`~agent.wire.connection.Connection`.
-        max_answer_bytes: the largest answer, after decoding.
-        ca_file: PEM file with the authorities that alone are trusted; None trusts the system's.
-        transport: replaces the network, for tests.
-        user_agent: the ``User-Agent`` header.
-        reading: how answers are read where servers differ; a server's :class:`~agent.wire.dialect.Dialect` has it.
-
-    Raises:
-        ConfigurationError: the base URL cannot be used.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        auth: Credential | None,
-        *,
-        timeout_s: float = 10.0,
-        max_answer_bytes: int = ANSWER_BYTES,
-        ca_file: Path | None = None,
-        transport: httpx.BaseTransport | None = None,
-        user_agent: str = "device-agent",
-        reading: AnswerReading = AnswerReading(),  # noqa: B008 - frozen
-    ) -> None:
-        self.connection = Connection(
-            base_url,
-            auth,
-            timeout_s=timeout_s,
-            max_answer_bytes=max_answer_bytes,
-            ca_file=ca_file,
-            transport=transport,
-            user_agent=user_agent,
-        )
-        self.reading = reading
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End held polls and release the connections."""
-        self.connection.close()
-
-    def interrupt(self) -> None:
-        """End the :meth:`device_commands` in flight, or the next one; from any thread."""
-        self.connection.interrupt()
+    reading = AnswerReading()
+    """How answers are read where servers differ; a server's :class:`~agent.wire.dialect.Dialect` has it."""
 
     def discover(self) -> Announcement:
         """``GET /.well-known/device-service``: what this server announces.
@@ -112,12 +56,12 @@ class DeviceClient:
         Raises:
             ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
-        answer = self.connection.request("GET", paths.DISCOVERY, accepts=_DECIDED)
+        answer = self.request("GET", paths.DISCOVERY, accepts=_DECIDED)
         value = None
         if 200 <= answer.status < 300:
             value = None if answer.is_page else answer.json_or_none()
             is_readable = value is not None or not answer.content.strip()
-            if not is_readable and not self.connection.is_certain:
+            if not is_readable and not self.is_certain:
                 raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
         return read_announcement(value, answer.headers.get("server", ""))
 
@@ -132,16 +76,6 @@ class DeviceClient:
         """``GET /devices``; a plain server may ignore the filters."""
         query = {"product_id": product_id, "user_id": user_id, "status": status}
         return self._list(Device, paths.DEVICES, query, limit)
-
-    def register_device(self, registration: RegisterDevice, *, idempotency_key: str | None = None) -> Device:
-        """``POST /onboarding/device``: link the device to the user's account."""
-        answer = self._write("POST", paths.ONBOARDING_DEVICES, registration, idempotency_key=idempotency_key)
-        return read_record(Device, answer, "device", registration.to_wire())
-
-    def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
-        """``POST /commands/send``."""
-        answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
-        return read_record(CommandRecord, answer, "command", command.to_wire())
 
     def device_commands(
         self,
@@ -171,7 +105,7 @@ class DeviceClient:
             ServiceError: the first page did not come.
         """
         pages = self._command_pages(device_id, status, etag, min(max(wait_s, 0.0), float(LONG_POLL_MAX_S)))
-        return read_commands(pages, self.reading, self.connection.max_answer_bytes)
+        return read_commands(pages, self.reading, self.max_answer_bytes)
 
     def _command_pages(
         self, device_id: str, status: str | None, etag: str | None, wait_s: float
@@ -180,12 +114,10 @@ class DeviceClient:
         path = paths.device_commands(device_id)
         query = {"status": status} if status else {}
         headers = {"If-None-Match": etag} if etag else {}
-        walk = PageWalk(path, query, self.connection.url(path), pages_max=_COMMAND_PAGES_MAX)
+        walk = PageWalk(path, query, self.url(path), pages_max=_COMMAND_PAGES_MAX)
         while not walk.done:
             params = {**walk.params, "wait": f"{wait_s:g}"} if wait_s else walk.params
-            answer = self.connection.request(
-                "GET", walk.target, params=params, headers=headers, wait_s=wait_s, interruptible=True
-            )
+            answer = self.request("GET", walk.target, params=params, headers=headers, wait_s=wait_s, interruptible=True)
             headers, wait_s = {}, 0.0
             page = walk.take(answer)
             yield answer, page
@@ -238,30 +170,6 @@ class DeviceClient:
         answer = self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
         return read_record(RuntimeRecord, answer, "record", record.to_wire())
 
-    def runtime_data(
-        self,
-        *,
-        product_id: str | None = None,
-        device_id: str | None = None,
-        table_name: str | None = None,
-        data: Mapping[str, str | int] | None = None,
-        order: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[RuntimeRecord]:
-        """``GET /database/runtime-data``.
-
-        Args:
-            product_id: only this product's.
-            device_id: only this device's.
-            table_name: only this table's.
-            data: only records whose column has this value, ``data.<column>=``.
-            order: ``asc`` or ``desc`` by creation.
-            limit: how many at most.
-        """
-        query = {"product_id": product_id, "device_id": device_id, "table_name": table_name, "order": order}
-        columns = {f"data.{column}": value for column, value in (data or {}).items()}
-        return self._list(RuntimeRecord, paths.RUNTIME_DATA, {**query, **columns}, limit)
-
     # --- what all calls share -----------------------------------------------------------------------------------------
 
     def _write(
@@ -277,7 +185,7 @@ class DeviceClient:
         if body is not None:
             content = encode_json(body.to_wire() if isinstance(body, Sent) else body)
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        return self.connection.request(method, path, body=content, headers=headers)
+        return self.request(method, path, body=content, headers=headers)
 
     def _list(
         self, model: type[Record], path: str, query: Query | None = None, limit: int | None = None
@@ -292,12 +200,12 @@ class DeviceClient:
             if limit < 1:
                 raise InvalidMessage("limit must be at least 1")
             params["limit"] = min(limit, PAGE_MAX)
-        pages = self.connection.pages(path, params)
+        pages = self.pages(path, params)
         return islice((_receive(model, item, answer) for answer, page in pages for item in page.items), limit)
 
     def _get(self, model: type[Record], path: str, word: str, query: Query | None = None) -> Record:
         """One record that is read."""
-        return read_record(model, self.connection.request("GET", path, params=given(query or {})), word)
+        return read_record(model, self.request("GET", path, params=given(query or {})), word)
 
 
 def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject | None = None) -> Record:
@@ -318,7 +226,7 @@ def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject
     if isinstance(value, dict):
         with suppress(InvalidMessage):
             stated = _unwrap(model, value, word)
-            return model.receive({**_not_repeated(model, sent, stated), **stated})
+            return model.receive({**sent, **stated})
     return _receive(model, sent, answer)
 
 
@@ -337,17 +245,6 @@ def _unwrap(model: type[Record], value: dict[str, Any], word: str) -> dict[str, 
         if isinstance(inner, dict):
             return inner
     return value
-
-
-def _not_repeated(model: type[Record], sent: JsonObject, stated: JsonObject) -> JsonObject:
-    """The members of a request that the answer does not repeat, under their own name or an alias."""
-    fields = model.model_fields
-    aliases = {name: fields[name].validation_alias for name in sent if name in fields}
-    return {
-        name: value
-        for name, value in sent.items()
-        if not (isinstance(choices := aliases.get(name), AliasChoices) and stated.keys() & set(choices.choices))
-    }
 
 
 def _receive(model: type[Record], value: object, answer: Answer) -> Record:

@@ -14,8 +14,7 @@ from agent.errors import InvalidMessage
 from agent.wire.base import JsonObject, LooseTime, Received, Sent, Text, WireTime
 from agent.wire.dialect import AnswerReading
 from agent.wire.json_text import encode_json, find_fault, parse_json
-from agent.wire.limits import ANSWER_BYTES, TTL_MAX_S
-from agent.wire.times import parse_received_time
+from agent.wire.limits import ANSWER_BYTES
 
 ResultStatus = Literal["in_progress", "succeeded", "failed", "rejected"]
 
@@ -48,18 +47,6 @@ FINAL_STATES: Final = frozenset(CommandStatus) - OPEN_STATES
 RESULT_STATES: Final = frozenset({CommandStatus.SUCCEEDED, CommandStatus.FAILED, CommandStatus.REJECTED})
 OPEN: Final = "open"
 """As the ``status`` filter of a listing: every state of :data:`OPEN_STATES`."""
-
-
-class SendCommand(Sent):
-    """``POST /commands/send`` (specification, "Command").
-
-    Attributes:
-        ttl_seconds: how long the command waits for its device; the service's default is 3600.
-    """
-
-    device_id: Text
-    command_payload: JsonObject
-    ttl_seconds: Annotated[int, Field(ge=1, le=TTL_MAX_S)] | None = None
 
 
 class CommandResult(Sent):
@@ -133,8 +120,7 @@ class CommandRecord(Received):
     expires_at: LooseTime = Field(default=None, validation_alias=AliasChoices(*_EXPIRES))
     listed_at: LooseTime = None
     _unreadable_times: tuple[str, ...] = PrivateAttr(default=())
-    _derived_from: str | int | None = PrivateAttr(default=None)
-    _has_derived_id: bool = PrivateAttr(default=False)
+    _created: object = PrivateAttr(default=None)
 
     @property
     def unreadable_times(self) -> tuple[str, ...]:
@@ -145,11 +131,6 @@ class CommandRecord(Received):
     def fault(self) -> str | None:
         """Why it must not run although it could be read, as ``code: sentence``; None when nothing is wrong."""
         return _NO_EXPIRY if "expires_at" in self._unreadable_times else None
-
-    @property
-    def has_derived_id(self) -> bool:
-        """The service gave no id: ``id`` is derived from content, time and place (:meth:`with_derived_id`)."""
-        return self._has_derived_id
 
     @classmethod
     def receive(cls, value: object, reading: AnswerReading | None = None) -> Self:
@@ -167,7 +148,7 @@ class CommandRecord(Received):
         unreadable = tuple(name for name, sent, read in times if sent is not None and read is None)
         # What is private is set on one of this class, which is frozen for others.
         record._unreadable_times = unreadable
-        record._derived_from = None if record.id else _time_mark(created)
+        record._created = created
         return record
 
     def stable_id(self) -> str:
@@ -185,20 +166,12 @@ class CommandRecord(Received):
         Args:
             occurrence: which one of the equal ones in a list this is, from 0.
         """
-        if self.id:
-            return self
-        derived = self.model_copy(update={"id": self._derive(occurrence)})
-        derived._has_derived_id = True
-        return derived
+        return self if self.id else self.model_copy(update={"id": self._derive(occurrence)})
 
     def _derive(self, occurrence: int) -> str:
-        mark = self._derived_from
-        if mark is None and self.created_at is not None:
-            mark = round(self.created_at * 1000)
-        content: list[Any] = [self.device_id, mark, _sort(self.command_payload)]
-        if occurrence:
-            content.append(occurrence)
-        return f"derived-{hashlib.sha256(encode_json(content)).hexdigest()[:32]}"
+        created = self._created if self._created is not None else self.created_at
+        content = json.dumps([self.device_id, created, self.command_payload, occurrence], sort_keys=True)
+        return f"derived-{hashlib.sha256(content.encode()).hexdigest()[:32]}"
 
     def payload_size_bytes(self) -> int:
         """Length of the payload as compact JSON text."""
@@ -221,22 +194,3 @@ def _find_id(value: Mapping[str, Any], path: tuple[str, ...] | None) -> str | in
 
 def _first(value: Mapping[str, Any], names: Iterable[str]) -> object:
     return next((value[name] for name in names if value.get(name) is not None), None)
-
-
-def _time_mark(sent: object) -> str | int | None:
-    """What a derived id takes of ``created_at``: the same whatever zone is configured, and whether it is readable."""
-    if sent is None:
-        return None
-    try:
-        return round(parse_received_time(sent) * 1000)
-    except InvalidMessage:
-        return hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
-
-
-def _sort(value: Any) -> Any:
-    """The same value with the names of objects in order, so that equal payloads make equal text."""
-    if isinstance(value, dict):
-        return {name: _sort(value[name]) for name in sorted(value)}
-    if isinstance(value, list):
-        return [_sort(item) for item in value]
-    return value

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import InvalidMessage
-from agent.wire.base import Received, ReceivedSecret, Sent, SentSecret, Text
+from agent.wire.base import Received, ReceivedSecret, Text
 
 PATH: Final = "/enroll"
 """Of the gateway's HTTP front; it needs no token."""
@@ -110,20 +110,6 @@ def parse_label(text: str) -> tuple[str, str]:
     if not text.startswith(LABEL_PREFIX) or not separator:
         raise InvalidMessage(f"the text of an enrollment label begins with {LABEL_PREFIX}")
     return url, code
-
-
-class EnrollmentRequest(Sent):
-    """Body of ``POST /enroll``.
-
-    Attributes:
-        secret: of the code.
-        device_identifier: such as the serial number on the device's label; the same device sends the same one again.
-        device_name: for people.
-    """
-
-    secret: SentSecret
-    device_identifier: Text
-    device_name: Text | None = None
 
 
 class EnrollmentAnswer(Received):

@@ -32,7 +32,7 @@ _ENVELOPES: Final = ("data", "items", "results", "result", "records", "response"
 _NOT_ITEMS: Final = frozenset({"errors", "error", "warnings", "details", "messages", "links", "_links", "meta", "tags"})
 _PAGING: Final = ("meta", "pagination", "paging", "page", "page_info", "pageInfo", "links", "_links")
 """Members that hold objects which speak about paging."""
-_CURSORS: Final[Mapping[str, str]] = {
+_NEXT: Final[Mapping[str, str]] = {
     "next_cursor": "cursor",
     "nextCursor": "cursor",
     "next_page_token": "page_token",
@@ -40,9 +40,11 @@ _CURSORS: Final[Mapping[str, str]] = {
     "next_offset": "offset",
     "next_page": "page",
     "next": "cursor",
+    "next_url": "cursor",
+    "next_link": "cursor",
+    "next_page_url": "cursor",
 }
-"""Member -> the parameter that takes its value."""
-_LINKS: Final = ("next", "next_url", "nextUrl", "next_link", "nextLink", "next_page_url", "next_page")
+"""Member -> the parameter that takes its value, where that is no address."""
 _MORE: Final = ("has_more", "hasMore", "has_next", "hasNext", "hasNextPage")
 _NUMBERS: Final = ("page", "current_page", "currentPage")
 _TOTAL_PAGES: Final = ("total_pages", "totalPages", "last_page", "page_count", "pages")
@@ -143,37 +145,23 @@ def _with_paging(items: list[Any], scopes: list[dict[str, Any]]) -> Page:
         places["page"] = number
         if more or (pages is not None and number < pages):
             counted = "page", number + 1
-    cursor = next(
-        (
-            ("page" if name == "next" and number is not None else param, text)
-            for name, param in _CURSORS.items()
-            for scope in scopes
-            if (text := _cursor(scope.get(name))) is not None
-        ),
-        None,
-    )
-    return Page(items, more, total, cursor, _find_link(scopes), counted if items else None, places)
+    cursor, url = _find_next(scopes, is_numbered=number is not None)
+    return Page(items, more, total, cursor, url, counted if items else None, places)
 
 
-def _cursor(value: object) -> str | None:
-    if isinstance(value, str) and value and not _is_url(value):
-        return value
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _find_link(scopes: list[dict[str, Any]]) -> str | None:
-    for name in _LINKS:
+def _find_next(scopes: list[dict[str, Any]], *, is_numbered: bool) -> tuple[tuple[str, str] | None, str | None]:
+    """What asks for the next page: parameter and value, or an address."""
+    for name, param in _NEXT.items():
         for scope in scopes:
             value = scope.get(name)
             if isinstance(value, dict):
                 value = value.get("href", value.get("url"))
-            if isinstance(value, str) and _is_url(value):
-                return value
-    return None
-
-
-def _is_url(text: str) -> bool:
-    return "?" in text or text.startswith(("/", "http://", "https://"))
+            if isinstance(value, int) and not isinstance(value, bool):
+                value = str(value)
+            if isinstance(value, str) and value:
+                is_url = "?" in value or value.startswith(("/", "http://", "https://"))
+                return (None, value) if is_url else (("page" if name == "next" and is_numbered else param, value), None)
+    return None, None
 
 
 def _count(scopes: list[dict[str, Any]], names: tuple[str, ...]) -> int | None:

@@ -8,13 +8,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field, StringConstraints
+from pydantic import AliasChoices, Field
 
 from agent.wire.base import JsonObject, LooseTime, Number, Received, Sent, Text, WireTime
-from agent.wire.limits import IDENTIFIER_CHARACTERS
-
-Identifier = Annotated[str, StringConstraints(min_length=1, max_length=IDENTIFIER_CHARACTERS)]
-"""The id of a user or a device."""
 
 
 class DeviceStatus(StrEnum):
@@ -41,21 +37,6 @@ class Device(Received):
     metadata: JsonObject | None = None
     created_at: LooseTime = None
     updated_at: LooseTime = None
-
-
-class RegisterDevice(Sent):
-    """``POST /onboarding/device``.
-
-    Attributes:
-        device_name: for people; the service makes one up when it is missing.
-        qr_info: what the scan answered as ``qr_info``.
-    """
-
-    user_id: Identifier
-    product_id: Text
-    device_identifier: Identifier
-    device_name: str | None = None
-    qr_info: JsonObject | None = None
 
 
 class PostSensorData(Sent):

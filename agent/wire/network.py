@@ -1,27 +1,24 @@
 """A TCP connection to a name with several addresses, some of which may be dead; and whom TLS trusts.
 
-Source: RFC 8305, "Happy Eyeballs". Nothing here needs an HTTP library: a device that speaks MQTT alone has none.
+Nothing here needs an HTTP library: a device that speaks MQTT alone has none.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import selectors
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ConfigurationError
 
-APART_S: Final = 0.25
-"""An address has so long to answer before the next one is tried beside it (RFC 8305, section 5)."""
+_EACH_S: Final = 1.0
+"""An address that is not the last one has so long to answer."""
 
 Found = tuple[int, int, int, str, Any]
 """An address as :func:`socket.getaddrinfo` gives it: family, type, protocol, canonical name, address."""
@@ -35,49 +32,37 @@ def in_turns(found: Iterable[Found]) -> list[Found]:
     return [each for turn in itertools.zip_longest(*by_family.values()) for each in turn if each is not None]
 
 
-def connect(host: str | bytes, port: int, timeout_s: float | None) -> socket.socket:
-    """Connect to the address that answers first. The socket's own timeout is then ``timeout_s``.
+def attempts(host: str, port: int, timeout_s: float | None) -> Iterator[tuple[str, float | None]]:
+    """The addresses of a name, each with how long it may take: a dead one that is not the last takes a second at most.
 
     Raises:
-        OSError: the name has no address, or none of them answered; the error of the one that was tried first.
-        TimeoutError: none answered in time.
+        OSError: the name has no address.
     """
-    waiting = in_turns(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    found = in_turns(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    for count, (_, _, _, _, address) in enumerate(found, 1):
+        limit_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.01)
+        if count < len(found):
+            limit_s = _EACH_S if limit_s is None else min(_EACH_S, limit_s)
+        yield address[0], limit_s
+
+
+def connect(host: str, port: int, timeout_s: float | None) -> socket.socket:
+    """Connect to the first address that answers. The socket's own timeout is then ``timeout_s``.
+
+    Raises:
+        OSError: the name has no address, or none of them answered; the error of the last one.
+    """
     fault: OSError | None = None
-    with contextlib.ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
-        while waiting or selector.get_map():
-            wait_s = None if deadline_s is None else deadline_s - time.monotonic()
-            if wait_s is not None and wait_s <= 0:
-                raise fault or TimeoutError("timed out")
-            if waiting:
-                try:
-                    _begin(selector, stack, waiting.pop(0))
-                except OSError as error:
-                    fault = fault or error
-                    continue
-                if waiting:
-                    wait_s = APART_S if wait_s is None else min(APART_S, wait_s)
-            for key, _ in selector.select(wait_s):
-                sock: socket.socket = key.fileobj  # type: ignore[assignment]  # nothing else is registered
-                selector.unregister(sock)
-                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code == 0:
-                    made = sock.dup()  # the stack closes all that were tried
-                    made.settimeout(timeout_s)
-                    return made
-                fault = fault or OSError(code, os.strerror(code))
-    raise fault or OSError(f"{host!r} has no address")
-
-
-def _begin(selector: selectors.BaseSelector, stack: contextlib.ExitStack, found: Found) -> None:
-    family, kind, protocol, _, address = found
-    sock = stack.enter_context(socket.socket(family, kind, protocol))
-    sock.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        sock.connect(address)
-    selector.register(sock, selectors.EVENT_WRITE)
+    for address, limit_s in attempts(host, port, timeout_s):
+        try:
+            made = socket.create_connection((address, port), limit_s)
+        except OSError as error:
+            fault = error
+        else:
+            made.settimeout(timeout_s)
+            return made
+    raise fault or OSError(f"{host} has no address")
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-import time
 from collections.abc import Iterable, Iterator
 from typing import Final, NoReturn
 
 import httpcore
 import httpx
 
-from agent.wire.network import in_turns
-
-_EACH_S: Final = 1.0
-"""An address that is not the last one has so long to answer."""
+from agent.wire.network import attempts
 
 
 def open_transport(trust: ssl.SSLContext | None, limits: httpx.Limits) -> httpx.BaseTransport:
@@ -83,20 +78,15 @@ class _Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        began_s = time.monotonic()
+        fault: Exception | None = None
         try:
-            found = in_turns(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            for address, limit_s in attempts(host, port, timeout):
+                try:
+                    return super().connect_tcp(address, port, limit_s, local_address, socket_options)
+                except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                    fault = error
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
-        fault: Exception | None = None
-        for count, (_, _, _, _, address) in enumerate(found, 1):
-            limit_s = None if timeout is None else max(timeout - (time.monotonic() - began_s), 0.01)
-            if count < len(found):
-                limit_s = _EACH_S if limit_s is None else min(_EACH_S, limit_s)
-            try:
-                return super().connect_tcp(address[0], port, limit_s, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                fault = fault or error
         raise fault or httpcore.ConnectError(f"{host} has no address")
 
 

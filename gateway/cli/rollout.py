@@ -17,11 +17,11 @@ from agent.cli.options import json_option, print_json, print_table
 from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_INTERRUPTED
-from agent.wire.client import DeviceClient
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, TTL_MAX_S
 from gateway.cli.options import complain, errors_end_it, gateway_config_option, load, read_duration, read_lines
+from gateway.client import OperatorClient
 from gateway.config import GatewayConfig
 from gateway.devices import with_retries
 from gateway.rollout import (
@@ -103,7 +103,7 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **
 
 
 def _begun(
-    client: DeviceClient, config: GatewayConfig, given: dict[str, Any], *, dry_run: bool, as_json: bool
+    client: OperatorClient, config: GatewayConfig, given: dict[str, Any], *, dry_run: bool, as_json: bool
 ) -> RolloutFile | None:
     """The state file of a new rollout; None after a dry run.
 
@@ -174,7 +174,7 @@ def _resumed(config: GatewayConfig, given: dict[str, Any], *, dry_run: bool) -> 
     return file
 
 
-def _run(file: RolloutFile, client: DeviceClient, config: GatewayConfig, *, as_json: bool) -> int:
+def _run(file: RolloutFile, client: OperatorClient, config: GatewayConfig, *, as_json: bool) -> int:
     """Carry it out and show its end; the exit code.
 
     Raises:
@@ -199,7 +199,7 @@ def _run(file: RolloutFile, client: DeviceClient, config: GatewayConfig, *, as_j
     return code
 
 
-def _offers(client: DeviceClient, config: GatewayConfig) -> frozenset[str]:
+def _offers(client: OperatorClient, config: GatewayConfig) -> frozenset[str]:
     """The extensions of the service, as the configuration or the service itself names them."""
     configured = config.service.dialect.dialect().extensions
     return with_retries(client.discover).extensions if configured is None else configured

@@ -15,7 +15,8 @@ import yaml
 
 from agent.errors import AgentError
 from agent.wire.auth import KeyPair
-from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
+from agent.wire.commands import FINAL_STATES, CommandRecord
+from gateway.client import SendCommand
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo.agent import WITNESS, RealAgent
 from simulator.exit_codes import ExitCode

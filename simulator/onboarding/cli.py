@@ -66,7 +66,7 @@ def _opened(access: ServiceAccess, patience: Patience) -> Iterator[ServiceClient
 
 def _file_of(path: Path | None, client: ServiceClient, **about: str) -> contextlib.closing[RunFile]:
     """The file of a run at this service."""
-    return contextlib.closing(RunFile(path, {"base_url": client.connection.origin, **about}))
+    return contextlib.closing(RunFile(path, {"base_url": client.origin, **about}))
 
 
 def _read(paths: tuple[Path, ...], *, pictures: bool) -> tuple[list[ListedLabel], list[str]]:

@@ -39,7 +39,7 @@ def read_devices(client: ServiceClient, user_id: str) -> DeviceList:
     devices: list[Device] = []
     last = None
     try:
-        for _, last in client.connection.pages(paths.user_devices(user_id), {}):
+        for _, last in client.pages(paths.user_devices(user_id), {}):
             devices += [Device.receive(item) for item in last.items]
     except NotFound:
         return DeviceList([], may_be_cut=False)

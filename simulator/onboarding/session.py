@@ -20,7 +20,8 @@ from agent.errors import (
 )
 from agent.wire.answers import one_line
 from agent.wire.base import JsonObject
-from agent.wire.models import Device, RegisterDevice
+from agent.wire.models import Device
+from gateway.client import RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, scan_contradictions
 from simulator.onboarding.journey import Action, Answer
 from simulator.onboarding.patience import Patience

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agent.wire.base import JsonObject
-from agent.wire.client import DeviceClient, read_record
+from agent.wire.client import read_record
 from agent.wire.models import Device, RuntimeRecord, SensorDataRecord
 from agent.wire.secret import Secret
 from agent.wire.times import to_rfc3339
+from gateway.client import OperatorClient
 from simulator.login.tokens import TokenAnswer
 from simulator.wire import paths
 from simulator.wire.models import (
@@ -36,7 +37,7 @@ from simulator.wire.models import (
 )
 
 
-class ServiceClient(DeviceClient):
+class ServiceClient(OperatorClient):
     """The whole interface of the service; arguments and behaviour are those of
     :class:`~agent.wire.client.DeviceClient`. Every call may raise :class:`~agent.errors.ServiceError`.
     """

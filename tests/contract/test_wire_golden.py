@@ -13,11 +13,12 @@ from pydantic import BaseModel, ValidationError
 from agent.errors import Conflict, ErrorAnswer, Forbidden, NotFound, RateLimited, Refused, ServerFault, Unauthorized
 from agent.wire.auth import KeyPair
 from agent.wire.base import Sent
-from agent.wire.commands import CommandResult, CommandResultPayload, SendCommand
+from agent.wire.commands import CommandResult, CommandResultPayload
 from agent.wire.lists import CommandList
-from agent.wire.models import NewRuntimeRecord, PostSensorData, RegisterDevice
+from agent.wire.models import NewRuntimeRecord, PostSensorData
 from agent.wire.secret import Secret
 from agent.wire.times import parse_time
+from gateway.client import RegisterDevice, SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import (
     NewDashboard,

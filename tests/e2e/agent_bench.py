@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.wire.auth import KeyPair
-from agent.wire.commands import CommandRecord, SendCommand
-from agent.wire.models import RegisterDevice
+from agent.wire.commands import CommandRecord
 from agent.wire.secret import Secret
+from gateway.client import RegisterDevice, SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 from tests import canary

@@ -82,7 +82,7 @@ def reason_of(record) -> str:
 def test_a_running_executable_is_ended_by_a_command_and_one_that_waits_never_runs(bench):
     slow = program(bench.folder / "slow", f"echo $$ > '{bench.folder}/slow.pid'; sleep 600 & wait")
     bench.write_config(
-        str(bench.client.connection.base_url),
+        str(bench.client.base_url),
         more=f"executables:\n  slow: {{argv: ['{slow}'], timeout_s: 120}}\n",
     )
     bench.start()
@@ -133,7 +133,7 @@ def test_after_kill_9_a_program_tells_how_a_once_command_ended(bench):
         valve = program(bench.folder / f"valve{code}", text)
         verify = program(bench.folder / f"verify{code}", f"echo 'the valve is stuck' >&2; exit {code}")
         more += f"  valve{code}: {{argv: ['{valve}'], verify: ['{verify}'], timeout_s: 120}}\n"
-    bench.write_config(str(bench.client.connection.base_url), more=more)
+    bench.write_config(str(bench.client.base_url), more=more)
     agent = bench.start()
     ids = {code: bench.send(command=f"valve{code}") for code in expected}
     process_ids = [process_id_in(bench.folder / f"{code}.pid") for code in expected]
@@ -151,7 +151,7 @@ def test_after_kill_9_a_program_tells_how_a_once_command_ended(bench):
 def test_a_command_that_waits_too_long_is_rejected_instead_of_running_late(bench):
     slow = program(bench.folder / "slow", f"echo run >> '{bench.folder}/slow.log'; exec sleep 600")
     bench.write_config(
-        str(bench.client.connection.base_url),
+        str(bench.client.base_url),
         more="executables:\n"
         f"  slow: {{argv: ['{slow}'], timeout_s: 120, lane: one}}\n"
         f"  late: {{argv: ['{slow}'], timeout_s: 120, start_timeout_s: 1, lane: one}}\n",
@@ -168,7 +168,7 @@ def test_a_command_that_waits_too_long_is_rejected_instead_of_running_late(bench
 def test_a_program_that_falls_silent_is_ended(bench):
     silent = program(bench.folder / "silent", "for i in 1 2 3; do echo $i >&2; sleep 0.5; done; exec sleep 600")
     bench.write_config(
-        str(bench.client.connection.base_url),
+        str(bench.client.base_url),
         more=f"executables:\n  silent: {{argv: ['{silent}'], timeout_s: 120, inactivity_timeout_s: 3}}\n",
     )
     bench.start()

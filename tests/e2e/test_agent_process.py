@@ -63,7 +63,7 @@ def test_a_command_goes_to_its_handler_and_its_result_comes_back(bench):
 
 def test_readings_of_this_machine_arrive_and_a_set_interval_survives_a_restart(bench):
     bench.write_config(
-        str(bench.client.connection.base_url),
+        str(bench.client.base_url),
         more="sensors:\n  - {name: board, type: system, interval_s: 3600}\n",
     )
     agent = bench.start()
@@ -79,7 +79,7 @@ def test_readings_of_this_machine_arrive_and_a_set_interval_survives_a_restart(b
 def test_sigterm_ends_a_held_poll_and_a_running_handler_long_before_they_would_end(bench):
     slow = program(bench.folder / "slow", "exec sleep 60")
     bench.write_config(
-        str(bench.client.connection.base_url),
+        str(bench.client.base_url),
         more=f"executables:\n  slow: {{argv: ['{slow}'], timeout_s: 120, contract: idempotent}}\n",
     )
     agent = bench.start()
@@ -97,7 +97,7 @@ def test_a_command_that_a_kill_interrupts_is_concluded_by_its_contract(bench):
         f"echo run >> '{bench.folder}/again.log'; [ $(wc -l < '{bench.folder}/again.log') -gt 1 ] || exec sleep 60",
     )
     bench.write_config(
-        str(bench.client.connection.base_url),
+        str(bench.client.base_url),
         more=(
             "executables:\n"
             f"  once: {{argv: ['{once}'], timeout_s: 120}}\n"
@@ -249,7 +249,7 @@ def test_trouble_on_the_way_is_one_clear_line_and_no_storm(bench, answer, words)
 def test_a_hung_handler_blocks_nobody_else(bench):
     hang = program(bench.folder / "hang", "exec sleep 60")
     bench.write_config(
-        str(bench.client.connection.base_url),
+        str(bench.client.base_url),
         more=f"executables:\n  hang: {{argv: ['{hang}'], timeout_s: 0.5, grace_s: 0.1}}\n",
     )
     bench.start()
@@ -261,7 +261,7 @@ def test_a_hung_handler_blocks_nobody_else(bench):
 
 def test_under_another_device_id_the_store_is_renamed_and_a_new_one_begun(bench):
     sensors = "sensors: [{name: s, type: simulated, interval_s: 0.2}]\n"
-    url = str(bench.client.connection.base_url)
+    url = str(bench.client.base_url)
     bench.write_config("http://127.0.0.1:9", more=sensors)
     agent = bench.start()
     threading.Event().wait(2)

@@ -8,8 +8,7 @@ import pytest
 
 from agent.core.poll_interval import PollIntervals
 from agent.wire.auth import KeyPair
-from agent.wire.commands import SendCommand
-from agent.wire.models import RegisterDevice
+from gateway.client import RegisterDevice, SendCommand
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig

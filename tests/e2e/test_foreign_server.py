@@ -10,9 +10,9 @@ import yaml
 
 from agent.errors import NotFound
 from agent.wire.auth import KeyPair
-from agent.wire.commands import SendCommand
-from agent.wire.models import PostSensorData, RegisterDevice
+from agent.wire.models import PostSensorData
 from agent.wire.secret import Secret
+from gateway.client import RegisterDevice, SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 from tests.e2e.agent_bench import AgentProcess, wait_until

@@ -92,7 +92,7 @@ def test_sigterm_ends_the_waiting(bench, disk):
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 def test_readings_that_a_full_disk_kept_in_memory_are_told_as_a_gap_after_a_restart(bench, disk, ending):
     sensors = "sensors: [{name: s, type: simulated, interval_s: 0.1, settings: {shape: random_walk}}]\n"
-    url = str(bench.client.connection.base_url)
+    url = str(bench.client.base_url)
     bench.write_config("http://127.0.0.1:9", more=sensors)
     agent = bench.start()
     ballast = fill(disk)
@@ -107,7 +107,7 @@ def test_readings_that_a_full_disk_kept_in_memory_are_told_as_a_gap_after_a_rest
     query = {"device_id": bench.device_id, "limit": 1000, "order": "desc"}
 
     def told() -> float | None:
-        records = bench.client.connection.request("GET", "/sensor-data", params=query).json()["data"]
+        records = bench.client.request("GET", "/sensor-data", params=query).json()["data"]
         rows = [record["sensor_data"].get("agent_gap_rows") for record in records]
         return next((each for each in rows if each), None)
 

@@ -53,7 +53,7 @@ def test_status_doctor_and_diagnostics_of_a_full_outbox_need_little_memory(bench
     with Store(bench.state_dir / FILE_NAME, clock=clock, trusts_wall=False) as store:
         for _ in range(ROWS):
             store.outbox.put(make_reading(values, at=clock.now()))
-    url = str(bench.client.connection.base_url)
+    url = str(bench.client.base_url)
     bench.write_config("http://127.0.0.1:9", more="outbox: {max_bytes: 67108864}\n")
     most_kb = 96 * 1024
     assert "MemoryHigh=96M" in SYSTEMD.read_text()

@@ -12,9 +12,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from agent.wire.auth import KeyPair
-from agent.wire.commands import SendCommand
-from agent.wire.models import RegisterDevice
 from agent.wire.secret import Secret
+from gateway.client import RegisterDevice, SendCommand
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from simulator.wire.client import ServiceClient

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from agent.wire import topics
-from agent.wire.commands import SendCommand
+from gateway.client import SendCommand
 from simulator.children import program_path
 from tests.conftest import require_program
 from tests.fault.gateway_rig import GatewayRig

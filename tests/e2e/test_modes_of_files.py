@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.wire.commands import SendCommand
+from gateway.client import SendCommand
 from simulator.fleet.target.local import read_local
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until

@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from agent.wire import topics
-from agent.wire.commands import CommandResult, SendCommand
-from agent.wire.models import RegisterDevice
+from agent.wire.commands import CommandResult
+from gateway.client import RegisterDevice, SendCommand
 from gateway.tokens import FILE_NAME as TOKENS
 from gateway.tokens import Tokens, make_token
 from simulator.children import ChildProcess, program_path

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.commands import SendCommand
+from gateway.client import SendCommand
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until
 from tests.e2e.test_gateway_journey import Journey, travelling

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from agent.wire.auth import KeyPair
-from agent.wire.models import RegisterDevice
 from agent.wire.secret import Secret
 from gateway.cli.program import device_gateway
+from gateway.client import RegisterDevice
 from gateway.rollout import in_waves
 from simulator.pytest_plugin.service import DeviceService
 from simulator.service.config import ServiceConfig

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli.program import device_agent
-from agent.wire.commands import SendCommand
 from agent.wire.signed import SigningKey, read_signing_key
+from gateway.client import SendCommand
 from simulator.command import CounterFile, KeySigner
 from tests.e2e.agent_bench import API_KEY, AgentBench, AgentProcess, wait_until
 from tests.e2e.test_agent_mqtt import Bench as MqttBench

@@ -116,13 +116,13 @@ def test_a_backlog_gets_through_whole_and_nothing_is_stored_twice(bench: AgentBe
         found, cursor = [], None
         while True:
             query = {"device_id": bench.device_id, "limit": 1000, **({"cursor": cursor} if cursor else {})}
-            answer = bench.client.connection.request("GET", "/sensor-data", params=query).json()
+            answer = bench.client.request("GET", "/sensor-data", params=query).json()
             found += [(record["recorded_at"], str(record["sensor_data"])) for record in answer["data"]]
             cursor = answer["next_cursor"]
             if cursor is None:
                 return found
 
-    to_port = bench.client.connection.base_url.port
+    to_port = bench.client.base_url.port
     assert to_port is not None
     narrow = Link(to_port, **link)
     try:

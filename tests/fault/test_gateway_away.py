@@ -19,7 +19,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from agent.wire import topics
-from agent.wire.models import RegisterDevice
+from gateway.client import RegisterDevice
 from gateway.tokens import FILE_NAME, Tokens, make_token
 from simulator.wire.models import NewProduct
 from tests.conftest import require_program

@@ -13,8 +13,9 @@ import yaml
 from agent.store.sqlite import FILE_NAME
 from agent.store.status import read_store_status
 from agent.wire.auth import KeyPair
-from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
+from agent.wire.commands import FINAL_STATES, CommandRecord
 from agent.wire.secret import Secret
+from gateway.client import SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.control import ControlClient
 from tests.canary import SECRET_KEY
@@ -78,7 +79,7 @@ class _Bench:
         self._open = ExitStack()
         self._control = self._open.enter_context(rig.control())
         self._client = self._open.enter_context(ServiceClient(rig.base_url, KeyPair(API_KEY, Secret(SECRET_KEY))))
-        self._client.connection.headers |= OBSERVER
+        self._client.headers |= OBSERVER
         rig.start_agent()
         self.wait_until_well("at the start")
 

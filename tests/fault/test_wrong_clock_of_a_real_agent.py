@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from agent.core.timekeeping import TIME_UNKNOWN
-from agent.wire.commands import FINAL_STATES, SendCommand
+from agent.wire.commands import FINAL_STATES
+from gateway.client import SendCommand
 from simulator.wire.client import ServiceClient
 from tests.e2e.agent_bench import wait_until
 from tests.fault import shifted_agent

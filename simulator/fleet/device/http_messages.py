@@ -23,7 +23,7 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload, SendCommand
+from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
     BATCH_SENSOR_DATA,
@@ -39,6 +39,7 @@ from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, PageWalk, read_commands
 from agent.wire.models import BatchAnswer, NewRuntimeRecord
 from agent.wire.times import to_rfc3339
+from gateway.client import SendCommand
 from simulator.fleet.device.answers import SOURCE, judge
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.faults import Body

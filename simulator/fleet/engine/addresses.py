@@ -17,10 +17,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.wire.network import APART_S, in_turns
+from agent.wire.network import in_turns
 
 # Linux's number (include/uapi/linux/in.h); the socket module has the name from Python 3.12 on.
 _IP_BIND_ADDRESS_NO_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
+_APART_S: Final = 0.25
+"""An address has so long to answer before the next one is tried beside it (RFC 8305, section 5)."""
 _LOOPBACK_MAX: Final = 250
 _ANY_PORT: Final = 9
 _REACH_S: Final = 10.0
@@ -138,7 +140,7 @@ class TargetAddress:
             return found[0][0], found[0][4]
 
         async def reach(number: int, family: int, address: Any) -> tuple[int, Any]:
-            await asyncio.sleep(number * APART_S)
+            await asyncio.sleep(number * _APART_S)
             with open_socket(family, None) as sock:
                 async with asyncio.timeout(_REACH_S):
                     await loop.sock_connect(sock, address)

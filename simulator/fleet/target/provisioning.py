@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.errors import Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
-from agent.wire.models import Device, RegisterDevice
+from agent.wire.models import Device
+from gateway.client import RegisterDevice
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
 from simulator.fleet.target.client import TargetClient, for_each

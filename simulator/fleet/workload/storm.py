@@ -18,7 +18,8 @@ from agent.retry import Backoff
 from agent.wire.answers import Answer
 from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
-from agent.wire.models import Device, RegisterDevice
+from agent.wire.models import Device
+from gateway.client import RegisterDevice
 from simulator.fleet.device.answers import outcome_of, read_written
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.ports import HttpAnswer

@@ -26,7 +26,7 @@ def _corpus(products: Products, signer: LabelSigner) -> dict[str, Entry]:
 def test_payload(name: str, settings: Settings, corpus: dict[str, Entry]) -> None:
     """A bad payload is refused by a 4xx, a good one is taken and shows the label's own product and identifier."""
     entry = corpus[name]
-    connection = settings.client.connection
+    connection = settings.client
     try:
         answer = settings.patience.call(lambda: connection.request("POST", paths.SCAN_QR, body=entry.body))
     except ErrorAnswer as error:

@@ -27,17 +27,10 @@ from starlette.responses import Response, StreamingResponse
 
 from agent.wire import extensions, paths
 from agent.wire.base import JsonObject, list_faults
-from agent.wire.commands import (
-    OPEN,
-    OPEN_STATES,
-    RESULT_STATES,
-    CommandRecord,
-    CommandResult,
-    CommandStatus,
-    SendCommand,
-)
+from agent.wire.commands import OPEN, OPEN_STATES, RESULT_STATES, CommandRecord, CommandResult, CommandStatus
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
+from gateway.client import SendCommand
 from simulator.service import scopes
 from simulator.service.api.devices import find_device
 from simulator.service.api.products import find_product, vocabulary

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from agent.errors import InvalidMessage, InvalidQr, InvalidSignature
 from agent.wire.base import JsonObject
-from agent.wire.models import Device, DeviceStatus, RegisterDevice
+from agent.wire.models import Device, DeviceStatus
+from gateway.client import RegisterDevice
 from simulator.service import scopes
 from simulator.service.api.products import find_product, label_key, show_product
 from simulator.service.db import insert, one, update

@@ -19,9 +19,9 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from agent.wire.base import JsonObject
-from agent.wire.commands import SendCommand
 from agent.wire.json_text import encode_json
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
+from gateway.client import SendCommand
 from simulator.service import scopes
 from simulator.service.api.commands import queue
 from simulator.service.api.database import add_record, find_columns

@@ -23,7 +23,7 @@ from agent.errors import ConfigurationError
 from agent.wire.base import Items, JsonObject, Sent, Text, describe_issue, list_faults
 from agent.wire.json_text import find_fault
 from agent.wire.limits import JSON_DEPTH
-from agent.wire.models import Identifier, RegisterDevice
+from gateway.client import Identifier, RegisterDevice
 from simulator.service.api.devices import register
 from simulator.service.api.products import SERVER_SET, add_product, change_definition, check_vocabulary
 from simulator.service.api.rules import add_rule, replace_rule

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import socket
 import ssl
 import subprocess
@@ -20,11 +19,8 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
-from agent.wire.auth import KeyPair
 from agent.wire.client import DeviceClient
 from agent.wire.connection import Connection, Interrupted
-from agent.wire.secret import Secret
-from tests.ports import free_port
 
 SOON_S = 20.0
 
@@ -123,17 +119,6 @@ def test_a_held_poll_ends_at_once_when_another_thread_interrupts_it(server):
     assert time.monotonic() - began < SOON_S
 
 
-def test_a_poll_on_a_kept_connection_is_interrupted_too(server):
-    with client_of(server) as client:
-        client.device_commands("d")
-        with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
-            hold(server)
-            client.interrupt()
-            with pytest.raises(Interrupted):
-                poll.result(SOON_S)
-        assert server.peers[0] == server.peers[1]
-
-
 def test_an_interrupt_that_comes_just_before_the_poll_is_not_lost(server):
     with client_of(server) as client:
         client.interrupt()
@@ -143,22 +128,12 @@ def test_an_interrupt_that_comes_just_before_the_poll_is_not_lost(server):
     assert len(server.peers) == 1
 
 
-def test_polls_go_on_after_an_interrupt(server):
-    with client_of(server) as client:
-        with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
-            hold(server)
-            client.interrupt()
-            with pytest.raises(Interrupted):
-                poll.result(SOON_S)
-        assert client.device_commands("d").records == ()
-
-
 def test_an_interrupt_ends_polls_only_and_no_other_request(server):
     server.holds_posts = True
     with client_of(server) as client:
 
         def post() -> int:
-            return client.connection.request("POST", "/sensor-data", body=b"{}").status
+            return client.request("POST", "/sensor-data", body=b"{}").status
 
         with in_thread(post) as posted:
             hold(server)
@@ -193,13 +168,6 @@ def test_an_interrupt_while_connecting_ends_the_poll_when_connecting_ends():
                 poll.result(SOON_S)
 
 
-def test_polls_that_bring_nothing_new_share_one_connection(server):
-    with client_of(server) as client:
-        for _ in range(5):
-            assert client.device_commands("d", etag='"1"').unchanged
-    assert len(set(server.peers)) == 1
-
-
 # --- timeouts ---------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +192,7 @@ def test_a_service_that_does_not_answer_is_given_up_after_the_timeout(server):
         client_of(server, timeout_s=0.2) as client,
         pytest.raises(TransportError, match=r"did not answer within 0\.2 s"),
     ):
-        client.connection.request("GET", "/x", params={"wait": "1"})
+        client.request("GET", "/x", params={"wait": "1"})
 
 
 # --- answers that no HTTP library would send --------------------------------------------------------------------
@@ -274,23 +242,6 @@ def test_a_broken_answer_is_an_error_of_ours_on_one_line(raw):
         assert len(str(caught.value)) < 600
 
 
-def test_an_answer_without_a_length_is_read_to_its_end():
-    with answering(OK + b'\r\n[{"device_id":"d"}]') as url, DeviceClient(url, None, timeout_s=60) as client:
-        assert [device.device_id for device in client.devices()] == ["d"]
-
-
-def test_a_service_that_is_down_is_told_with_its_address():
-    port = free_port()
-    with (
-        DeviceClient(f"http://127.0.0.1:{port}", KeyPair("mk_a", Secret("msk_made_up"))) as client,
-        pytest.raises(TransportError) as caught,
-    ):
-        list(client.devices())
-    assert f"http://127.0.0.1:{port}" in str(caught.value)
-    assert "check that the service runs" in str(caught.value)
-    assert "msk_made_up" not in str(caught.value)
-
-
 # --- what leaves this machine -----------------------------------------------------------------------------------
 
 
@@ -334,29 +285,9 @@ def test_a_base_url_that_cannot_be_used_is_refused_without_repeating_it(base_url
     assert "http:// or https://" in str(caught.value)
 
 
-@pytest.mark.parametrize("base_url", ["http://a.test/v1", "http://a.test/v1/", " http://a.test/v1\n"])
-def test_a_base_url_may_have_a_path_and_a_slash_at_its_end(base_url):
-    with Connection(base_url) as connection:
-        assert str(connection.url("/devices")) == "http://a.test/v1/devices"
-
-
 def test_an_absolute_url_of_another_origin_is_never_asked():
     with Connection("http://a.test") as connection, pytest.raises(InvalidMessage):
         connection.request("GET", "http://b.test/devices")
-
-
-def test_a_level_that_the_program_set_for_the_http_loggers_stays():
-    logger = logging.getLogger("httpx")
-    before = logger.level
-    try:
-        logger.setLevel(logging.DEBUG)
-        Connection("http://a.test").close()
-        assert logger.level == logging.DEBUG
-        logger.setLevel(logging.NOTSET)
-        Connection("http://a.test").close()
-        assert logger.level == logging.WARNING
-    finally:
-        logger.setLevel(before)
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------
@@ -402,13 +333,6 @@ def test_a_held_poll_over_tls_ends_at_once_too(tls_server, certificate):
         assert client.device_commands("d").records == ()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tls_server):
-    url = f"https://127.0.0.1:{tls_server.server_port}"
-    refusal = r"self-signed certificate.*service\.ca_file"
-    with DeviceClient(url, None) as client, pytest.raises(TransportError, match=refusal):
-        list(client.devices())
-
-
 def test_each_good_answer_tells_the_services_time_and_how_long_it_took():
     told: list[tuple[float, float]] = []
     answers = iter(
@@ -428,22 +352,3 @@ def test_each_good_answer_tells_the_services_time_and_how_long_it_took():
         conn.request("GET", "/devices")
     # Half a second until the head was there, and a whole one for the body, by which the date is older now.
     assert told == [(1767225601.0, 0.5)]
-
-
-def test_a_discovery_tells_the_services_time_and_a_portals_page_does_not():
-    told: list[float] = []
-    date = {"date": "Thu, 01 Jan 2026 00:00:00 GMT"}
-    answers = iter(
-        [
-            httpx.Response(200, json={"extensions": []}, headers=date),
-            httpx.Response(200, html="<html>sign in</html>", headers=date),
-            httpx.Response(200, html="<html>sign in</html>", headers=date),
-        ]
-    )
-    transport = httpx.MockTransport(lambda request: next(answers))
-    with DeviceClient("http://service.test", None, transport=transport) as client:
-        client.connection.on_date = lambda server_s, _round_trip_s: told.append(server_s)
-        assert client.discover().extensions == set()
-        with pytest.raises(UnexpectedAnswer, match="captive portal"):
-            client.discover()
-    assert len(told) == 1

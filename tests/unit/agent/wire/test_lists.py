@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 
 import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ServerFault
 from simulator.wire.client import ServiceClient
 
 BASE = "http://service.test/v1"
@@ -119,18 +117,3 @@ def test_any_way_of_paging_gives_the_same_items(style, size):
         listed = client.device_commands("d")
     assert [record.id for record in listed.records] == [item["id"] for item in COMMANDS]
     assert (listed.incomplete, dict(listed.notes)) == (None, {})
-
-
-@given(st.sampled_from(sorted(set(PAGERS) - {"all at once"})), st.integers(1, 5))
-def test_what_was_read_is_kept_when_a_later_page_does_not_come(style, size):
-    good = paged(style, size)
-    asked = count()
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        return good(request) if next(asked) == 0 else httpx.Response(503, json={"error": "busy"})
-
-    with client_of(handle) as client:
-        listed = client.device_commands("d")
-    assert [record.id for record in listed.records] == [item["id"] for item in COMMANDS[:size]]
-    assert isinstance(listed.incomplete, ServerFault)
-    assert listed.etag is None

@@ -13,21 +13,6 @@ from agent.wire.topics import Topic, TopicKind
 IDS = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="+#/"), min_size=1, max_size=40)
 COMMAND_IDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=40)
 
-BUILT = {
-    "v1/devices/d1/commands/c1": topics.command("d1", "c1"),
-    "v1/devices/d1/commands/c1/result": topics.result("d1", "c1"),
-    "v1/devices/d1/sensor-data": topics.sensor_data("d1"),
-    "v1/devices/d1/status": topics.status("d1"),
-    "v1/devices/d1/receipts": topics.receipts("d1"),
-    "v1/devices/d1/notice": topics.notice("d1"),
-    "v1/devices/d1/commands/+": topics.commands_filter("d1"),
-}
-
-
-@pytest.mark.parametrize("expected", BUILT)
-def test_each_topic_is_as_the_protocol_says(expected):
-    assert BUILT[expected] == expected
-
 
 @given(device_id=IDS, command_id=COMMAND_IDS)
 def test_what_was_built_is_taken_apart_to_the_same(device_id, command_id):
@@ -40,14 +25,6 @@ def test_what_was_built_is_taken_apart_to_the_same(device_id, command_id):
         (topics.notice, TopicKind.NOTICE),
     ):
         assert topics.parse(build(device_id)) == Topic(device_id, kind)
-
-
-@given(device_id=IDS, command_id=COMMAND_IDS)
-def test_no_id_adds_a_level_or_a_wildcard(device_id, command_id):
-    topic = topics.result(device_id, command_id)
-    assert topic.count("/") == 5
-    assert not set("+#\0") & set(topic)
-    assert topics.user_name(device_id) == topic.split("/")[2]
 
 
 @pytest.mark.parametrize("device_id", ["", "a+b", "#", "a/b", "a\0b", "a\nb", "a\x7f", "x" * 256, "\ud800"])

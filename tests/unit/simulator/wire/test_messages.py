@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from agent.wire.base import describe_faults, list_faults
-from agent.wire.commands import SendCommand
 from agent.wire.secret import Secret
+from gateway.client import SendCommand
 from simulator.wire.models import NewRule, Product, ScanAnswer, SignIn
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from agent.errors import Conflict, Unauthorized
 from agent.wire.auth import KeyPair
-from agent.wire.models import RegisterDevice
 from agent.wire.secret import Secret
+from gateway.client import RegisterDevice
 from simulator.fleet.products import load_product
 from simulator.fleet.target.client import Keyring, TargetClient, open_client
 from simulator.fleet.target.provisioning import MARK, Provisioned, ProvisioningRequest, clean_up, provision

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.rate_limit import RateLimit, read_rate_limit
 from simulator.service.quota import Quota
@@ -54,22 +51,9 @@ def test_a_reset_that_is_a_time_is_compared_with_the_answers_own_date(reset):
     assert read_rate_limit(headers) == RateLimit(3)
 
 
-def test_names_are_read_in_any_case():
-    assert read_rate_limit(httpx.Headers({"X-RateLimit-Remaining": "7"})) == RateLimit(7)
-
-
 @pytest.mark.parametrize(
     "headers",
     [{}, {"ratelimit": "soon"}, {"ratelimit": ";;=,"}, {"x-ratelimit-limit": "many"}, {"ratelimit-reset": "5"}],
 )
 def test_headers_that_tell_nothing_are_nothing(headers):
     assert read_rate_limit(headers) is None
-
-
-NAMES = ["ratelimit", "ratelimit-policy", "ratelimit-remaining", "x-ratelimit-limit", "x-ratelimit-reset", "date"]
-
-
-@given(st.dictionaries(st.sampled_from(NAMES), st.text('r"q=;,t0w19 \\x', max_size=60)))
-def test_no_header_makes_it_fail(headers):
-    seen = read_rate_limit(headers)
-    assert seen is None or seen.remaining is not None or seen.limit is not None

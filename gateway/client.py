@@ -1,0 +1,83 @@
+"""The client of who registers devices and sends commands: the gateway, its rollouts, and the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from agent.wire import paths
+from agent.wire.base import JsonObject, Sent, Text
+from agent.wire.client import DeviceClient, read_record
+from agent.wire.commands import CommandRecord
+from agent.wire.limits import IDENTIFIER_CHARACTERS, TTL_MAX_S
+from agent.wire.models import Device, RuntimeRecord
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=IDENTIFIER_CHARACTERS)]
+"""The id of a user or a device."""
+
+
+class RegisterDevice(Sent):
+    """``POST /onboarding/device``.
+
+    Attributes:
+        device_name: for people; the service makes one up when it is missing.
+        qr_info: what the scan answered as ``qr_info``.
+    """
+
+    user_id: Identifier
+    product_id: Text
+    device_identifier: Identifier
+    device_name: str | None = None
+    qr_info: JsonObject | None = None
+
+
+class SendCommand(Sent):
+    """``POST /commands/send`` (specification, "Command").
+
+    Attributes:
+        ttl_seconds: how long the command waits for its device; the service's default is 3600.
+    """
+
+    device_id: Text
+    command_payload: JsonObject
+    ttl_seconds: Annotated[int, Field(ge=1, le=TTL_MAX_S)] | None = None
+
+
+class OperatorClient(DeviceClient):
+    """A :class:`DeviceClient` with the calls that no device makes."""
+
+    def register_device(self, registration: RegisterDevice, *, idempotency_key: str | None = None) -> Device:
+        """``POST /onboarding/device``: link the device to the user's account."""
+        answer = self._write("POST", paths.ONBOARDING_DEVICES, registration, idempotency_key=idempotency_key)
+        return read_record(Device, answer, "device", registration.to_wire())
+
+    def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
+        """``POST /commands/send``."""
+        answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
+        return read_record(CommandRecord, answer, "command", command.to_wire())
+
+    def runtime_data(
+        self,
+        *,
+        product_id: str | None = None,
+        device_id: str | None = None,
+        table_name: str | None = None,
+        data: Mapping[str, str | int] | None = None,
+        order: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RuntimeRecord]:
+        """``GET /database/runtime-data``.
+
+        Args:
+            product_id: only this product's.
+            device_id: only this device's.
+            table_name: only this table's.
+            data: only records whose column has this value, ``data.<column>=``.
+            order: ``asc`` or ``desc`` by creation.
+            limit: how many at most.
+        """
+        query = {"product_id": product_id, "device_id": device_id, "table_name": table_name, "order": order}
+        columns = {f"data.{column}": value for column, value in (data or {}).items()}
+        return self._list(RuntimeRecord, paths.RUNTIME_DATA, {**query, **columns}, limit)
