@@ -236,13 +236,13 @@ class Store:
                 return
             self._changed.notify_all()
 
-    def status(self) -> StoreStatus | None:
+    def status(self, within_s: float = _STATUS_WITHIN_S) -> StoreStatus | None:
         """Counts of journal and outbox; None when the store does not answer in time."""
         try:
             return self.call(
                 lambda: status_of(self.connection(), self.path, self.outbox.stats()),
                 writes=False,
-                within_s=_STATUS_WITHIN_S,
+                within_s=within_s,
             )
         except AgentError:
             return None

@@ -16,7 +16,7 @@ from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, 
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, Verified
 from agent.runtime import lane as lane_module
 from agent.runtime.engine import CommandEngine, EngineParts
-from agent.runtime.handler_run import HandlerRun, rule_of
+from agent.runtime.handler_run import rule_of
 from agent.runtime.health import Health
 from agent.runtime.lane import Lane
 from tests.factories import make_command, make_entry
@@ -174,15 +174,6 @@ def test_a_command_that_is_dispatched_twice_runs_once():
     bench.engine.dispatch(entry)
     bench.process_all()
     assert bench.runs == ["c1"]
-
-
-def test_a_payload_that_no_longer_fits_is_rejected_without_a_run():
-    bench = Bench()
-    bench.refusal = HandlerRejected("invalid_payload", "x")
-    bench.admit(make_entry("c1"))
-    bench.process_all()
-    assert bench.runs == []
-    assert bench.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "invalid_payload: x")
 
 
 def test_nothing_runs_that_cannot_be_journaled(caplog):
@@ -432,10 +423,6 @@ class TestRestart:
         bench = self.bench(lambda _bench, context: {"ok": context.restarted}, is_second=True)
         assert bench.outcome("c1") == DONE
 
-    def test_a_later_run_that_has_a_result_is_concluded_also_while_the_agent_stops(self):
-        bench = self.bench(lambda bench, _context: bench.engine.stopping.set() or {"ok": True}, is_second=True)
-        assert bench.outcome("c1") == DONE
-
     def test_a_restart_that_does_not_come_is_a_failure(self):
         bench = self.bench(lambda _bench, _context: None, is_second=False, timeout_s=0.3)
         assert bench.error("c1").startswith("no_restart:")
@@ -480,13 +467,6 @@ class TestVerify:
         assert bench.runs == []
         assert bench.error("c1").startswith("indeterminate: ")
         assert words in bench.error("c1")
-
-    def test_a_handler_that_hangs_over_it_leaves_it_indeterminate(self):
-        leave = threading.Event()
-        bench = self.bench(lambda _context: leave.wait(SOON_S) and None, timeout_s=0.02)
-        assert "verify hook did not know: timeout: " in bench.error("c1")
-        leave.set()
-        bench.services["lane:ping"].actor._hung.join(SOON_S)
 
     def test_a_look_that_takes_the_agent_down_is_not_repeated_for_ever(self):
         bench = self.bench(lambda _context: pytest.fail("asked"), starts=3, max_attempts=3)
@@ -584,14 +564,3 @@ def test_a_command_whose_lane_gets_no_thread_fails_and_the_next_one_runs():
     bench.admit(make_entry("c2"))
     bench.process_all()
     assert bench.outcome("c2") == DONE
-
-
-def test_a_handler_that_gets_no_thread_fails(monkeypatch):
-    def refuse(_run: HandlerRun) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(HandlerRun, "start", refuse)
-    bench = Bench()
-    bench.admit(make_entry("c1"))
-    bench.process_all()
-    assert bench.error("c1") == "no_thread: no thread could be started: can't start new thread"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 
-from agent.core.outbox import Bounds
 from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.health import Health
 from agent.runtime.readings import IN_FLIGHT, ReadingStream
@@ -174,15 +173,6 @@ def test_a_full_disk_loses_nothing_and_does_not_spin(caplog):
     assert caplog.text.count("the disk is full") <= 2
 
 
-def test_the_stop_does_not_wait_for_a_backlog():
-    bench = Bench(batch_size=1)
-    bench.put(*map(float, range(10)))
-    send = bench.uplink.send
-    bench.uplink.send = lambda readings, batch=None: (bench.clock.advance(0.4), send(readings))[1]
-    bench.service.finish()
-    assert 0 < bench.store.stats().rows < 10
-
-
 class TestOverABroker:
     def test_a_connection_that_came_up_ends_the_back_off(self, caplog):
         bench = Bench()
@@ -198,18 +188,3 @@ class TestOverABroker:
         bench.driven.post(ReadingStream.CONNECTED)
         bench.driven.process_all()
         assert bench.store.stats().rows == 0
-
-
-def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_after_a_restart_at_a_bound():
-    clock = FakeClock()
-    bench = Bench(FakeStore(clock, Bounds(max_rows=6)), clock)
-    bench.put(1.0, 2.0)
-    bench.uplink.lose_answers.append(TransportError("reset"))
-    bench.driven.process_all()
-    bench.store.restart()
-    bench.start()
-    bench.put(*map(float, range(3, 12)))
-    bench.run(600)
-    batches = [tuple(stored.reading.values.get("n") for stored in batch) for batch in bench.uplink.sent]
-    assert batches[:2] == [(1.0, 2.0), (1.0, 2.0)]
-    assert bench.store.stats().rows == 0

@@ -68,18 +68,6 @@ def test_a_result_is_reported_once():
     ]
 
 
-def test_a_result_that_could_not_be_reported_is_reported_after_the_next_start():
-    bench = Bench()
-    bench.uplink.report_errors.extend([ServerFault(500)] * 3)
-    bench.finish("c1")
-    bench.driven.process_all()
-    assert bench.store.entries["c1"].state is CommandState.FINISHED
-    bench.uplink.report_errors.clear()
-    bench.start()
-    bench.run(1)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-
-
 @pytest.mark.parametrize("error", [NotFound(404, "command_not_found"), Conflict(409, "command_canceled")])
 def test_a_result_that_nobody_asks_for_any_more_is_put_away(error):
     bench = Bench()
@@ -150,14 +138,6 @@ def test_progress_is_sent_when_it_can_be_and_forgotten_when_the_end_is_known():
     bench.driven.post(Report("c2", "in_progress"))
     bench.run(10)
     assert [report.status for report in bench.uplink.reports[2:]] == ["succeeded"]
-
-
-def test_at_the_stop_results_get_one_last_chance():
-    bench = Bench()
-    bench.driven.process_all()
-    bench.finish("c1")
-    bench.service.finish()
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
 
 
 # --- results that the service does not take ---------------------------------------------------------------------------
@@ -276,16 +256,6 @@ def test_where_there_is_no_place_for_sure_results_are_undeliverable_at_once():
     bench.finish("c4")
     bench.run(3700)
     assert uplink.taken == ["c4"]
-
-
-def test_where_the_configuration_says_that_there_is_no_place_that_is_no_trouble(caplog):
-    bench, uplink = selective()
-    bench.start(expects_place=False)
-    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
-    bench.finish("c1", result={"n": 1})
-    bench.run(7200)
-    assert bench.health.parts()["results"].state == "ok"
-    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_a_result_whose_content_is_refused_twice_is_undeliverable_at_once():

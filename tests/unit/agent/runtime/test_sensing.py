@@ -149,16 +149,6 @@ def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_lat
     assert {row.values["t"] for row in bench.outbox.rows.values() if "t" in row.values} == {1.0}
 
 
-def test_a_result_whose_message_found_no_room_is_taken_at_the_timeout():
-    bench = Bench(interval_s=60)
-    bench.loses = True
-    bench.run(3)
-    assert bench.outbox.stats().accepted == 0
-    bench.run(5)
-    assert bench.outbox.stats().accepted == 1
-    assert bench.health.parts()["sensor:board"].state == "ok"
-
-
 def test_on_change_only_what_changed_is_sent():
     bench = Bench(ReportRule(ReportStrategy.CHANGE), board=Result({"a": 1.0, "b": 2.0}))
     bench.run(200)
@@ -188,13 +178,3 @@ class TestIntervals:
         again = Intervals(bench.journal, {"board": 3600.0}, on_change=pytest.fail)
         assert again.get("board") == 5.0
         assert again.is_set("board")
-
-    def test_unknown_names_and_bounds_are_refused_and_nothing_is_stored(self):
-        bench = Bench()
-        with pytest.raises(KeyError):
-            bench.intervals.set("nothing", 5.0)
-        with pytest.raises(ValueError, match="0.1 to"):
-            bench.intervals.set("board", 0.01)
-        with pytest.raises(ValueError, match="0.5 to"):
-            bench.intervals.set(POLL, 0.1)
-        assert bench.journal.settings == {}
