@@ -254,9 +254,7 @@ def write_config(folder: Path, base_url: str, device_id: str) -> Path:
         device_configuration(
             folder,
             device_id,
-            product_id=None,
             service={"base_url": base_url},
-            mqtt=None,
             has_key_pair=True,
             state_dir=folder / "state",
             source="benchmark",

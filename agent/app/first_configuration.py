@@ -31,9 +31,9 @@ def device_configuration(
     directory: Path,
     device_id: str,
     *,
-    product_id: str | None,
+    product_id: str | None = None,
     service: Mapping[str, Any] | None,
-    mqtt: Mapping[str, Any] | None,
+    mqtt: Mapping[str, Any] | None = None,
     has_key_pair: bool = False,
     state_dir: Path | None = None,
     source: str,
@@ -87,7 +87,11 @@ def gateway_configuration(handed: EnrollmentAnswer, device_dir: Path) -> str:
         service = {"base_url": handed.url, **({"allow_plain_http": True} if is_plain and handed.plain else {})}
         service |= {} if is_plain else authority
     if handed.broker is not None:
-        mqtt = broker_address(handed.broker, source)
+        try:
+            host, port = host_and_port(handed.broker)
+        except ValueError as error:
+            raise ConfigurationError([f"--broker: {error}"], source) from None
+        mqtt = {"host": host, **({} if port is None else {"port": port})}
         mqtt |= {"tls": False, "allow_plain_mqtt": True} if handed.plain else {"tls": True, **authority}
     return device_configuration(
         device_dir, handed.device_id, product_id=handed.product_id, service=service, mqtt=mqtt, source=source
@@ -116,19 +120,6 @@ def checked_file(model: type[BaseModel], program: str, values: Mapping[str, Any]
         f"# in files of mode 600. Check it with: {program} check --config THIS_FILE\n\n"
     )
     return head + yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
-
-
-def broker_address(broker: str, source: str) -> dict[str, Any]:
-    """The keys ``host`` and, where it is given, ``port`` of HOST or HOST:PORT.
-
-    Raises:
-        ConfigurationError: it is no address.
-    """
-    try:
-        host, port = host_and_port(broker)
-    except ValueError as error:
-        raise ConfigurationError([f"--broker: {error}"], source) from None
-    return {"host": host} if port is None else {"host": host, "port": port}
 
 
 def write_key(path: Path, key: str, user: str, placeholder: str = "") -> str:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -20,12 +20,10 @@ from agent.app.first_configuration import (
     TOKEN,
     TOKEN_PLACEHOLDER,
     USER,
-    broker_address,
     device_configuration,
     write_key,
 )
 from agent.cli.options import is_root, json_option, print_json
-from agent.config.section import is_this_machine
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
@@ -163,10 +161,8 @@ def _start(systemctl: str) -> bool:
 
 @click.command()
 @_directory_option
-@click.option("--base-url", help="Address of the service, or of the gateway's HTTP side.")
-@click.option("--broker", metavar="HOST[:PORT]", help="The gateway's broker, for a device that speaks MQTT.")
+@click.option("--base-url", required=True, help="Address of the service, or of the gateway's HTTP side.")
 @click.option("--device-id", required=True, help="The id that the service gave this device.")
-@click.option("--product-id", help="This device's product; only some services need it.")
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -180,32 +176,19 @@ def _start(systemctl: str) -> bool:
 )
 @click.option("--force", is_flag=True, help="Replace config.yaml if it is there. Key files that are there are kept.")
 def init(
-    *,
-    directory: Path,
-    base_url: str | None,
-    broker: str | None,
-    has_key_pair: bool,
-    force: bool,
-    **given: Any,
+    *, directory: Path, base_url: str, device_id: str, state_dir: Path | None, has_key_pair: bool, force: bool
 ) -> None:
     """Write a configuration, and files for the keys or the token to be filled in.
 
     Their mode is 600, or 640 with the group device-agent where root writes them. A device that reaches a gateway needs
     none of this: `device-agent enroll`.
     """
-    if not base_url and not broker:
-        raise click.UsageError("give --base-url or --broker")
-    if broker and has_key_pair:
-        raise click.UsageError("over MQTT a device has a token of its own: leave --allow-secret-key-on-device out")
     path = directory / CONFIGURATION
     if path.exists() and not force:
         raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
-    mqtt = broker_address(broker, "init") if broker else None
-    if mqtt is not None and is_this_machine(mqtt["host"]):
-        mqtt["tls"] = False  # nobody is in between
-    service = {"base_url": base_url} if base_url else None
+    service = {"base_url": base_url}
     text = device_configuration(
-        directory, service=service, mqtt=mqtt, has_key_pair=has_key_pair, source="init", **given
+        directory, device_id, service=service, has_key_pair=has_key_pair, state_dir=state_dir, source="init"
     )
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     replace_file(path, text, 0o644)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,6 @@ PLACEHOLDER: Final = "PASTE"
 NO_CREDENTIAL: Final = "none"
 """The content of a credential without a file: the default that the unit sets with ``SetCredential=``."""
 _PREFIXES: Final = {"api_key": "mk_", "secret_key": "msk_"}
-_INLINE: Final = frozenset({"api_key", "secret_key", "token", "access_token", "client_secret", "password", "secret"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +57,20 @@ def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credential
     return credentials
 
 
-def inline_secrets(values: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], str]]:
-    """Where the raw configuration holds a secret itself: path and what to do about it."""
-    found: list[tuple[tuple[str, ...], str]] = []
-    if isinstance(values, dict):
-        for name, value in values.items():
-            here = (*path, str(name))
-            if path == ("auth",) and name in _INLINE:
-                found.append((here, _instead(str(name))))
-            else:
-                found += inline_secrets(value, here)
-    elif isinstance(values, list):
-        for index, value in enumerate(values):
-            found += inline_secrets(value, (*path, str(index)))
-    elif isinstance(values, str) and "msk_" in values:
-        found.append((path, _instead("secret_key")))
-    return found
+INLINE_KEY_REFUSAL: Final = (
+    "a secret never goes into the configuration; put it alone into a file of mode 600, name that file in "
+    "auth.secret_key_file (or use LoadCredential=secret_key:FILE in the unit), and replace the key if others saw it"
+)
 
 
-def _instead(name: str) -> str:
-    file_key = name if name in {"api_key", "secret_key"} else "token"
-    return (
-        f"a secret never goes into the configuration; put it alone into a file of mode 600, name that file in "
-        f"auth.{file_key}_file (or use LoadCredential={file_key}:FILE in the unit), and replace the key "
-        "if others saw it"
-    )
+def find_secrets(values: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where the raw configuration holds a secret key itself."""
+    if isinstance(values, str):
+        if "msk_" in values:
+            yield path
+    elif isinstance(values, dict | list):
+        for step, value in values.items() if isinstance(values, dict) else enumerate(values):
+            yield from find_secrets(value, (*path, step))
 
 
 def _path(configured: Path | None, name: str, environ: Mapping[str, str]) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent.config.credentials import inline_secrets
+from agent.config.credentials import INLINE_KEY_REFUSAL, find_secrets
 from agent.config.faults import place_of, sentences
 from agent.config.layer import layer_path, leaves_of, merge, read_layer
 from agent.config.model import AgentConfig
@@ -109,9 +109,9 @@ def load_model(
     values = merge(values, layer)
     origins = dict.fromkeys(leaves_of(layer), "update_config")
     origins |= _overlay(values, environ, model.model_fields, prefix)
-    secrets = [f"{dotted(key)}{place_of(key, lines, origins)}: {instead}" for key, instead in inline_secrets(values)]
-    if secrets:
-        raise ConfigurationError(secrets, source)
+    places = [f"{dotted(key)}{place_of(key, lines, origins)}" for key in find_secrets(values)]
+    if places:
+        raise ConfigurationError([f"{place}: {INLINE_KEY_REFUSAL}" for place in places], source)
     if "state_dir" not in values and _systemds_directory(environ):
         values["state_dir"] = _systemds_directory(environ)
     try:

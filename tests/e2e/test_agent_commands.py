@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli.program import device_agent
-from agent.config import load_config
 from agent.store.sqlite import FILE_NAME
 from agent.store.writer import Store
 from tests.fakes import FakeClock
@@ -139,35 +138,3 @@ def test_status_shows_what_somebody_has_set_and_keeps_the_agents_own_books_for_p
     assert "\nsetting    interval.board = 30\n" in shown
     assert "listed_window" not in shown
     assert json.loads(run("status", "--json", *config).output)["store"]["settings"]["listed_window"] == "{}"
-
-
-class TestInitOverMqtt:
-    def test_a_configuration_that_check_takes_once_the_token_is_filled_in(self, folder):
-        where = ("init", "--dir", str(folder), "--device-id", "d1", "--state-dir", str(folder / "state"))
-        written = run(*where, "--broker", "gateway.example.com:8884")
-        assert written.exit_code == 0, written.output
-        config = folder / "config.yaml"
-        assert (folder / "token").stat().st_mode & 0o777 == 0o600
-        assert "still holds the template" in run("check", "--config", str(config)).output
-        (folder / "token").write_text("dat_1")
-        after = run("check", "--config", str(config))
-        assert after.exit_code == 0, after.output
-        loaded = load_config(config, {}).config
-        assert loaded.service is None
-        assert loaded.mqtt is not None
-        assert (loaded.mqtt.host, loaded.mqtt.port_in_use, loaded.mqtt.tls) == ("gateway.example.com", 8884, True)
-
-    @pytest.mark.parametrize(("broker", "tls"), [("localhost", False), ("127.0.0.1:1883", False), ("10.0.0.1", True)])
-    def test_a_broker_on_this_machine_needs_no_tls(self, folder, broker, tls):
-        where = ("init", "--dir", str(folder), "--device-id", "d1", "--broker", broker)
-        assert run(*where).exit_code == 0
-        loaded = load_config(folder / "config.yaml", {}).config
-        assert loaded.mqtt is not None
-        assert loaded.mqtt.tls is tls
-
-    @pytest.mark.parametrize("broker", ["a:b", "a:99999", "[::1", "mqtt://x", "u@x", "x/y"])
-    def test_what_is_no_address_of_a_broker_is_refused(self, folder, broker):
-        refused = run("init", "--dir", str(folder), "--broker", broker, "--device-id", "d1")
-        assert refused.exit_code == 2
-        assert "HOST:PORT" in refused.output
-        assert not (folder / "config.yaml").exists()

@@ -155,14 +155,15 @@ class TestHostileText:
 
 
 class TestSecrets:
-    def test_an_inline_secret_is_refused_with_the_place_for_it_and_never_repeated(self, write):
-        path = write(GOOD + "  secret_key: msk_very_secret\n")
-        faults = faults_of(path, {"DEVICE_AGENT_AUTH__TOKEN": "tok_secret"})
-        assert "auth.secret_key (line 7)" in faults[0]
-        assert "auth.secret_key_file" in faults[0]
-        assert "DEVICE_AGENT_AUTH__TOKEN" in " ".join(faults)
-        assert "very_secret" not in " ".join(faults)
-        assert "tok_secret" not in " ".join(faults)
+    def test_a_secret_in_the_file_or_the_environment_is_refused_with_the_place_for_it_and_never_repeated(self, write):
+        (fault,) = faults_of(write(GOOD + "  secret_key: msk_very_secret\n"))
+        assert "auth.secret_key (line 7)" in fault
+        assert "auth.secret_key_file" in fault
+        assert "very_secret" not in fault
+        (fault,) = faults_of(write(GOOD), {"DEVICE_AGENT_AUTH__TOKEN": "tok_secret"})
+        assert "auth.token (from DEVICE_AGENT_AUTH__TOKEN)" in fault
+        assert "did you mean 'auth.token_file'?" in fault
+        assert "tok_secret" not in fault
 
     def test_a_secret_key_under_any_other_name_is_found_too(self, write):
         faults = faults_of(write(GOOD.replace("d-1", "msk_very_secret")))
