@@ -10,6 +10,8 @@ from typing import Final
 
 from simulator.fleet.faults import count_concerned
 from simulator.fleet.plan import PhaseSpan, Plan, count_workers
+from simulator.fleet.record import Span
+from simulator.fleet.report.formatting import clock_text
 from simulator.fleet.scenario.model import (
     REGISTERED_PER_S,
     BackfillScenario,
@@ -27,7 +29,6 @@ _PORTS: Final = 28_000
 _HELD_POLLS_OF_A_COMMAND: Final = 2
 """The list changes when it comes and when its result does: both times the held poll is answered."""
 _MINUTE_S: Final = 60
-_HOUR_S: Final = 3600
 _BAR: Final = 30
 
 Rates = Mapping[str, float]
@@ -49,16 +50,6 @@ class PhaseForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class FaultForecast:
-    """One fault."""
-
-    name: str
-    begin_s: float
-    end_s: float
-    devices: int
-
-
-@dataclass(frozen=True, slots=True)
 class Forecast:
     """A whole run.
 
@@ -67,8 +58,7 @@ class Forecast:
         peak_rates: of each operation, in its busiest phase.
         requests: in all, about.
         sockets: at most, about; ``ports`` of them can be had from the source addresses.
-        preparing_s: to register all devices first, at the rate of a local service; ``preparing_limited_s`` within the
-            default quota of all keys. 0 where none are.
+        preparing_s: to register all devices first, at the rate of a local service; 0 where none are.
         duration_s: of the phases; ``longest_s`` with every barrier's whole wait and the drain.
         quota_per_minute: requests of one key in the busiest minute.
         keys: in the pool; ``keys_needed`` at the default quota.
@@ -86,13 +76,12 @@ class Forecast:
     models: Mapping[str, int]
     workers: int
     phases: tuple[PhaseForecast, ...]
-    faults: tuple[FaultForecast, ...]
+    faults: tuple[Span, ...]
     peak_rates: Rates
     requests: int
     sockets: int
     ports: int
     preparing_s: float
-    preparing_limited_s: float
     duration_s: float
     longest_s: float
     quota_per_minute: int
@@ -111,7 +100,6 @@ def forecast(plan: Plan, cores: int | None = None) -> Forecast:
     waits_s = sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
     names = sorted({name for phase in phases for name in phase.rates})
     counts = Counter(plan.models.tolist())
-    concerned = count_concerned(scenario.faults, scenario.seed, scenario.fleet.devices)
     return Forecast(
         name=scenario.scenario,
         kind=scenario.kind,
@@ -124,22 +112,27 @@ def forecast(plan: Plan, cores: int | None = None) -> Forecast:
         models={model.name: counts[index] for index, model in enumerate(scenario.fleet.models)},
         workers=count_workers(scenario, cores),
         phases=phases,
-        faults=tuple(
-            FaultForecast(fault.title, fault.at_s, fault.at_s + fault.duration_s, devices)
-            for fault, devices in zip(scenario.faults, concerned, strict=True)
-        ),
+        faults=planned_faults(scenario),
         peak_rates={name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names},
         requests=round(requests + _batches_of_history(scenario)),
         sockets=sockets_of(scenario),
         ports=_PORTS * scenario.target.source_count,
         preparing_s=preparing_s(scenario),
-        preparing_limited_s=preparing_s(scenario) * REGISTERED_PER_S * _MINUTE_S / QUOTA_PER_MINUTE / keys,
         duration_s=plan.end_s,
         longest_s=plan.end_s + waits_s + scenario.drain_s,
         quota_per_minute=round(busiest * _MINUTE_S / keys),
         keys=keys,
         keys_needed=max(-(-round(busiest * _MINUTE_S) // QUOTA_PER_MINUTE), 1),
         unplanned=tuple(_unplanned(scenario)),
+    )
+
+
+def planned_faults(scenario: Scenario) -> tuple[Span, ...]:
+    """When something is broken on purpose, as planned: seconds since the begin. Barriers move it."""
+    counts = count_concerned(scenario.faults, scenario.seed, scenario.fleet.devices)
+    return tuple(
+        Span(fault.title, fault.kind, fault.at_s, fault.at_s + fault.duration_s, count)
+        for fault, count in zip(scenario.faults, counts, strict=True)
     )
 
 
@@ -240,17 +233,17 @@ def describe(made: Forecast) -> Iterator[str]:
     yield f"devices     {made.devices:,}{f' ({models})' if models else ''}"
     yield f"workers     {made.workers}"
     if made.preparing_s:
-        limited = f"{clock(round(made.preparing_limited_s))} within a quota of 1,000 a minute for each key"
-        needed = f"{clock(math.ceil(made.preparing_s))} to register all devices at {REGISTERED_PER_S:g}/s"
-        yield f"preparing   about {needed}; {limited}"
-    yield f"takes       {clock(made.duration_s)}; at most {clock(made.longest_s)} with barriers that wait and the drain"
+        needed = clock_text(math.ceil(made.preparing_s))
+        yield f"preparing   about {needed} to register all devices at {REGISTERED_PER_S:g}/s"
+    longest = clock_text(made.longest_s)
+    yield f"takes       {clock_text(made.duration_s)}; at most {longest} with barriers that wait and the drain"
     yield f"seed        {made.seed}, digest {made.digest}"
 
     def times(begin_s: float, end_s: float) -> list[str]:
         first = min(round(begin_s / made.duration_s * _BAR), _BAR - 1)
         last = max(round(end_s / made.duration_s * _BAR), first + 1)
         bar = "." * first + "#" * (last - first) + "." * (_BAR - last)
-        return [clock(begin_s), clock(end_s), bar]
+        return [clock_text(begin_s), clock_text(end_s), bar]
 
     yield ""
     yield from _table(
@@ -282,15 +275,6 @@ def describe(made: Forecast) -> Iterator[str]:
     yield f"quota       {made.quota_per_minute:,} requests a minute with {keys}; at 1,000 a minute "
     yield f"            it would need {made.keys_needed}"
     yield from (f"not counted {sentence}" for sentence in made.unplanned)
-
-
-def clock(seconds: float) -> str:
-    """``1:30`` for a minute and a half; ``2:00:00`` for two hours; ``0:00.250`` below a second."""
-    whole = int(seconds)
-    rest = f"{seconds - whole:.3f}"[1:] if seconds - whole > 1e-3 else ""
-    if whole >= _HOUR_S:
-        return f"{whole // _HOUR_S}:{whole % _HOUR_S // _MINUTE_S:02d}:{whole % _MINUTE_S:02d}{rest}"
-    return f"{whole // _MINUTE_S}:{whole % _MINUTE_S:02d}{rest}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

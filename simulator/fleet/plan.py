@@ -232,57 +232,41 @@ class Event:
     serial: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EventTable:
-    """Events as columns, in the order of time, device, kind, number, serial."""
+EVENT: Final = np.dtype(
+    [("time_s", np.float64), ("device", np.int64), ("kind", np.int8), ("number", np.int64), ("serial", np.int64)]
+)
+EventTable = npt.NDArray[np.void]
+"""Events as rows of :data:`EVENT`."""
 
-    time_s: Floats
-    device: Indices
-    kind: npt.NDArray[np.int8]
-    number: Indices
-    serial: Indices
 
-    @classmethod
-    def joined(cls, parts: Sequence[EventTable]) -> EventTable:
-        """All rows of some tables, in order."""
-        if not parts:
-            return cls.of(EventKind.SWITCH_ON, np.empty(0), np.empty(0, np.int64))
-        columns = [
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("time_s", "device", "kind", "number", "serial")
-        ]
-        time_s, device, kind, number, serial = columns
-        order = np.lexsort((serial, number, kind, device, time_s))
-        return cls(time_s[order], device[order], kind[order], number[order], serial[order])
+def events_of(
+    kind: EventKind, time_s: Floats, device: Indices, number: int = 0, serial: Indices | int = 0
+) -> EventTable:
+    """Events of one kind, not ordered yet."""
+    table = np.empty(len(device), EVENT)
+    columns = {"time_s": time_s, "device": device, "kind": kind, "number": number, "serial": serial}
+    for name, column in columns.items():
+        table[name] = column
+    return table
 
-    @classmethod
-    def of(
-        cls, kind: EventKind, time_s: Floats, device: Indices, number: int = 0, serial: Indices | None = None
-    ) -> EventTable:
-        """Events of one kind, not ordered yet."""
-        zeros = np.zeros(len(device), dtype=np.int64)
-        kinds = np.full(len(device), kind, dtype=np.int8)
-        return cls(time_s, device, kinds, zeros + number, zeros if serial is None else serial)
 
-    def __len__(self) -> int:
-        return len(self.time_s)
+def joined(parts: Sequence[EventTable]) -> EventTable:
+    """All rows of some tables, in the order of time, device, kind, number, serial."""
+    table = np.concatenate([np.empty(0, EVENT), *parts])
+    return table[np.lexsort([table[name] for name in reversed(EVENT.names or ())])]
 
-    def only(self, rows: npt.NDArray[np.bool_] | slice, later_s: float = 0.0) -> EventTable:
-        """Some rows, so much later."""
-        return EventTable(
-            self.time_s[rows] + later_s, self.device[rows], self.kind[rows], self.number[rows], self.serial[rows]
-        )
 
-    def row(self, number: int) -> Event:
-        """One event of the table."""
-        kind = EventKind(int(self.kind[number]))
-        return Event(
-            float(self.time_s[number]),
-            int(self.device[number]),
-            kind,
-            int(self.number[number]),
-            int(self.serial[number]),
-        )
+def later(table: EventTable, by_s: float) -> EventTable:
+    """The same events, so much later."""
+    moved = table.copy()
+    moved["time_s"] += by_s
+    return moved
+
+
+def event_at(table: EventTable, row: int) -> Event:
+    """One event of a table."""
+    time_s, device, kind, number, serial = table[row].item()
+    return Event(time_s, device, EventKind(kind), number, serial)
 
 
 class EventFeed:
@@ -302,7 +286,7 @@ class EventFeed:
         self._taken_s = 0.0  # of that phase, since its begin
         ramp = _places(scenario.seed, "ramp", scenario.fleet.devices)
         own = ramp[devices.start : devices.stop]
-        self._switches = [EventTable.joined(list(_switches(scenario, span, devices, own))) for span in spans]
+        self._switches = [joined(list(_switches(scenario, span, devices, own))) for span in spans]
         self._streams = list(_streams(scenario, spans, ramp))
 
     def enter(self, phase: int, begin_s: float) -> bool:
@@ -330,7 +314,7 @@ class EventFeed:
             is_over = to_s - span.begin_s >= span.duration_s
             parts += self._of_phase(span, math.inf if is_over else to_s - span.begin_s)
             if not is_over or self._playing >= last:
-                return EventTable.joined(parts)
+                return joined(parts)
             self._playing, self._taken_s = self._playing + 1, 0.0
 
     def _of_phase(self, span: PhaseSpan, to_s: float) -> Iterator[EventTable]:
@@ -338,7 +322,7 @@ class EventFeed:
         if to_s > from_s:
             self._taken_s = to_s
             switches = self._switches[span.index]
-            yield switches.only(slice(*np.searchsorted(switches.time_s, (from_s, to_s))), span.begin_s)
+            yield later(switches[slice(*np.searchsorted(switches["time_s"], (from_s, to_s)))], span.begin_s)
             for stream in self._streams:
                 yield stream.between(span, self._devices, from_s, min(to_s, span.duration_s))
 
@@ -355,13 +339,13 @@ def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Float
     numbers = np.arange(devices.start, devices.stop, dtype=np.int64)
     on = places < span.online_from
     if span.index == 0:
-        yield EventTable.of(EventKind.SWITCH_ON, np.zeros(int(on.sum())), numbers[on])
+        yield events_of(EventKind.SWITCH_ON, np.zeros(int(on.sum())), numbers[on])
     if span.online_from != span.online_to:
         low, high = sorted((span.online_from, span.online_to))
         inside = (places >= low) & (places < high)
         part = (places[inside] - span.online_from) / (span.online_to - span.online_from)
         kind = EventKind.SWITCH_ON if span.online_to > span.online_from else EventKind.SWITCH_OFF
-        yield EventTable.of(kind, part * span.duration_s, numbers[inside])
+        yield events_of(kind, part * span.duration_s, numbers[inside])
     phase = scenario.phases[span.index]
     if isinstance(phase, StormPhase):
         is_power = phase.loss == "power"
@@ -370,8 +354,8 @@ def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Float
             lots = _places(scenario.seed, f"storm/{span.index}/{wave}", scenario.fleet.devices)
             hit = numbers[on & (lots[devices.start : devices.stop] < phase.share)]
             begin_s = np.full(len(hit), wave * phase.duration_s / phase.waves)
-            yield EventTable.of(kinds[0], begin_s, hit)
-            yield EventTable.of(kinds[1], begin_s + phase.away_s, hit)
+            yield events_of(kinds[0], begin_s, hit)
+            yield events_of(kinds[1], begin_s + phase.away_s, hit)
 
 
 def _poisson_table() -> Floats:
@@ -432,7 +416,7 @@ class _Stream:
         online = span.online_from + (span.online_to - span.online_from) * time_s / span.duration_s
         device = self._device_of(online, serial)
         mine = (device >= devices.start) & (device < devices.stop)
-        return EventTable.of(self._kind, time_s[mine] + span.begin_s, device[mine], self._number, serial[mine])
+        return events_of(self._kind, time_s[mine] + span.begin_s, device[mine], self._number, serial[mine])
 
     def _counts(self, low: float, high: float) -> tuple[Floats, Indices]:
         """Places of arrivals, as counts, with their serials, around a stretch; a few outside it may be among them."""

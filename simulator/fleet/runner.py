@@ -49,109 +49,45 @@ class DeviceIdentity:
     name: str
 
 
-class Fleet:
-    """Virtual devices on the running loop, each with a ledger in memory.
+class FleetThread:
+    """Virtual devices on an asyncio loop in a thread of its own, each with a ledger in memory.
+
+    Once an error has ended its thread or a task in it, each call raises :class:`~simulator.watched.PartEnded`.
 
     Args:
         target: who they talk to.
         identities: the devices.
         model: what they are.
         seed: of signals, phases and jitter.
-
-    Raises:
-        ConfigurationError: the target is no address.
     """
 
     def __init__(
         self, target: FleetTarget, identities: Sequence[DeviceIdentity], model: DeviceModel, *, seed: int
     ) -> None:
-        origin = read_origin(target.base_url)
-        wheel = Wheel(LoopClock())
-        connections = max(1, _SOCKETS_PER_DEVICE * len(identities))
-        self._engine = Http1Engine(HttpOptions(origin, pool=connections), wheel)
-        self._changed = asyncio.Event()
+        self._target = target
+        self._identities = identities
+        self._model = model
+        self._seed = seed
         self._ledgers = [DeviceLedger(identity.device_id, identity.name) for identity in identities]
-        self._numbers = {identity.device_id: number for number, identity in enumerate(identities)}
-        ledger = MemoryLedger(self._ledgers)
-        shared = SharedSettings(target.offers, seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url)
-        self._driver = HttpDriver(
-            self._engine,
-            DriverContext(wheel, shared, observer=ledger, on_news=self._changed.set),
-            [Member(identity.device_id, identity.product_id, model) for identity in identities],
-            [RequestHead(origin, target.headers)] * len(identities),
-        )
-
-    @property
-    def ledgers(self) -> Mapping[str, DeviceLedger]:
-        """What each device wrote down, by device id."""
-        return {ledger.device_id: ledger for ledger in self._ledgers}
-
-    def switch_on(self, device_ids: Sequence[str] | None = None) -> None:
-        """Power for these devices, or for all."""
-        for number in self._chosen(device_ids):
-            self._driver.switch_on(number)
-
-    def switch_off(self, device_ids: Sequence[str] | None = None) -> None:
-        """The power goes in this instant: what was in flight is cut off, and only the disks remain."""
-        for number in self._chosen(device_ids):
-            self._driver.switch_off(number)
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them."""
-        self._driver.sample(on=on)
-
-    async def settle(self, timeout_s: float) -> list[str]:
-        """Wait until every device that is on has handed over everything; the names of those that have not in time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while not self._driver.has_settled():
-                    self._changed.clear()
-                    await self._changed.wait()
-        return [self._ledgers[number].name for number in self._driver.unsettled()]
-
-    async def close(self) -> None:
-        """Switch everything off and close the connections."""
-        self.switch_off()
-        await self._engine.close()
-
-    def _chosen(self, device_ids: Sequence[str] | None) -> Sequence[int]:
-        if device_ids is None:
-            return range(len(self._ledgers))
-        return [self._numbers[device_id] for device_id in device_ids]
-
-
-class FleetThread:
-    """A fleet on a loop in a thread of its own, for callers that are not asynchronous.
-
-    Args:
-        target, identities, model, seed: as for :class:`Fleet`.
-
-    Once an error has ended its thread or a task in it, each call raises :class:`~simulator.watched.PartEnded`.
-    """
-
-    def __init__(
-        self,
-        target: FleetTarget,
-        identities: Sequence[DeviceIdentity],
-        model: DeviceModel,
-        *,
-        seed: int,
-    ) -> None:
         self._failures: list[PartEnded] = []
-        self._loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(self._look)
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._on_exception)
         self._thread = make_thread(self._loop.run_forever, "fleet", self._fail)
-        self._make: Callable[[], Fleet] = lambda: Fleet(target, identities, model, seed=seed)
 
     def __enter__(self) -> Self:
+        """Start the thread; no device is on.
+
+        Raises:
+            ConfigurationError: the target is no address.
+        """
         self._thread.start()
-        self._fleet = self._call(self._made())
+        self._call(self._build())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        closing = self._fleet.close()
+        closing = self._close()
         try:
             if self._loop.is_running():
                 asyncio.run_coroutine_threadsafe(closing, self._loop).result()
@@ -165,20 +101,24 @@ class FleetThread:
 
     @property
     def ledgers(self) -> Mapping[str, DeviceLedger]:
-        """The ledger of each device; complete only for devices that are off or settled."""
-        return self._fleet.ledgers
+        """What each device wrote down, by device id; complete only for devices that are off or settled."""
+        return {ledger.device_id: ledger for ledger in self._ledgers}
 
     def switch_on(self, device_ids: Sequence[str] | None = None) -> None:
-        """Power for these devices, or for all. See :meth:`Fleet.switch_on`."""
-        self._call(_soon(lambda: self._fleet.switch_on(device_ids)))
+        """Power for these devices, or for all."""
+        self._each(self._driver.switch_on, device_ids)
 
     def switch_off(self, device_ids: Sequence[str] | None = None) -> None:
         """The power goes in this instant: what was in flight is cut off, and only the disks remain."""
-        self._call(_soon(lambda: self._fleet.switch_off(device_ids)))
+        self._each(self._driver.switch_off, device_ids)
 
     def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them. See :meth:`Fleet.sample`."""
-        self._call(_soon(lambda: self._fleet.sample(on=on)))
+        """Read the sensors, or stop reading them."""
+
+        async def sample() -> None:
+            self._driver.sample(on=on)
+
+        self._call(sample())
 
     def look(self) -> None:
         """Raise when an error has ended it.
@@ -191,9 +131,44 @@ class FleetThread:
 
     def settle(self, timeout_s: float) -> list[str]:
         """Wait until every device that is on has handed over everything; the names of those that have not in time."""
-        return self._call(self._fleet.settle(timeout_s))
+        return self._call(self._settle(timeout_s))
 
-    def _look(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    async def _build(self) -> None:
+        target = self._target
+        origin = read_origin(target.base_url)
+        wheel = Wheel(LoopClock())
+        connections = max(1, _SOCKETS_PER_DEVICE * len(self._identities))
+        self._engine = Http1Engine(HttpOptions(origin, pool=connections), wheel)
+        self._changed = asyncio.Event()
+        ledger = MemoryLedger(self._ledgers)
+        shared = SharedSettings(target.offers, self._seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url)
+        self._driver = HttpDriver(
+            self._engine,
+            DriverContext(wheel, shared, observer=ledger, on_news=self._changed.set),
+            [Member(identity.device_id, identity.product_id, self._model) for identity in self._identities],
+            [RequestHead(origin, target.headers)] * len(self._identities),
+        )
+
+    async def _settle(self, timeout_s: float) -> list[str]:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._driver.has_settled():
+                    self._changed.clear()
+                    await self._changed.wait()
+        return [self._ledgers[number].name for number in self._driver.unsettled()]
+
+    async def _close(self) -> None:
+        for number in self._chosen(None):
+            self._driver.switch_off(number)
+        await self._engine.close()
+
+    def _chosen(self, device_ids: Sequence[str] | None) -> Sequence[int]:
+        if device_ids is None:
+            return range(len(self._ledgers))
+        numbers = {identity.device_id: number for number, identity in enumerate(self._identities)}
+        return [numbers[device_id] for device_id in device_ids]
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if ENDED in context:
             self._fail(context[ENDED], context["exception"])
         else:
@@ -202,8 +177,12 @@ class FleetThread:
     def _fail(self, name: str, error: BaseException) -> None:
         self._failures.append(PartEnded(name, error))
 
-    async def _made(self) -> Fleet:
-        return self._make()
+    def _each(self, switch: Callable[[int], None], device_ids: Sequence[str] | None) -> None:
+        async def switch_each() -> None:
+            for number in self._chosen(device_ids):
+                switch(number)
+
+        self._call(switch_each())
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         try:
@@ -217,7 +196,3 @@ class FleetThread:
                 done.cancel()
                 raise self._failures[0]
         return done.result()
-
-
-async def _soon(work: Callable[[], None]) -> None:
-    work()

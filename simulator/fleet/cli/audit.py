@@ -28,25 +28,10 @@ from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_target
 from simulator.terminal import show_progress
 
-_DEFAULTS = AuditSettings()
-
 
 @click.command("audit")
 @click.argument("run", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @takes_target
-@click.option(
-    "--late-after-s",
-    type=click.FloatRange(min=0),
-    help="A reading that is accepted longer than this after it was made is late, and so is a command; instead of the "
-    "scenario's audit.late_after_s.",
-)
-@click.option(
-    "--findings-max",
-    type=click.IntRange(min=1),
-    default=_DEFAULTS.findings_max,
-    show_default=True,
-    help="List so many devices at most; the sums count all.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print the audit as JSON.")
 def audit_command(
     *,
@@ -54,8 +39,6 @@ def audit_command(
     target: TargetOptions,
     targets: Path | None,
     owned: bool,
-    late_after_s: float | None,
-    findings_max: int,
     as_json: bool,
 ) -> ExitCode:
     """Audit a finished run again: read back everything that its folder DIR has ledgers of, and compare.
@@ -66,7 +49,7 @@ def audit_command(
     keys, 3 not everything could be audited, 4 data lost, doubled, changed or unknown, 5 the target cannot be
     reached, or nothing is wrong and the record or a report could not be written.
     """
-    settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
+    settings = AuditSettings()
     merged = Merged(())
     if (run / RUN_FILE).exists():
         settings = replace(settings, ended_s=_end_of(read_record(run), run))

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.audit.run_database import has_ledgers
-from simulator.fleet.forecast import busiest_rate, clock
+from simulator.fleet.forecast import busiest_rate
 from simulator.fleet.plan import Plan
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.formatting import Tone, error_text
+from simulator.fleet.report.formatting import Tone, clock_text, error_text
 from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.views import RunView
 from simulator.fleet.run.clocks import WallClock
@@ -131,7 +131,7 @@ def _prepare(preparation: Preparation, view: RunView) -> None:
     def show(now: int, wanted: int) -> None:
         nonlocal done, whole
         if not whole and now < wanted:
-            about = clock(math.ceil((wanted - now) / REGISTERED_PER_S))
+            about = clock_text(math.ceil((wanted - now) / REGISTERED_PER_S))
             view.note(f"registering {wanted - now:,} devices: about {about} at {REGISTERED_PER_S:g}/s")
         done, whole = now, wanted
         view.stage("preparing devices", done, whole)

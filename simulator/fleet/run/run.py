@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
-from simulator.fleet.faults import count_concerned
+from simulator.fleet.forecast import planned_faults
 from simulator.fleet.metrics.merging import Merger, Totals
 from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.plan import Plan
@@ -53,15 +53,6 @@ _STATES: Final[dict[type, WorkerState]] = {
     Finished: WorkerState.DONE,
     WorkerLost: WorkerState.DEAD,
 }
-
-
-def planned_faults(scenario: Scenario) -> tuple[Span, ...]:
-    """When something is broken on purpose, as planned: seconds since the begin. Barriers move it."""
-    counts = count_concerned(scenario.faults, scenario.seed, scenario.fleet.devices)
-    return tuple(
-        Span(fault.title, fault.kind, fault.at_s, fault.at_s + fault.duration_s, count)
-        for fault, count in zip(scenario.faults, counts, strict=True)
-    )
 
 
 def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, machines: str = "") -> RunRecord:

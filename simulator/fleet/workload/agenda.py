@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
-from simulator.fleet.plan import Event, EventKind, EventTable
+from simulator.fleet.plan import Event, EventKind, EventTable, event_at
 
 
 class Agenda(Timer):
@@ -58,7 +58,7 @@ class Agenda(Timer):
 
     def fire(self) -> None:
         """The first event's time has come."""
-        event = self._tables[0].row(self._row)
+        event = event_at(self._tables[0], self._row)
         self._row += 1
         if self._row == len(self._tables[0]):
             self._tables.popleft()
@@ -67,15 +67,15 @@ class Agenda(Timer):
         self._happen(event)
 
     def _wait(self) -> None:
-        due_s = self._began_s + float(self._tables[0].time_s[self._row]) if self._tables else NEVER
+        due_s = self._began_s + float(self._tables[0]["time_s"][self._row]) if self._tables else NEVER
         if due_s != self.due_s:
             self._wheel.at(due_s, self)
 
     def _chosen(self, kinds: frozenset[EventKind], before_s: float) -> list[EventTable]:
         found, first = [], self._row
         for table in self._tables:
-            wanted = np.isin(table.kind, [int(kind) for kind in kinds]) & (table.time_s < before_s)
+            wanted = np.isin(table["kind"], [int(kind) for kind in kinds]) & (table["time_s"] < before_s)
             wanted[:first] = False
-            found.append(table.only(wanted))
+            found.append(table[wanted])
             first = 0
         return found

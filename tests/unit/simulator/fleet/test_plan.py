@@ -21,6 +21,7 @@ from simulator.fleet.plan import (
     connections_of,
     count_workers,
     deal,
+    event_at,
     key_of,
     keys_of,
 )
@@ -42,7 +43,7 @@ def scenario(phases: list[dict[str, Any]], devices: int = 20, **sections: Any) -
 
 def taken(feed: EventFeed, to_s: float) -> list[Event]:
     table = feed.take(to_s)
-    return [table.row(number) for number in range(len(table))]
+    return [event_at(table, number) for number in range(len(table))]
 
 
 def fed(
