@@ -191,7 +191,7 @@ def _system(state_dir: Path) -> dict[str, Any]:
         "packages": sorted({f"{each.name} {each.version}" for each in distributions()}),
         "system": " ".join(platform.uname()),
         "time": time.time(),
-        "memory": Path("/proc/meminfo").read_text("ascii").splitlines()[:5],
+        "memory": _lines_of(Path("/proc/meminfo"))[:5],
         "free_bytes": room.f_bavail * room.f_frsize,
         "free_files": room.f_favail,
         "state_files": {str(file.relative_to(state_dir)): file.stat().st_size for file in files},
