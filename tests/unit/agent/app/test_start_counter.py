@@ -19,11 +19,9 @@ def start(folder: Path, limit: int = 3) -> StartCounter:
     return counter
 
 
-def crash(folder: Path, times: int, reason: str | None = None) -> None:
+def crash(folder: Path, times: int) -> None:
     for _ in range(times):
-        counter = start(folder)
-        if reason is not None:
-            counter.crashed(reason)
+        start(folder).crashed("the plug-in")
 
 
 class TestSafeMode:
@@ -46,7 +44,7 @@ class TestSafeMode:
         assert not start(tmp_path, 0).is_safe, "it can be switched off"
 
     def test_safe_mode_that_dies_too_comes_back_ever_more_slowly_and_keeps_its_reason(self, tmp_path):
-        crash(tmp_path, 3, "the plug-in")
+        crash(tmp_path, 3)
         pauses = [start(tmp_path).pause_s for _ in range(4)]
         assert pauses == [0.0, 10.0, 20.0, 40.0]
         found = json.loads((tmp_path / FILE_NAME).read_text())
@@ -62,12 +60,6 @@ class TestSafeMode:
         (tmp_path / FILE_NAME).write_text(text)
         counter = start(tmp_path)
         assert (counter.is_safe, counter.trial) == (False, None)
-
-    def test_a_disk_that_refuses_costs_the_count_and_not_the_start(self, tmp_path, caplog):
-        counter = start(tmp_path / "missing")
-        counter.crashed("x")
-        counter.healthy()
-        assert "starts=not_counted" in caplog.text
 
 
 def propose(folder: Path, before: str | None = "a: old\n") -> StartCounter:
@@ -142,7 +134,9 @@ class TestTrial:
         assert trial is not None
         assert trial.reason == "it was worse"
 
-    def test_a_disk_that_refuses_begins_no_trial(self, tmp_path):
+    def test_a_disk_that_refuses_costs_the_count_and_begins_no_trial(self, tmp_path, caplog):
+        start(tmp_path / "missing").healthy()
+        assert "starts=not_counted" in caplog.text
         counter = start(tmp_path)
         (tmp_path / FOLDER).write_text("a file is in the way")
         with pytest.raises(OSError, match="File exists"):
