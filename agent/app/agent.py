@@ -298,7 +298,7 @@ class Agent:
 
     def _check_clock(self) -> None:
         """Notice when the machine's clock is set, also while nothing asks for the time."""
-        self.service_clock.look()
+        self.service_clock.ask_machine()
         self.process.supervisor.schedule(_CHECK_CLOCK_S, self._check_clock)
 
     def _connected(self) -> None:

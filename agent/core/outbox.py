@@ -26,7 +26,7 @@ LIVE_WITHIN_S: Final = 60.0
 """A reading younger than this is live: somebody may be looking at it now."""
 
 LIVE_SCAN_MAX: Final = 10_000
-"""So many rows are looked at to find where the live ones begin; with more of them the oldest must wait a little."""
+"""So many rows are read to find where the live ones begin; with more of them the oldest must wait a little."""
 
 RELIEVED_AT: Final = 0.9
 """A store that is filled to less than this share of its bounds is no longer full."""
@@ -69,22 +69,22 @@ def choose_next(
 
     Args:
         queues: the waiting rows by priority, what goes first in front, each from its old end; at most ``limit`` of each
-            are looked at.
-        newest_first: the rows of all queues that may be live, from the new end; looked at only where the oldest row is
+            are read.
+        newest_first: the rows of all queues that may be live, from the new end; read only where the oldest row is
             not live, and then no further than :data:`LIVE_SCAN_MAX`.
         now: this instant.
         limit: how many keys at most.
         live_within_s: how young a live reading is.
     """
-    backlog = [held for queue in queues for held in islice(queue, limit)]
-    oldest = min(backlog, key=lambda held: held.key, default=None)
+    backlog = [item for queue in queues for item in islice(queue, limit)]
+    oldest = min(backlog, key=lambda item: item.key, default=None)
     # Later rows are younger: where the oldest is live all are.
     if oldest is None or is_live(oldest.at, now, live_within_s):
-        return tuple(sorted(held.key for held in backlog)[:limit])
-    tail = takewhile(lambda held: is_live(held.at, now, live_within_s), islice(newest_first, LIVE_SCAN_MAX))
-    live = [held.key for held in tail][::-1]
+        return tuple(sorted(item.key for item in backlog)[:limit])
+    tail = takewhile(lambda item: is_live(item.at, now, live_within_s), islice(newest_first, LIVE_SCAN_MAX))
+    live = [item.key for item in tail][::-1]
     known = set(live)
-    return (*live, *(held.key for held in backlog if held.key not in known))[:limit]
+    return (*live, *(item.key for item in backlog if item.key not in known))[:limit]
 
 
 # --- what to drop -----------------------------------------------------------------------------------------------------
@@ -131,12 +131,12 @@ def too_old(
     """
     gone: list[StoredItem] = []
     ageless: list[StoredItem] = []
-    for held in oldest_first:
-        age = age_s(held.at, now)
+    for item in oldest_first:
+        age = age_s(item.at, now)
         if age is not None and age <= max_age_s:
             return gone, max_age_s - age
         if len(gone) + len(ageless) < limit:
-            ageless.append(held)
+            ageless.append(item)
         if age is not None:
             gone += ageless
             ageless = []
@@ -156,12 +156,12 @@ def evict(
         limit: how many at most.
     """
     dropped: list[tuple[StoredItem, DropReason]] = []
-    for held in islice(chain.from_iterable(queues), limit):
+    for item in islice(chain.from_iterable(queues), limit):
         if rows <= 0 and size_bytes <= 0:
             break
-        dropped.append((held, DropReason.ROWS if rows > 0 else DropReason.BYTES))
+        dropped.append((item, DropReason.ROWS if rows > 0 else DropReason.BYTES))
         rows -= 1
-        size_bytes -= held.size_bytes + ROW_BYTES
+        size_bytes -= item.size_bytes + ROW_BYTES
     return dropped
 
 
@@ -241,8 +241,8 @@ class Gap:
 def gaps_of(dropped: Iterable[tuple[StoredItem, DropReason]]) -> list[Gap]:
     """What was dropped at once, by reason."""
     found: dict[DropReason, Gap] = {}
-    for held, reason in dropped:
-        gap = Gap(reason, 1, held.at, held.at)
+    for item, reason in dropped:
+        gap = Gap(reason, 1, item.at, item.at)
         found[reason] = found[reason].joined(gap) if reason in found else gap
     return list(found.values())
 

@@ -1,11 +1,6 @@
-"""Results that the service does not take: how often each is tried, when it is put aside, and what gives way then.
+"""Results that the service does not take: what an error says about one, and how often it is tried.
 
-Handled here: what a failed report says about the result and about the place for results; how many tries over how long;
-which results that were put aside give way to younger ones.
-
-Never handled here: sending, waiting, storing, the moves of the journal (:mod:`agent.core.commands`).
-
-Therefore the caller must count one try for each answer, and start anew after a success.
+The caller counts one try for each answer, and starts anew after a success.
 """
 
 from __future__ import annotations

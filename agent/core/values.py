@@ -217,7 +217,7 @@ class CommandPoll:
         held: the service held this poll open (long poll), so the next one may follow at once.
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
-        omitted: so many commands at least are listed beside ``commands``, and were not looked at: there were too many.
+        omitted: so many commands at least are listed beside ``commands``, and were not read: there were too many.
         is_whole: no page of the list is missing; else what is not among the commands may be listed all the same.
     """
 
@@ -251,8 +251,8 @@ class SendOutcome:
 
     Attributes:
         delivered: keys that the service has stored; delete them.
-        refused: key -> reason, refused for good; set them aside, never retry.
-        earlier_is_stored: what was sent under this batch's key before is stored, and these are not looked at.
+        refused: key -> reason, refused for good; keep them apart, never retry.
+        earlier_is_stored: what was sent under this batch's key before is stored, and these were not read.
     """
 
     delivered: tuple[int, ...] = ()

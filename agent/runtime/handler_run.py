@@ -165,7 +165,7 @@ def rule_of(handler: Handler) -> HandlerRule:
 
 
 class VerifyInconclusive(AgentError):
-    """A verify hook looked and does not know."""
+    """A verify hook does not know how the command ended."""
 
 
 def call_handler(handler: Handler, members: JsonObject, context: CommandContext) -> Outcome:

@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 IN_PROGRESS: Final = "in_progress"
 
 _SLACK_S: Final = 30.0
-# While a handler runs, its lane looks this often after those that wait behind it.
-_LOOK_S: Final = 1.0
+# While a handler runs, its lane checks this often whether those that wait behind it have expired.
+_CHECK_S: Final = 1.0
 
 
 class Lane(Actor):
@@ -102,7 +102,7 @@ class Lane(Actor):
         outcome = run.outcome()
         if handler.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(run, entry, outcome):
             # It succeeds when the next process finds it started.
-            if self._stops_within(handler.timeout_s):
+            if self._becomes(self._engine.stopping.is_set, handler.timeout_s):
                 return
             text = f"no_restart: {handler.name!r} asked for a restart that did not come within {handler.timeout_s:g} s"
             outcome = Outcome(OutcomeStatus.FAILED, None, text)
@@ -190,7 +190,7 @@ class Lane(Actor):
                 report_at_s, long_at_s = now_s + parts.progress_every_s, float("inf")
             self._engine.expire_waiting()
             next_s = report_at_s if run.has_progress else long_at_s
-            until_s = min(limits.ends_at(begun_s, run.alive_s), now_s + _LOOK_S, next_s)
+            until_s = min(limits.ends_at(begun_s, run.alive_s), now_s + _CHECK_S, next_s)
             run.wake.wait(max(0.0, until_s - time.monotonic()))
             run.wake.clear()
 
@@ -199,30 +199,29 @@ class Lane(Actor):
         is_open = entry.attempts == 0 or (outcome.result is None and self._engine.stopping.is_set())
         return is_open and outcome.status is OutcomeStatus.SUCCEEDED and not run.no_restart.is_set()
 
-    def _stops_within(self, seconds: float) -> bool:
-        while seconds > 0:
-            step_s = min(seconds, _LOOK_S)
-            if self._engine.stopping.wait(step_s):
-                return True
-            seconds -= step_s
-            self._engine.expire_waiting()
-        return False
-
     def _is_blocked(self, hung: HandlerRun, item: Item, within_s: float) -> bool:
         """Whether the run that hangs goes on to do so: as long as one run may take, its successors wait for it."""
+        stopping = self._engine.stopping
         self.max_step_s = within_s + _SLACK_S
-        deadline_s = time.monotonic() + within_s
-        while hung.is_alive() and not self._engine.stopping.is_set() and item.outcome is None:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                return True
-            hung.join(min(left_s, 0.5))
-            self._engine.expire_waiting()
+        is_over = self._becomes(
+            lambda: stopping.is_set() or item.outcome is not None or not hung.is_alive(), within_s, 0.2
+        )
         if hung.is_alive():
-            return item.outcome is None
+            return not is_over or item.outcome is None
         self._hung = None
         self._parts.health.put(self.name, "ok")
         return False
+
+    def _becomes(self, condition: Callable[[], bool], within_s: float, every_s: float = _CHECK_S) -> bool:
+        """Whether this becomes true in time; meanwhile those that wait in the lanes may expire."""
+        deadline_s = time.monotonic() + within_s
+        while not condition():
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._engine.stopping.wait(min(left_s, every_s))
+            self._engine.expire_waiting()
+        return True
 
     # --- the journal --------------------------------------------------------------------------------------------------
 

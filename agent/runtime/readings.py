@@ -187,7 +187,7 @@ class ReadingStream(SendLoop):
             part = self._outbox.again(batch.rows[: others[0]])
             outcome = SendOutcome(tuple(stored.key for stored in part))
         for key, reason in outcome.refused.items():
-            text = f"reading={key} was refused for good and is set aside: {reason}"
+            text = f"reading={key} was refused for good and is not sent again: {reason}"
             self._failure_log.report(f"refused {reason.split(':', 1)[0]}", text)
         self._outbox.settle(outcome)
         known = {*outcome.delivered, *outcome.refused}

@@ -1,4 +1,4 @@
-"""The one loop by which readings and results go out: send what waits, back off after a failure, look now and then."""
+"""The one loop by which readings and results go out: send what waits, back off after a failure, check now and then."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SendParts:
         uplink: where to.
         fraction: random numbers in [0, 1).
         first_s: how long after the start the first request comes.
-        look_s: how often to look without a message.
+        check_every_s: how often to check without a message.
     """
 
     uplink: Uplink
@@ -40,7 +40,7 @@ class SendParts:
     health: Health
     fraction: Callable[[], float]
     first_s: float = 0.0
-    look_s: float = 300.0
+    check_every_s: float = 300.0
 
 
 class SendLoop(Actor):
@@ -86,7 +86,7 @@ class SendLoop(Actor):
 
     def step(self) -> None:
         """Send once."""
-        self._due_s = self._now_s() + self._parts.look_s
+        self._due_s = self._now_s() + self._parts.check_every_s
         try:
             more = self.send()
         except StorageError as error:

@@ -65,7 +65,7 @@ class ServiceClock:
         """An answer with this ``Date`` arrived just now; see :meth:`agent.core.timekeeping.ServiceTime.observe`."""
         self._learn(server_time, self._clock.now(), round_trip_s)
 
-    def look(self) -> None:
+    def ask_machine(self) -> None:
         """Ask the machine, now and then, whether its clock was set, while the time is not known from elsewhere."""
         now = self._clock.now()
         with self._lock:
@@ -88,12 +88,12 @@ class ServiceClock:
 
     def now(self) -> float | None:
         """The service's clock now, epoch seconds; None when it is not known."""
-        self.look()
+        self.ask_machine()
         return self._time.at(self._clock.now())
 
     def recorded_at(self, moment: Moment) -> float | None:
         """When something happened, also in an earlier boot, for the wire; None when it is not known."""
-        self.look()
+        self.ask_machine()
         # By what is written down, so that the date of a reading is the same after a restart.
         time = self._time if self._written is None else replace(self._time, boot_time=self._written)
         found = time.recorded_at(moment)

@@ -66,7 +66,7 @@ class Journal(Table):
         choose: Callable[[JournalLookup], Admission | None],
         settings: Sequence[str] = (),
     ) -> None:
-        """Look at what is known and :meth:`admit` what ``choose`` makes of it, with no other use of it in between.
+        """Read what is known and :meth:`admit` what ``choose`` makes of it, with no other use of it in between.
 
         Args:
             command_ids: what to look for.

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 REFUSED_MAX: Final = 1000
 """Readings refused for good that are kept with their reason; beyond it the oldest go."""
 
-_HELD: Final = "SELECT key, length(body), mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin"
-_OLDEST: Final = f"{_HELD} WHERE priority > {Priority.GAP:d} ORDER BY key"
+_ITEMS: Final = "SELECT key, length(body), mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin"
+_OLDEST: Final = f"{_ITEMS} WHERE priority > {Priority.GAP:d} ORDER BY key"
 """Without the records of gaps: they tell what was dropped, and are never too old for that."""
-_NEWEST: Final = f"{_HELD} ORDER BY key DESC"
+_NEWEST: Final = f"{_ITEMS} ORDER BY key DESC"
 # The priority stands in the statement, since the planner takes a partial index only for values that it can see.
-_QUEUES: Final = {rank: f"{_HELD} WHERE priority = {rank:d} ORDER BY key" for rank in Priority}
+_QUEUES: Final = {rank: f"{_ITEMS} WHERE priority = {rank:d} ORDER BY key" for rank in Priority}
 _SUMS: Final = f"count(*), count(CASE WHEN priority = {Priority.GAP:d} THEN 1 END), coalesce(sum(length(body)), 0)"
 _THESE: Final = "WHERE key IN (SELECT value FROM json_each(?))"
 # A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
 _GO_AT_ONCE: Final = 2_000
 _ROUNDS_MAX: Final = 50
-# The age of the oldest is looked at this often at least: clocks may be set, and the time of a boot be learned.
-_LOOK_EVERY_S: Final = 60.0
+# The age of the oldest is checked this often at least: clocks may be set, and the time of a boot be learned.
+_AGE_CHECK_EVERY_S: Final = 60.0
 _SETTLED: Final = "settled_at"
 # So few of what waits are compared with what the service has.
 _COMPARED_MAX: Final = 100
@@ -90,7 +90,7 @@ class Outbox(Table):
         self._store_id = store_id
         # Handed out last: the service may have them already, and knows them only together.
         self._in_flight: frozenset[int] = frozenset()
-        self._look_at_s = self._age_spare_s = 0.0
+        self._age_check_at_s = self._age_spare_s = 0.0
         self.forget_memory()
 
     def forget_memory(self) -> None:
@@ -98,7 +98,7 @@ class Outbox(Table):
         self._waiting: tuple[int, int, int] | None = None
         self._origins: dict[str, int] = {}
         self._open_gaps: dict[DropReason, Gap] | None = None
-        self._look_at_s = 0.0
+        self._age_check_at_s = 0.0
 
     def open(self) -> FoundOutbox:
         """Tidy up, and say how an earlier process left it; before anything is put."""
@@ -176,7 +176,7 @@ class Outbox(Table):
                 break
             lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
             kept = kept_together(self._in_flight, self._totals()[0])
-            queues = ((each for each in self._held(_QUEUES[rank]) if each.key not in kept) for rank in lowest_first)
+            queues = ((each for each in self._items(_QUEUES[rank]) if each.key not in kept) for rank in lowest_first)
             gone = evict(queues, rows, size_bytes, limit)
             if not gone:
                 break
@@ -201,16 +201,16 @@ class Outbox(Table):
 
     def _drop_too_old(self) -> int:
         now = self._store.boots.dated(self._store.clock.now())
-        if now.monotonic_s < self._look_at_s:
+        if now.monotonic_s < self._age_check_at_s:
             return 0
-        gone, due_in_s = too_old(self._held(_OLDEST), self._bounds.max_age_s, now, _GO_AT_ONCE)
-        self._drop([(held, DropReason.AGE) for held in gone])
+        gone, due_in_s = too_old(self._items(_OLDEST), self._bounds.max_age_s, now, _GO_AT_ONCE)
+        self._drop([(item, DropReason.AGE) for item in gone])
         self._age_spare_s = due_in_s
-        self._look_at_s = now.monotonic_s + min(due_in_s, _LOOK_EVERY_S)
+        self._age_check_at_s = now.monotonic_s + min(due_in_s, _AGE_CHECK_EVERY_S)
         return len(gone)
 
     def _drop(self, gone: Sequence[tuple[StoredItem, DropReason]]) -> None:
-        self._delete([held.key for held, _ in gone])
+        self._delete([item.key for item, _ in gone])
         for gap in gaps_of(gone):
             self.note_gap(gap)
 
@@ -251,7 +251,7 @@ class Outbox(Table):
         if reason is DropReason.UNSAVED:
             return True
         if reason is DropReason.AGE:
-            # How old the oldest is was looked at some time ago, and all may have been delivered since.
+            # How old the oldest is was checked some time ago, and all may have been delivered since.
             return not self._totals()[0] or self._age_spare_s > (1.0 - RELIEVED_AT) * self._bounds.max_age_s
         has_rows = self._totals()[0] < RELIEVED_AT * self._bounds.max_rows
         return has_rows and self._used_bytes() < RELIEVED_AT * self._limit_bytes()
@@ -262,8 +262,8 @@ class Outbox(Table):
     def next_batch(self, limit: int) -> list[StoredReading]:
         """What to send next: live first, then backlog by priority, oldest first in each."""
         now = self._store.boots.dated(self._store.clock.now())
-        queues = (self._held(_QUEUES[rank]) for rank in Priority)
-        return self._hand_out(choose_next(queues, self._held(_NEWEST), now, limit))
+        queues = (self._items(_QUEUES[rank]) for rank in Priority)
+        return self._hand_out(choose_next(queues, self._items(_NEWEST), now, limit))
 
     @read
     def again(self, keys: Sequence[int]) -> list[StoredReading]:
@@ -340,7 +340,7 @@ class Outbox(Table):
             before = self._waiting
             self._waiting = (before[0] + rows, before[1] + gaps, before[2] + size_bytes)
 
-    def _held(self, sql: str) -> Iterator[StoredItem]:
+    def _items(self, sql: str) -> Iterator[StoredItem]:
         cursor = self._db.execute(sql)
         try:
             for key, size_bytes, mono, wall, boot_id in cursor:

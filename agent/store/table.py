@@ -46,7 +46,7 @@ class Table:
 
 
 def read(method: Callable[Concatenate[AnyTable, P], T]) -> Callable[Concatenate[AnyTable, P], T]:
-    """A method that looks; its caller waits for the result."""
+    """A method that reads; its caller waits for the result."""
 
     @wraps(method)
     def in_store(self: AnyTable, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -220,7 +220,7 @@ def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog)
 
 
 def test_a_run_that_lasts_is_reported_as_under_way_once(monkeypatch):
-    monkeypatch.setattr(lane_module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(lane_module, "_CHECK_S", 0.01)
     told = threading.Event()
     bench = Bench(lambda context: told.wait(SOON_S) and None)
     bench.parts = bench.engine.parts = replace(bench.parts, progress_after_s=0.01)

@@ -74,7 +74,7 @@ def test_a_synchronised_machine_knows_the_time_to_a_fifth_of_a_second():
 def test_the_service_wins_where_the_machine_only_believes_that_it_is_right():
     fake = FakeClock(wall_s=START_WALL_S + 3600)
     clock = ServiceClock(fake, is_synchronized=lambda: True)
-    clock.look()
+    clock.ask_machine()
     clock.observe(START_WALL_S)
     assert clock.now() == START_WALL_S
 
