@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ class MqttDevice:
     def __post_init__(self) -> None:
         self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
         self._changed = threading.Condition()
-        self._up_at_s = float("-inf")
+        self._up_at_s = math.inf
         self._was_greeted = False
         self._is_interrupted = False
         # Commands that wait for the journal, with the last message that brought each; what the last poll handed out.
@@ -226,9 +227,12 @@ class MqttDevice:
             raise Refused(400, refusal.error, refusal.message)
 
     def _await_greeting(self) -> None:
+        def is_over() -> bool:
+            is_late = self._now_s() > self._up_at_s + GREETING_S
+            return self._was_greeted or is_late or self._is_interrupted or not self.is_up
+
         with self._changed:
-            left_s = self._up_at_s + GREETING_S - self._now_s()
-            self._changed.wait_for(lambda: self._was_greeted or self._is_interrupted or not self.is_up, left_s)
+            self._changed.wait_for(is_over, GREETING_S)
 
     def _message(self, stored: StoredReading) -> ReadingMessage:
         values, at = stored.reading.values, stored.reading.at
@@ -300,6 +304,7 @@ class MqttDevice:
         self.on_ready()
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
+        self._up_at_s = math.inf
         self._wake()
         state, text, every_s = describe(error)
         self._failure_log.report(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.core.values import Command, CommandPoll
-from agent.errors import RateLimited, ServerFault, TransportError, Unauthorized, UnexpectedAnswer
+from agent.errors import TransportError
 from agent.ports import CommandSource
 from agent.transports.discovery import Discovery
 from agent.transports.http_source import HttpSource
@@ -279,37 +279,3 @@ class TestHttp:
         poll = make_source(client).poll(0)
         assert [command.id for command in poll.commands] == ["c1", "c2"]
         assert len(poll.malformed) == 3
-
-    def test_a_bare_array_and_ten_thousand_old_commands_are_taken(self, serve):
-        records = [{**RECORDS[0], "id": f"c{number}"} for number in range(10_000)]
-        _, client = serve(lambda method, path, headers: Answer(404) if "known" in path else Answer(body=records))
-        assert len(make_source(client).poll(0).commands) == 10_000
-
-    def test_a_payload_of_a_megabyte_is_measured_not_refused(self, serve):
-        records = [{**RECORDS[0], "command_payload": {"command": "a", "x": "y" * 1_000_000}}]
-        _, client = serve(listing(records))
-        assert make_source(client).poll(0).commands[0].size_bytes > 1_000_000
-
-    @pytest.mark.parametrize(
-        ("answer", "error"),
-        [
-            (Answer(401, {"error": "invalid_credentials"}), Unauthorized),
-            (Answer(429, {"error": "rate_limited"}, {"Retry-After": "7"}), RateLimited),
-            (Answer(500, {"error": "server_error"}), ServerFault),
-            (Answer(200, b"<html>Please sign in</html>", {"Content-Type": "text/html"}), UnexpectedAnswer),
-            (Answer(200, b'{"data": [{"id": "c1", '), UnexpectedAnswer),
-            (Answer(302, b"", {"Location": "http://127.0.0.2/"}), UnexpectedAnswer),
-        ],
-    )
-    def test_each_kind_of_trouble_is_its_own_error(self, serve, answer, error):
-        _, client = serve(lambda method, path, headers: Answer(404) if "known" in path else answer)
-        with pytest.raises(error) as caught:
-            make_source(client).poll(0)
-        if error is RateLimited:
-            assert caught.value.retry_after_s == 7.0
-
-    def test_a_service_that_is_down_is_a_transport_error(self, serve):
-        server, client = serve(listing(RECORDS))
-        server.stop()
-        with pytest.raises(TransportError):
-            make_source(client, long_poll=False).poll(0)
