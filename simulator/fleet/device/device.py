@@ -189,9 +189,9 @@ class Device(Timer, ABC):
         if commands is not None and commands.is_busy:
             for work in commands.advance(now):
                 if work.version is not None:
-                    self.disk.journal.put_setting(_VERSION, work.version)
+                    self.disk.journal.settings[_VERSION] = work.version
                 if work.interval_s is not None:
-                    self.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
+                    self.disk.journal.settings[_INTERVAL] = repr(work.interval_s)
                     self._set_interval(now)
         due_s = NEVER
         if self.driver.is_sampling:

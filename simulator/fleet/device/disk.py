@@ -1,16 +1,14 @@
 """A virtual device's disk: journal and outbox in memory, kept while the device is off.
 
-The moves and the eviction are the core's own (:mod:`agent.core.commands`, :mod:`agent.core.outbox`). What most devices
-do not have at most times (a command, a reading that waits) takes no memory: containers are made when something comes,
-and go when it is gone.
+The moves and the eviction are the core's own (:mod:`agent.core.commands`, :mod:`agent.core.outbox`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from types import MappingProxyType
 from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry, undeliverable_entry
@@ -20,8 +18,6 @@ from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from simulator.fleet.device.http_messages import Reading, Request
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
-_NO_ENTRIES: Final[Mapping[str, JournalEntry]] = MappingProxyType({})
-_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 _MILLISECONDS_KEPT: Final = 16
 
 
@@ -29,94 +25,65 @@ class MemoryJournal:
     """The journal of a device: its commands and their states, in memory.
 
     Attributes:
-        entries: by the command's id; None while there is none: nothing to run, to report or to forget.
+        entries: by the command's id, in the order of their arrival.
+        settings: what the device keeps beside them.
+        is_empty: True until the first list was admitted.
     """
 
-    __slots__ = ("_contacted", "_settings", "entries")
+    __slots__ = ("entries", "is_empty", "settings")
 
     def __init__(self) -> None:
-        self.entries: dict[str, JournalEntry] | None = None
-        self._contacted = False
-        self._settings: dict[str, str] | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """True until the first list was admitted."""
-        return not self._contacted
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """What was stored with :meth:`put_setting`."""
-        return _NO_SETTINGS if self._settings is None else self._settings
-
-    def put_setting(self, name: str, value: str) -> None:
-        """Store a setting of the device."""
-        self._settings = {**self.settings, name: value}
+        self.entries: dict[str, JournalEntry] = {}
+        self.settings: dict[str, str] = {}
+        self.is_empty = True
 
     def known(self, command_ids: Iterable[str]) -> dict[str, JournalEntry]:
         """The entries with these ids."""
-        entries = self._known
-        return {name: entries[name] for name in command_ids if name in entries}
+        return {name: self.entries[name] for name in command_ids if name in self.entries}
 
     def admit(self, entries: Sequence[JournalEntry]) -> None:
         """Add new entries; an id that is there already is left as it is."""
-        self._contacted = True
+        self.is_empty = False
         for entry in entries:
-            if self.entries is None:
-                self.entries = {}
             self.entries.setdefault(entry.command.id, entry)
 
     def start(self, command_id: str, at: Moment) -> JournalEntry:
         """``received`` -> ``started``; the entry as it is now."""
-        return self._put(start_entry(self._known[command_id], at))
+        return self._put(start_entry(self.entries[command_id], at))
 
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """-> ``finished``; the entry as it is now."""
-        return self._put(finish_entry(self._known[command_id], outcome, at))
+        return self._put(finish_entry(self.entries[command_id], outcome, at))
 
     def reported(self, command_id: str) -> JournalEntry:
         """``finished`` -> ``reported``; the entry as it is now."""
-        return self._put(report_entry(self._known[command_id]))
+        return self._put(report_entry(self.entries[command_id]))
 
     def undeliverable(self, command_id: str, reason: str) -> JournalEntry:
         """``finished`` -> ``undeliverable``: nothing takes its result; the entry as it is now."""
-        return self._put(undeliverable_entry(self._known[command_id], reason))
+        return self._put(undeliverable_entry(self.entries[command_id], reason))
 
     def in_state(self, state: CommandState) -> list[JournalEntry]:
         """Entries in this state, in the order of their arrival."""
-        return [entry for entry in self._known.values() if entry.state is state]
+        return [entry for entry in self.entries.values() if entry.state is state]
 
     def first_finished(self) -> JournalEntry | None:
         """The oldest entry whose result waits to be reported."""
-        if not self.entries:
-            return None
         finished = CommandState.FINISHED
         return next((entry for entry in self.entries.values() if entry.state is finished), None)
 
-    def forget(self, listed_ids: Iterable[str]) -> int:
-        """Delete what is over and no longer listed; how many."""
-        if not self.entries:
-            return 0
+    def forget(self, listed_ids: Iterable[str]) -> None:
+        """Delete what is over and no longer listed."""
         listed = set(listed_ids)
-        gone = [name for name, entry in self.entries.items() if entry.state in OVER_STATES and name not in listed]
-        for name in gone:
+        over = [name for name, entry in self.entries.items() if entry.state in OVER_STATES and name not in listed]
+        for name in over:
             del self.entries[name]
-        if not self.entries:
-            self.entries = None
-        return len(gone)
 
     def forget_before(self, monotonic_s: float) -> None:
         """Delete what is over and came before this instant: for commands that are pushed, and never listed."""
-        if self.entries:
-            self.forget([name for name, entry in self.entries.items() if entry.received.monotonic_s >= monotonic_s])
-
-    @property
-    def _known(self) -> Mapping[str, JournalEntry]:
-        return _NO_ENTRIES if self.entries is None else self.entries
+        self.forget([name for name, entry in self.entries.items() if entry.received.monotonic_s >= monotonic_s])
 
     def _put(self, entry: JournalEntry) -> JournalEntry:
-        if self.entries is None:
-            raise AssertionError("an entry moves that was never admitted")
         self.entries[entry.command.id] = entry
         return entry
 
@@ -151,21 +118,18 @@ class MemoryOutbox:
         bounds: how much may wait.
 
     Attributes:
-        rows: by key; None while nothing waits.
+        rows: by key.
         next_key: of the reading that is put next.
     """
 
     __slots__ = ("_bounds", "_dated", "_size_bytes", "next_key", "rows")
 
     def __init__(self, bounds: Bounds = _BOUNDS) -> None:
-        self._bounds = bounds
-        self.rows: dict[int, Row] | None = None
-        self._size_bytes = 0
+        self.rows: dict[int, Row] = {}
         self.next_key = 1
-        self._dated: list[int] | None = None
-
-    def __len__(self) -> int:
-        return 0 if self.rows is None else len(self.rows)
+        self._bounds = bounds
+        self._size_bytes = 0
+        self._dated: deque[int] | None = None
 
     def put(self, text: str, digest: int, at: Moment, due_s: float) -> Sequence[float]:
         """Accept one reading; older ones give way at a bound. Arguments as for :class:`Row`.
@@ -173,26 +137,23 @@ class MemoryOutbox:
         Returns:
             When those that gave way were taken, on the monotonic clock.
         """
-        key = self.next_key
+        key, rows = self.next_key, self.rows
         self.next_key = key + 1
-        row = Row(key, text, digest, at, due_s)
-        rows = self.rows
-        if rows is None:
-            self.rows = {key: row}
-            self._size_bytes = len(text)
-            return ()
-        rows[key] = row
-        dropped: list[float] = []
+        rows[key] = Row(key, text, digest, at, due_s)
         self._size_bytes += len(text)
+        if len(rows) == 1:
+            return ()
+        dropped: list[float] = []
         age = age_s(next(iter(rows.values())).at, at)
         # The core's own first questions, before anything is made for it.
         if age is None or age > self._bounds.max_age_s:
-            dropped += self._drop(too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))[0])
+            old, _ = too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))
+            dropped += self.remove([held.key for held in old])
         used_bytes = self._size_bytes + ROW_BYTES * len(rows)
         if len(rows) > self._bounds.max_rows or used_bytes > self._bounds.max_bytes:
             too_many, too_large = len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes
             gone = evict([map(_held, rows.values())], too_many, too_large, len(rows))
-            dropped += self._drop([held for held, _ in gone])
+            dropped += self.remove([held.key for held, _ in gone])
         return dropped
 
     def next_batch(self, limit: int, now: Moment) -> list[Row]:
@@ -210,37 +171,26 @@ class MemoryOutbox:
 
     def date(self, row: Row, recorded_ms: int) -> int:
         """Give a reading the time that it carries from now on; no two of the latest of one device carry the same."""
-        dated = self._dated
-        if dated is None:
-            self._dated = dated = []
+        dated = self._dated = self._dated or deque(maxlen=_MILLISECONDS_KEPT)
         while recorded_ms in dated:
             recorded_ms += 1
         dated.append(recorded_ms)
-        del dated[:-_MILLISECONDS_KEPT]
         row.recorded_ms = recorded_ms
         return recorded_ms
 
     def taken_s(self) -> list[float]:
         """When the readings that wait were taken, on the monotonic clock."""
-        return [row.at.monotonic_s for row in (self.rows or {}).values()]
+        return [row.at.monotonic_s for row in self.rows.values()]
 
     def remove(self, keys: Iterable[int]) -> list[float]:
         """These need not be sent any more; when those of them that still waited were taken, on the monotonic clock."""
-        rows = self.rows
-        if rows is None:
-            return []
         taken_s = []
         for key in keys:
-            row = rows.pop(key, None)
+            row = self.rows.pop(key, None)
             if row is not None:
                 self._size_bytes -= len(row.text)
                 taken_s.append(row.at.monotonic_s)
-        if not rows:
-            self.rows = None
         return taken_s
-
-    def _drop(self, gone: Iterable[StoredItem]) -> list[float]:
-        return self.remove([held.key for held in gone])
 
 
 def _held(row: Row) -> StoredItem:

@@ -68,7 +68,7 @@ class Uplink:
         device = self._device
         disk = device.disk
         free_s = max(self._held_until_s, self.not_before_s)
-        if disk.outbox.rows is not None or disk.in_flight is not None:
+        if disk.outbox.rows or disk.in_flight is not None:
             return free_s
         return NEVER if device.commands is None else max(free_s, device.commands.reports_due_s)
 
@@ -77,7 +77,7 @@ class Uplink:
         device = self._device
         disk, commands = device.disk, device.commands
         has_reports = commands is not None and commands.reports_due_s != NEVER
-        return has_reports or disk.outbox.rows is not None or disk.in_flight is not None
+        return has_reports or bool(disk.outbox.rows) or disk.in_flight is not None
 
     def next_request(self, now: Moment) -> Request | None:
         """What to hand over next; None when nothing waits, or only results that are to wait."""
@@ -89,7 +89,7 @@ class Uplink:
             request = request._replace(intended_s=intended_s, ready_s=max(intended_s, self._free_s))
         elif device.disk.in_flight is not None:
             request = self._again(device.disk.in_flight, now)
-        elif device.disk.outbox.rows is not None:
+        elif device.disk.outbox.rows:
             request = self._next_readings(now)
         self.is_waiting = request is not None
         return request

@@ -267,7 +267,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     world.trouble = lambda: "none"
     world.run(60)
     world.drain(20)
-    assert (len(world.ledger.refused_numbers), len(world.disk.outbox)) == (1, 0)
+    assert (len(world.ledger.refused_numbers), len(world.disk.outbox.rows)) == (1, 0)
     assert audit_readings(world.ledger, tuple(world.service.readings)).clean
     assert world.ledger.accepted >= 10
 
