@@ -27,7 +27,8 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 from benchmarks._mqtt_load import Gate
 from simulator.fleet.engine.addresses import loopback_addresses
-from simulator.fleet.engine.mqtt import Arrival, BrokerAddress, Established, MqttSessions, Opening, Will
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Will
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
 from simulator.fleet.outcomes import OutcomeClass
 
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024

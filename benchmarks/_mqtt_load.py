@@ -31,7 +31,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from agent.errors import Offline
 from agent.wire import topics
-from simulator.fleet.engine.mqtt import Arrival, BrokerAddress, Established, MqttSessions, Opening
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
 from simulator.fleet.outcomes import OutcomeClass
 
 # mosquitto listens with a backlog of 100: more at once wait for TCP's own retries.

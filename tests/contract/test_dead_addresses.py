@@ -22,7 +22,8 @@ from agent.wire.secret import Secret
 from simulator.fleet.engine.addresses import TargetAddress
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions, Opening
+from simulator.fleet.engine.mqtt import Opening
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program

@@ -15,7 +15,7 @@ from agent.wire.extensions import BATCH_SENSOR_DATA
 from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, DriverContext, Member, SharedSettings
-from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto

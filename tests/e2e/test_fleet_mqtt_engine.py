@@ -20,7 +20,8 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 from gateway.broker import BrokerSettings, write_broker_config
 from gateway.tokens import mosquitto_password
-from simulator.fleet.engine.mqtt import Arrival, BrokerAddress, Established, MqttSessions, Opening, Will
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Will
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
 from simulator.fleet.outcomes import OutcomeClass
 from tests.certificates import Authority
 from tests.mosquitto import Mosquitto, end_client

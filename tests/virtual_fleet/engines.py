@@ -10,7 +10,8 @@ from typing import Any
 
 from agent.wire import topics
 from simulator.fleet.engine.http.engine import HttpOptions
-from simulator.fleet.engine.mqtt import Arrival, BrokerAddress, Established, Opening, Publisher, SessionListener
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import read_request

@@ -19,7 +19,8 @@ from simulator.fleet.device.request_load import RequestDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import RequestHead, read_origin
-from simulator.fleet.engine.mqtt import BrokerAddress, MqttEngine, MqttSessions
+from simulator.fleet.engine.mqtt import MqttEngine
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Clock
 from simulator.fleet.plan import key_of

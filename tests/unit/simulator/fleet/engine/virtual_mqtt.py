@@ -10,7 +10,8 @@ from mqtt5 import ConnAckPacket, Packet, SubAckPacket, SubAckReasonCode, read
 
 from agent.errors import Offline
 from agent.wire.secret import Secret
-from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Session, Will
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Will
+from simulator.fleet.engine.mqtt_sessions import Session
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from tests.virtual_clock import VirtualClock
