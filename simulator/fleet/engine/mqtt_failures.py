@@ -1,4 +1,4 @@
-"""Why there is no session with a broker: a sentence for a person, the error for the device, the class that is counted."""
+"""Why there is no session with a broker: a sentence for a person, the error for the device, the class it counts in."""
 
 from __future__ import annotations
 

@@ -9,35 +9,24 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
-GAUGES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "online": "devices that are switched on and in touch with the target",
-        "connections": "open connections",
-        "open_commands": "commands that were sent and have no final result yet",
-        "waiting_readings": "readings that devices hold and the target has not accepted yet",
-    }
-)
-"""What a condition may look at; the gauges of a run's seconds."""
+GAUGES: Final = ("online", "connections", "open_commands", "waiting_readings")
+"""What a condition may be about; the gauges of a run's seconds."""
 
 _OF_DEVICES: Final = frozenset({"online", "connections"})
-_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = MappingProxyType(
-    {
-        ">=": operator.ge,
-        "<=": operator.le,
-        ">": operator.gt,
-        "<": operator.lt,
-        "==": operator.eq,
-        "!=": operator.ne,
-    }
-)
+_COMPARE: Final = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
 _TERM: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*([<>=!]{1,2})\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*(%?)\s*", re.ASCII)
 _WHOLE_PERCENT: Final = 100.0
-_EXAMPLE: Final = "write it like 'online >= 99%' or 'open_commands == 0'"
 
 
 class ConditionError(ValueError):
@@ -65,9 +54,7 @@ class Comparison:
         if value is None:
             return False
         # Half a percent of 1,000 devices must not fail for the last binary digit of 0.995.
-        if math.isclose(value, limit, rel_tol=1e-9):
-            return "=" in self.comparison and self.comparison != "!="
-        return _COMPARE[self.comparison](value, limit)
+        return bool(_COMPARE[self.comparison](limit if math.isclose(value, limit, rel_tol=1e-9) else value, limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +85,16 @@ def parse_condition(text: str) -> Condition:
 
 def _comparison(term: str) -> Comparison:
     found = _TERM.fullmatch(term)
-    if found is None:
-        raise ConditionError(f"{term.strip()!r} is no condition; {_EXAMPLE}")
+    if found is None or found[2] not in _COMPARE:
+        raise ConditionError(
+            f"{term.strip()!r} is no condition; write it like 'online >= 99%' or 'open_commands == 0', with one of "
+            f"{' '.join(_COMPARE)}"
+        )
     gauge, comparison, number, percent = found.groups()
     if gauge not in GAUGES:
         near = difflib.get_close_matches(gauge, GAUGES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(GAUGES)}"
         raise ConditionError(f"{gauge!r} is nothing that a run measures; {hint}")
-    if comparison not in _COMPARE:
-        raise ConditionError(f"{comparison!r} compares nothing; use one of {' '.join(_COMPARE)}")
     if percent and gauge not in _OF_DEVICES:
         raise ConditionError(f"{gauge} has no whole that a percentage could be of: give a number")
     value = float(number.replace("_", ""))

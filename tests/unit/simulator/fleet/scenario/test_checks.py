@@ -108,7 +108,7 @@ CASES = {
     ),
     "a payload that does not fit": (
         WHOLE + PING.replace("ping", "open_valve, seconds: 900"),
-        "commands[0].payload.seconds: 900 is greater than the maximum of 600",
+        "commands[0].payload: invalid_payload: seconds: ",
     ),
     "a sensor that no device has": (
         WHOLE + PING.replace("ping", "read_sensors, names: [boiler]"),
