@@ -27,6 +27,7 @@ from agent.doctor.network import Endpoint, judge_tls
 from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import give_to, replace_file
+from agent.wire.address import read_url
 from agent.wire.enrollment import PATH, EnrollmentAnswer, EnrollmentCode, fingerprint_of, parse_code
 from agent.wire.json_text import parse_json
 from agent.wire.network import connect, trust_store
@@ -68,10 +69,11 @@ def plan_enrollment(url: str, code: str, identifier: str | None, directory: Path
         ConfigurationError: every fault that is known before the gateway is asked.
     """
     faults: list[str] = []
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
-        faults.append(f"{url!r} is no address of a gateway: write https://HOST:PORT")
-    parsed = EnrollmentCode("", "")
+    parts, parsed = urlsplit(""), EnrollmentCode("", "")
+    try:
+        parts = read_url(url)
+    except ValueError as error:
+        faults.append(f"{url!r} is no address of a gateway, such as https://HOST:PORT: {error}")
     try:
         parsed = parse_code(code)
     except InvalidMessage as error:

@@ -15,6 +15,7 @@ from agent.config.commands import CommandsConfig
 from agent.config.dialect import DialectConfig
 from agent.config.mqtt import MqttConfig
 from agent.config.section import Host, Identifier, Name, Seconds, Section, is_this_machine
+from agent.wire.address import read_url
 
 KEY_PAIR_REFUSAL = (
     "auth.mode 'key_pair' puts the secret key (msk_...) onto this device, and the specification says that it belongs "
@@ -43,13 +44,7 @@ class ServiceConfig(Section):
     @field_validator("base_url")
     @classmethod
     def _is_an_address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("write it as https://HOST or https://HOST/PATH")
-        if parts.username or parts.password:
-            raise ValueError("take the user name and password out of the address; keys go into files (see auth)")
-        if parts.query or parts.fragment:
-            raise ValueError("take everything from '?' or '#' on out of the address")
+        read_url(value)
         return value.rstrip("/")
 
     @model_validator(mode="after")

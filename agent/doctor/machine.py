@@ -93,7 +93,7 @@ def _key_files(device: Device) -> Iterator[Finding]:
     except ConfigurationError as error:
         if all(_is_for_the_service_alone(device.handed_over.get(name)) for name in names):
             yield skipped("the unit hands them over to the service alone: run this as root, or while the agent runs")
-        elif not loose:
+        elif not any(_mode(path) & stat.S_IRWXO for path in loose):  # reading them finds no more than that
             yield from (failed("the credentials cannot be used", sentence) for sentence in error.faults)
     else:
         if not loose:
@@ -237,9 +237,7 @@ def _sensors(device: Device) -> Iterator[Finding]:
     fix = "mend wiring, settings or access (docs/operations.md, The sandbox); device-agent sensors reads them all"
     if device.running is not None and not device.loads_plugins:
         # A bus that two programs read at once may give both nonsense.
-        yield ok(
-            f"{len(device.config.sensors)} configured; as the running agent reports, whose check names the bad ones"
-        )
+        yield ok(f"{len(device.config.sensors)} configured, read as the running agent reports")
         return
     for each in read_sensors(device.config, device.running):
         if each.state == "ok":
@@ -260,9 +258,8 @@ def _unit(device: Device) -> Iterator[Finding]:
         fix = f"copy systemd/{UNIT} to /etc/systemd/system, then: systemctl enable --now device-agent"
         yield warning(f"{UNIT} is {unit.get('LoadState', 'not there')}", cause, fix)
         return
-    seen = (
-        f"{unit.get('FragmentPath')}: {unit.get('UnitFileState')}, {unit.get('ActiveState')} ({unit.get('SubState')})"
-    )
+    words = ", ".join(unit.get(name, "") for name in ("UnitFileState", "ActiveState", "SubState"))
+    seen = f"{unit.get('FragmentPath')}: {words}"
     at_boot = unit.get("UnitFileState") in _STARTED_AT_BOOT
     if unit.get("ActiveState") not in {"active", "reloading"}:
         cause = f"it does not run; the last run ended with {unit.get('Result', 'no result')}"

@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 import re
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 _NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 _CHARACTERS: Final = 253
@@ -49,6 +49,28 @@ def host_and_port(text: str) -> tuple[str, int | None]:
     if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username or port is None:
         raise ValueError(advice)
     return read_host(parts.hostname), port
+
+
+def read_url(text: str) -> SplitResult:
+    """The parts of an address of HTTP, without user, query and fragment.
+
+    Raises:
+        ValueError: it is no such address; the text says what to write.
+    """
+    advice = "write it as https://HOST or https://HOST/PATH"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError(advice) from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "%" in parts.hostname or port == 0:
+        raise ValueError(advice)
+    if parts.username or parts.password:
+        raise ValueError("take the user name and password out of the address; keys go into files (see auth)")
+    if parts.query or parts.fragment:
+        raise ValueError("take everything from '?' or '#' on out of the address")
+    read_host(parts.hostname)
+    return parts
 
 
 def authority(host: str, port: int) -> str:

@@ -112,6 +112,22 @@ class TestFaults:
         for local in ("http://127.0.0.1:8080", "http://[::1]:1", "http://localhost"):
             assert load_config(write(GOOD.replace("https://api.example.com/v1/", local)), {})
 
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "https://h:99999",
+            "https://h:port",
+            "https://h:0",
+            "https://[::1",
+            "https://a..b",
+            "ftp://h",
+            "https://[fe80::1%x]",
+        ],
+    )
+    def test_an_address_that_no_client_takes_is_refused_here(self, write, address):
+        (fault,) = faults_of(write(GOOD.replace("https://api.example.com/v1/", address)))
+        assert fault.startswith("service.base_url (line 2): write ")
+
     @pytest.mark.parametrize("folder", ["/var/lib/device-agent", "/var/lib", "/var/lib/device-agent/files"])
     def test_files_by_command_never_go_where_the_agents_memory_is(self, write, folder):
         section = f"commands: {{handlers: {{write_file: {{settings: {{folders: [{folder}]}}}}}}}}\n"
