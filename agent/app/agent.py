@@ -50,7 +50,8 @@ STOP_GRACE_S: Final = 2.5
 # What the stop may take beside the handlers' grace, so that all of it stays below 5 s.
 _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
-_CHECK_CLOCK_S: Final = 30.0
+# Usually the first answer of the service gives the time sooner.
+_ASK_MACHINE_EVERY_S: Final = 10.0
 
 
 class Agent:
@@ -83,7 +84,7 @@ class Agent:
         self.service_clock = service_clock = ServiceClock(
             clock, is_synchronized=is_synchronized, times=store.boots, on_state=partial(health.put, CLOCK)
         )
-        self._check_clock()
+        process.supervisor.schedule(_ASK_MACHINE_EVERY_S, self._ask_machine)
 
         # The ways to the other side.
         self.instance = own = OwnInstance(journal, health, clock)
@@ -296,10 +297,10 @@ class Agent:
         self._lanes.append(lane)
         return lane
 
-    def _check_clock(self) -> None:
-        """Notice when the machine's clock is set, also while nothing asks for the time."""
+    def _ask_machine(self) -> None:
+        """Notice when the machine's clock is set."""
         self.service_clock.ask_machine()
-        self.process.supervisor.schedule(_CHECK_CLOCK_S, self._check_clock)
+        self.process.supervisor.schedule(_ASK_MACHINE_EVERY_S, self._ask_machine)
 
     def _connected(self) -> None:
         self._readings.post(SendLoop.CONNECTED)

@@ -35,7 +35,7 @@ class FailureLog:
         self._every_s = every_s
         self._reported: dict[str, _Reported] = {}
 
-    def report(self, topic: str, text: str, *, every_s: float | None = None, level: int = logging.WARNING) -> bool:
+    def report(self, topic: str, text: str, *, every_s: float | None = None, level: int = logging.WARNING) -> None:
         """Write a line unless the same failure was reported lately.
 
         Args:
@@ -43,29 +43,23 @@ class FailureLog:
             text: one line: what happened, and what to do about it.
             every_s: instead of the usual time between two lines.
             level: of the line.
-
-        Returns:
-            True when a line was written.
         """
         now_s = self._monotonic()
         last = self._reported.get(topic)
         if last is not None and now_s - last.at_s < (self._every_s if every_s is None else every_s):
             last.unsaid += 1
-            return False
+            return
         again = f" (and {last.unsaid} times more since the last line)" if last is not None and last.unsaid else ""
         self._log.log(level, "%s%s", text, again)
         self._reported.pop(topic, None)
         self._reported[topic] = _Reported(now_s)
         if len(self._reported) > _MOST:
             del self._reported[next(iter(self._reported))]
-        return True
 
-    def recovered(self, topic: str, text: str) -> bool:
-        """The failure is over: say so, if it was ever reported. True when a line was written."""
-        if self._reported.pop(topic, None) is None:
-            return False
-        self._log.info("%s", text)
-        return True
+    def recovered(self, topic: str, text: str) -> None:
+        """The failure is over: say so, if it was ever reported."""
+        if self._reported.pop(topic, None) is not None:
+            self._log.info("%s", text)
 
 
 class LineRate:

@@ -23,8 +23,6 @@ PART: Final = "clock"
 # failed, and crystals drift.
 _WRITE_BEYOND_S: Final = 0.25
 _WRITE_EVERY_S: Final = 3600.0
-# So often the machine is asked whether its clock was set meanwhile.
-_ASK_EVERY_S: Final = 10.0
 _WARN_BEYOND_S: Final = 2.0
 
 
@@ -34,8 +32,7 @@ class ServiceClock:
     Args:
         clock: the device's own clocks.
         trust_wall: the device's wall clock is known to be right.
-        is_synchronized: whether the machine says that its wall clock is right by now; asked only while the service has
-            sent no time.
+        is_synchronized: whether the machine says that its wall clock is right by now.
         times: what earlier processes and boots have learned, and where this one's goes.
         on_state: called with the state of the device's clock, a word and a sentence.
     """
@@ -58,7 +55,7 @@ class ServiceClock:
         self._earlier: Mapping[str, BootTime] = {} if times is None else times.known()
         self._written = self._earlier.get(now.boot_id)
         self._time = ServiceTime(trust_wall, now.boot_id if self._written else "", self._written)
-        self._ask_at_s = now.monotonic_s + _ASK_EVERY_S  # usually the first answer of the service has it sooner
+        self._is_guess = False
         self._on_known: list[Callable[[], object]] = []
 
     def observe(self, server_time: float, round_trip_s: float = 0.0) -> None:
@@ -66,17 +63,13 @@ class ServiceClock:
         self._learn(server_time, self._clock.now(), round_trip_s)
 
     def ask_machine(self) -> None:
-        """Ask the machine, now and then, whether its clock was set, while the time is not known from elsewhere."""
+        """Ask the machine whether its clock was set, while the time is not known from elsewhere."""
         now = self._clock.now()
-        with self._lock:
-            if self._time.known or now.monotonic_s < self._ask_at_s:
-                return
-            self._ask_at_s = now.monotonic_s + _ASK_EVERY_S
-        if is_plausible(now.wall_s) and self._is_synchronized() and not self._time.known:
-            self._learn(now.wall_s, now)
+        if not self.estimate.known and is_plausible(now.wall_s) and self._is_synchronized():
+            self._learn(now.wall_s, now, is_guess=True)
 
     def on_time_known(self, then: Callable[[], object]) -> None:
-        """Call this once the time becomes known, from whichever thread learned it; it must be quick."""
+        """Call this once the time becomes known, from the thread of :meth:`observe` or :meth:`ask_machine`."""
         with self._lock:
             self._on_known.append(then)
 
@@ -88,12 +81,10 @@ class ServiceClock:
 
     def now(self) -> float | None:
         """The service's clock now, epoch seconds; None when it is not known."""
-        self.ask_machine()
         return self._time.at(self._clock.now())
 
     def recorded_at(self, moment: Moment) -> float | None:
         """When something happened, also in an earlier boot, for the wire; None when it is not known."""
-        self.ask_machine()
         # By what is written down, so that the date of a reading is the same after a restart.
         time = self._time if self._written is None else replace(self._time, boot_time=self._written)
         found = time.recorded_at(moment)
@@ -103,13 +94,18 @@ class ServiceClock:
             self._on_state("unknown", "the time is not known yet, so what is sent says that its time is not known")
         return found
 
-    def _learn(self, server_time: float, now: Moment, round_trip_s: float = 0.0) -> None:
+    def _learn(self, server_time: float, now: Moment, round_trip_s: float = 0.0, *, is_guess: bool = False) -> None:
         with self._lock:
             before = self._time
-            self._time = after = before.observe(server_time, now, round_trip_s)
-            found, written = after.boot_time, self._written
-            if found is None or after is before:
+            if is_guess and before.known:
                 return
+            # What only the machine believed gives way to the first answer of the service.
+            base = replace(before, boot_time=None) if self._is_guess else before
+            after = base.observe(server_time, now, round_trip_s)
+            found, written = after.boot_time, self._written
+            if found is None or after is base:
+                return
+            self._time, self._is_guess = after, is_guess
             is_worth_it = (
                 written is None
                 or abs(found.offset_s - written.offset_s) > _WRITE_BEYOND_S

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 from agent.core.timekeeping import BootTime
 from agent.runtime.service_clock import ServiceClock
 from tests.factories import make_moment
@@ -44,31 +46,40 @@ def test_the_first_answer_is_written_down_and_then_only_what_is_better():
     assert times.writes > 1
 
 
-def test_the_machine_is_asked_now_and_then_and_only_while_nobody_has_told_the_time():
-    fake, asked = FakeClock(), []
-    clock = ServiceClock(fake, is_synchronized=lambda: bool(asked.append(1)))
-    assert clock.now() is None
-    assert len(asked) == 0, "usually the service tells it within moments"
-    fake.advance(11)
-    for _ in range(5):
-        assert clock.now() is None
-    assert len(asked) == 1
-    fake.advance(11)
-    assert clock.now() is None
+def test_the_machine_is_asked_only_while_nobody_has_told_the_time():
+    asked = []
+    clock = ServiceClock(FakeClock(), is_synchronized=lambda: bool(asked.append(1)))
+    clock.ask_machine()
     clock.observe(START_WALL_S)
-    fake.advance(11)
-    assert clock.now() is not None
-    assert len(asked) == 2
+    clock.ask_machine()
+    assert len(asked) == 1
 
 
-def test_a_synchronised_machine_knows_the_time_to_a_fifth_of_a_second():
+def test_a_synchronised_machine_knows_the_time():
     fake = FakeClock()
     clock = ServiceClock(fake, is_synchronized=lambda: True)
-    fake.advance(11)
-    now = clock.now()
-    assert now is not None
-    assert abs(now - fake.now().wall_s) <= 0.1
+    clock.ask_machine()
+    assert clock.now() == fake.now().wall_s
     assert clock.recorded_at(make_moment(900.0, wall_s=7.0)) is not None
+
+
+def test_whoever_only_asks_for_the_time_is_never_called_back_while_a_lock_is_held():
+    """The engine asks under its lock, and what waits for the time takes that lock."""
+    lock = threading.Lock()
+
+    def time_is_known() -> None:
+        assert lock.acquire(timeout=1.0)
+        lock.release()
+
+    fake = FakeClock()
+    clock = ServiceClock(fake, is_synchronized=lambda: True)
+    clock.on_time_known(time_is_known)
+    fake.advance(60.0)
+    with lock:
+        assert clock.now() is None
+        assert clock.recorded_at(fake.now()) is None
+    clock.ask_machine()
+    assert clock.now() is not None
 
 
 def test_the_service_wins_where_the_machine_only_believes_that_it_is_right():
