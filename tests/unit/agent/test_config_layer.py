@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.config import load_config
 from agent.config.changes import changed_keys
-from agent.config.layer import FOLDER, LAYER, merge, parse_layer
-from agent.errors import ConfigurationError
+from agent.config.layer import FOLDER, LAYER, merge
 
 
 @pytest.fixture
@@ -88,11 +85,6 @@ class TestPrecedence:
         assert loaded.config.commands.poll.idle_s == 40
         assert word in loaded.layer_fault
 
-    @pytest.mark.parametrize("section", ["auth: {}", "device: {device_id: other}", "state_dir: /elsewhere"])
-    def test_who_the_device_is_and_where_its_memory_lies_is_not_for_a_layer(self, section):
-        with pytest.raises(ConfigurationError, match="only the local file may set it"):
-            parse_layer(section, "x")
-
 
 class TestChanges:
     def test_sensors_are_compared_by_name(self, config):
@@ -110,16 +102,3 @@ class TestChanges:
             ("sensors", "board", "interval_s"),
             ("sensors", "board", "report", "when"),
         ]
-
-
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=12,
-)
-
-
-@given(_VALUES, _VALUES)
-def test_a_merge_is_done_after_one_time(target, patch):
-    once = merge(target, patch)
-    assert merge(once, patch) == once
