@@ -37,7 +37,6 @@ from agent.core.values import (
     CommandState,
     JournalEntry,
     JournalLookup,
-    JsonObject,
     Moment,
     OutboxStats,
     Outcome,
@@ -48,8 +47,6 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import AgentError, StorageError
-from agent.handlers.base import HandlerRejected
-from agent.handlers.maintenance import CollectDiagnostics, UpdateConfig
 
 START_WALL_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where every fake clock starts."""
@@ -463,33 +460,3 @@ class FakeNotifier:
     @property
     def watchdog_interval_s(self) -> float | None:
         return self.watchdog_s
-
-
-class FakeUpkeep:
-    """Notes what it is asked for; with ``refusal`` it refuses everything."""
-
-    def __init__(self) -> None:
-        self.ca_file = None
-        self.changes: list[UpdateConfig.Settings] = []
-        self.levels: list[tuple[str, float, str]] = []
-        self.bundles: list[CollectDiagnostics.Settings] = []
-        self.refusal: HandlerRejected | None = None
-        self.bundle: JsonObject = {}
-
-    def try_configuration(self, command_id: str, config: object, settings: UpdateConfig.Settings) -> None:
-        self._refuse()
-        self.changes.append(settings)
-
-    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
-        self._refuse()
-        self.levels.append((level, for_s, logger))
-        return {"level": level}
-
-    def collect_diagnostics(self, settings: CollectDiagnostics.Settings) -> JsonObject:
-        self._refuse()
-        self.bundles.append(settings)
-        return dict(self.bundle)
-
-    def _refuse(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal

@@ -125,25 +125,16 @@ def program_fault(
     if found is None:
         where = "there" if "/" in program else f"in {search}"
         return f"program {program} is not {where}, or not executable for this user: install it or correct the path"
-    return _script_fault(Path(found), search)
-
-
-def _script_fault(path: Path, search: str) -> str | None:
-    """Why the kernel would refuse a script (execve(2): ENOEXEC, or ENOENT for its interpreter)."""
     try:
-        with path.open("rb") as file:
+        with open(found, "rb") as file:
             first, _, _ = file.read(_HEAD_BYTES).partition(b"\n")
     except OSError:
         return None  # whoever may only execute it can still start it
-    if not first.startswith(b"#!"):
-        return None
-    if first.endswith(b"\r"):
-        return f"script {path} has line ends of Windows (CR LF): sed -i 's/\\r$//' {path}"
-    words = os.fsdecode(first[2:]).split()
-    needed = words[-1:] if len(words) == 2 and Path(words[0]).name == "env" else words[:1]
-    if not needed or shutil.which(needed[0], path=search) is None:
-        wanted = needed[0] if needed else "an interpreter in its first line"
-        return f"script {path} needs {wanted}, which is not there or not executable: install it"
+    # execve(2): ENOENT for the interpreter of a script.
+    interpreter = os.fsdecode(first[2:].lstrip(b" \t").replace(b"\t", b" ").partition(b" ")[0])
+    if first.startswith(b"#!") and shutil.which(interpreter) is None:
+        fix = f"install it, or take line ends of Windows away: sed -i 's/\\r$//' {found}"
+        return f"script {found} needs {interpreter!r}, which is not there: {fix}"
     return None
 
 

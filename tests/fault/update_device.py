@@ -38,23 +38,13 @@ _WATCHDOG_S = 2.0
 _PATIENCE_S = 20.0
 """A silent agent is killed after so long: ten times what it was told, since the machine may be slow."""
 
-_SYSTEMCTL = """#!{python} -IS
-import socket, sys
-with socket.socket(socket.AF_UNIX) as made:
-    made.connect({address!r})
-    made.sendall(" ".join(sys.argv[1:]).encode())
-    made.shutdown(socket.SHUT_WR)
-    sys.stdout.write(made.makefile().read())
+_SYSTEMCTL = """#!/bin/sh
+case "$*" in
+*show*) cat "{folder}/shown" ;;
+*restart*) touch "{folder}/restart" ;;
+*) touch "{folder}/trial" ;;
+esac
 """
-
-
-@dataclass(slots=True)
-class _Unit:
-    """A unit of the stand-in."""
-
-    command: list[str]
-    process: subprocess.Popen[bytes] | None = None
-    is_wanted: bool = False
 
 
 @dataclass(slots=True)
@@ -78,12 +68,10 @@ class Device:
     version: str = "1.0.0"
     ready: threading.Event = field(default_factory=threading.Event)
     alive_s: float = 0.0
-    _units: dict[str, _Unit] = field(default_factory=dict)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _ending: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _sockets: list[socket.socket] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _restarts: threading.Event = field(default_factory=threading.Event)
 
     @property
     def root(self) -> Path:
@@ -100,15 +88,11 @@ class Device:
 
     def __enter__(self) -> Self:
         self._make()
-        self._listen()
-        for kind in (GUARD, AGENT):
-            self._units[kind] = _Unit(self._command(kind))
-        self._units[WATCH] = _Unit(self._command(WATCH))
-        self._units[INSTALLER] = _Unit(self._command(INSTALLER))
         for work in (
+            self._hear,
             self._keep_agent,
-            self._keep_path_unit,
-            *(lambda kind=kind: self._keep(kind) for kind in (WATCH, INSTALLER)),
+            lambda: self._keep(WATCH, self.folder / "trial"),
+            lambda: self._keep(INSTALLER, self.root / "run/device-agent/update"),
         ):
             thread = threading.Thread(target=work, daemon=True)
             thread.start()
@@ -118,13 +102,11 @@ class Device:
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         with self._lock:
-            for unit in self._units.values():
-                if unit.process is not None and unit.process.poll() is None:
-                    unit.process.kill()
+            for process in self._processes.values():
+                if process.poll() is None:
+                    process.kill()
         for thread in self._threads:
             thread.join(30)
-        for each in self._sockets:
-            each.close()
 
     # --- what a package would put there -------------------------------------------------------------------------------
 
@@ -154,6 +136,8 @@ class Device:
         base = launcher(_AGENT_PACKAGE, "x", "@START@", str(root)).replace(_AGENT_PACKAGE.release, "/none")
         program = base.replace("@START@", _AGENT_PACKAGE.launchers["usr/libexec/device-agent-update"])
         (root / "usr/libexec/device-agent-update").write_text(program)
+        (root / "usr/bin/systemctl").write_text(_SYSTEMCTL.format(folder=self.folder))
+        (root / "usr/bin/systemctl").chmod(0o755)
 
     def _configuration(self) -> dict[str, Any]:
         etc, python = self.root / "etc/device-agent", [sys.executable, "-I", "-S"]
@@ -199,118 +183,74 @@ class Device:
 
     # --- in place of systemd ------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        address, notices = str(self.folder / "s"), str(self.folder / "n")
-        made = socket.socket(socket.AF_UNIX)
-        made.bind(address)
-        made.listen(16)
-        heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        heard.bind(notices)
-        for each in (made, heard):
-            each.settimeout(0.2)
-        self._sockets += [made, heard]
-        systemctl = self.root / "usr/bin/systemctl"
-        systemctl.write_text(_SYSTEMCTL.format(python=sys.executable, address=address))
-        systemctl.chmod(0o755)
-        for work in (self._serve, self._hear):
-            thread = threading.Thread(target=work, daemon=True)
-            thread.start()
-            self._threads.append(thread)
-
-    def _serve(self) -> None:
-        while not self._ending.is_set():
-            with contextlib.suppress(TimeoutError, OSError):
-                connection, _ = self._sockets[0].accept()
-                with connection:
-                    connection.settimeout(5)
-                    words = connection.makefile().read().split()
-                    connection.sendall(self._obey(words).encode())
-
-    def _obey(self, words: list[str]) -> str:
-        if "show" in words:
-            process = self._units[AGENT].process
-            is_alive = process is not None and process.poll() is None
-            state = ("active" if self.ready.is_set() else "activating") if is_alive else "activating"
-            process_id = process.pid if is_alive and process is not None else 0
-            alive = f"WatchdogTimestampMonotonic={int(self.alive_s * 1e6)}"
-            return f"ActiveState={state}\nMainPID={process_id}\n{alive}\n"
-        unit = words[-1].removeprefix("device-agent-").removesuffix(".service")
-        if "restart" in words:
-            self._restarts.set()
-        else:
-            self._units[{"trial": WATCH}[unit]].is_wanted = True
-        return ""
-
     def _hear(self) -> None:
-        while not self._ending.is_set():
-            with contextlib.suppress(TimeoutError, OSError):
-                said = self._sockets[1].recv(4096)
-                if b"READY=1" in said or b"WATCHDOG=1" in said:
-                    self.alive_s = time.monotonic()
-                if b"READY=1" in said:
-                    self.ready.set()
+        """Take what the agent tells the service manager."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+            heard.bind(str(self.folder / "n"))
+            heard.settimeout(0.2)
+            while not self._ending.is_set():
+                with contextlib.suppress(TimeoutError):
+                    said = heard.recv(4096)
+                    if b"READY=1" in said or b"WATCHDOG=1" in said:
+                        self.alive_s = time.monotonic()
+                    if b"READY=1" in said:
+                        self.ready.set()
+
+    def _show(self, process_id: int) -> None:
+        """Write what ``systemctl show`` prints."""
+        state = "active" if process_id and self.ready.is_set() else "activating"
+        alive = f"WatchdogTimestampMonotonic={int(self.alive_s * 1e6)}"
+        (self.folder / "shown.new").write_text(f"ActiveState={state}\nMainPID={process_id}\n{alive}\n")
+        (self.folder / "shown.new").replace(self.folder / "shown")
 
     def _start(self, kind: str) -> subprocess.Popen[bytes] | None:
         with self._lock:
             if self._ending.is_set():
                 return None
-            unit = self._units[kind]
             limits = {f"DEVICE_AGENT_UPDATE_{name.upper()}": str(value) for name, value in self.limits.items()}
             environ = {**limits, "PATH": os.environ["PATH"], "RUNTIME_DIRECTORY": str(self.root / "run/device-agent")}
             if kind == AGENT:
                 environ |= {"NOTIFY_SOCKET": str(self.folder / "n"), "WATCHDOG_USEC": str(int(_WATCHDOG_S * 1e6))}
             with (self.folder / "log").open("ab") as log:
-                unit.process = subprocess.Popen(
-                    [sys.executable, "-I", *unit.command],
+                process = self._processes[kind] = subprocess.Popen(
+                    [sys.executable, "-I", *self._command(kind)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=environ,
                 )
-            return unit.process
+            return process
 
     def _keep_agent(self) -> None:
-        while not self._ending.is_set():
+        restart = self.folder / "restart"
+        while not self._ending.wait(_AGAIN_S):
             self.ready.clear()
-            self._restarts.clear()
-            # Wants=, and its condition
-            self._units[WATCH].is_wanted = bool(self.state)
-            if self._run_to_end(GUARD) is None:
-                return
-            process = self._start(AGENT)
+            restart.unlink(missing_ok=True)
+            self._show(0)
+            if self.state:  # Wants=, and its condition
+                (self.folder / "trial").touch()
+            guard = self._start(GUARD)
+            process = self._start(AGENT) if guard is not None and guard.wait() is not None else None
             if process is None:
                 return
             stop_s = 0.0
             while process.poll() is None:
-                if self._restarts.is_set() and not stop_s:
+                self._show(process.pid)
+                if restart.exists() and not stop_s:
                     stop_s = time.monotonic() + _STOP_S
                     process.terminate()
                 hangs = self.ready.is_set() and time.monotonic() > self.alive_s + _PATIENCE_S
                 if hangs or (stop_s and time.monotonic() > stop_s):
                     process.kill()
                 time.sleep(0.02)
-            self._ending.wait(_AGAIN_S)
 
-    def _run_to_end(self, kind: str) -> int | None:
-        process = self._start(kind)
-        if process is None:
-            return None
-        return process.wait()
-
-    def _keep_path_unit(self) -> None:
-        request = self.root / "run/device-agent/update"
+    def _keep(self, kind: str, request: Path) -> None:
+        """Run a unit when it is asked for by a file, and again when it fails."""
         while not self._ending.wait(0.05):
             if request.exists():
                 request.unlink(missing_ok=True)
-                self._units[INSTALLER].is_wanted = True
-
-    def _keep(self, kind: str) -> None:
-        unit = self._units[kind]
-        while not self._ending.wait(0.05):
-            if unit.is_wanted:
-                unit.is_wanted = False
-                if self._run_to_end(kind):
-                    unit.is_wanted = True
+                while (process := self._start(kind)) is not None and process.wait():
+                    self._ending.wait(_AGAIN_S)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext
-from tests.fakes import FakeUpkeep
+from agent.handlers.maintenance import CollectDiagnostics, UpdateConfig
 
 
 class FakeControls:
@@ -25,7 +25,12 @@ class FakeControls:
         self.boot_id = "boot-1"
         self.restarts: list[str] = []
         self.notes: dict[str, str | None] = {}
-        self.upkeep = FakeUpkeep()
+        self.upkeep = self
+        self.ca_file = None
+        self.changes: list[UpdateConfig.Settings] = []
+        self.levels: list[tuple[str, float, str]] = []
+        self.bundles: list[CollectDiagnostics.Settings] = []
+        self.bundle: JsonObject = {}
         self.commands: dict[str, str] = {}
         self.canceled: list[tuple[str, str]] = []
 
@@ -54,6 +59,17 @@ class FakeControls:
 
     def request_restart(self, reason: str) -> None:
         self.restarts.append(reason)
+
+    def try_configuration(self, command_id: str, config: object, settings: UpdateConfig.Settings) -> None:
+        self.changes.append(settings)
+
+    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
+        self.levels.append((level, for_s, logger))
+        return {"level": level}
+
+    def collect_diagnostics(self, settings: CollectDiagnostics.Settings) -> JsonObject:
+        self.bundles.append(settings)
+        return dict(self.bundle)
 
 
 @pytest.fixture

@@ -63,29 +63,29 @@ def test_cancel_answers_how_it_found_the_command_and_does_not_cancel_itself(make
 
 def test_update_config_lets_little_change_and_is_not_begun_twice(make_context, controls):
     UpdateConfig().handle(UpdateConfig.Payload(config={}), make_context())
-    assert controls.upkeep.changes[0].allow == DEFAULT_ALLOW
+    assert controls.changes[0].allow == DEFAULT_ALLOW
     assert not {"service", "auth", "executables", "commands"} & set(DEFAULT_ALLOW)
     with pytest.raises(HandlerFailed, match="interrupted"):
         UpdateConfig().handle(UpdateConfig.Payload(config={}), make_context(restarted=True, attempt=2))
-    assert len(controls.upkeep.changes) == 1
+    assert len(controls.changes) == 1
 
 
 def test_log_level_holds_for_ten_minutes_unless_told_otherwise(make_context, controls):
     LogLevel().handle(LogLevel.Payload(level="debug"), make_context())
     LogLevel().handle(LogLevel.Payload(level="error", for_s=5, logger="agent.core"), make_context())
-    assert controls.upkeep.levels == [("debug", 600.0, ""), ("error", 5.0, "agent.core")]
+    assert controls.levels == [("debug", 600.0, ""), ("error", 5.0, "agent.core")]
 
 
 def test_a_bundle_comes_along_when_it_is_asked_for_and_fits(make_context, controls, tmp_path):
     path = tmp_path / "bundle"
     path.write_bytes(b"x" * INLINE_BYTES)
-    controls.upkeep.bundle = {"path": str(path), "size_bytes": INLINE_BYTES}
+    controls.bundle = {"path": str(path), "size_bytes": INLINE_BYTES}
     handler = CollectDiagnostics(CollectDiagnostics.Settings(keep=1))
     result = handler.handle(CollectDiagnostics.Payload(inline=True), make_context())
     assert base64.b64decode(result["base64"]) == path.read_bytes()
     assert len(str(result)) < 64 * 1024
     assert "base64" not in handler.handle(CollectDiagnostics.Payload(), make_context())
-    controls.upkeep.bundle["size_bytes"] += 1
+    controls.bundle["size_bytes"] += 1
     result = handler.handle(CollectDiagnostics.Payload(inline=True), make_context())
     assert "fetch the file" in result["not_inline"]
-    assert controls.upkeep.bundles[0].keep == 1
+    assert controls.bundles[0].keep == 1
