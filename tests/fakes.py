@@ -17,19 +17,6 @@ from agent.core.commands import (
     start_entry,
     undeliverable_entry,
 )
-from agent.core.outbox import (
-    RELIEVED_AT,
-    ROW_BYTES,
-    Bounds,
-    DropReason,
-    Gap,
-    StoredItem,
-    choose_next,
-    evict,
-    gaps_of,
-    kept_together,
-    too_old,
-)
 from agent.core.values import (
     Admission,
     BatchKey,
@@ -40,7 +27,6 @@ from agent.core.values import (
     Moment,
     OutboxStats,
     Outcome,
-    Priority,
     Reading,
     Report,
     SendOutcome,
@@ -219,135 +205,56 @@ class FakeJournal(_Failing):
 
 
 class FakeOutbox(_Failing):
-    """An outbox in memory; at a bound the oldest go. Thread-safe.
+    """An outbox in memory without bounds, which hands out the oldest first. Thread-safe.
 
     Attributes:
         rows: key -> reading, what waits.
         refused: key -> reason.
-        dropped: key and reason of what was dropped.
-        gaps: the episodes that are not told yet.
         fault: set it to make every write raise a StorageError with this text.
     """
 
-    def __init__(self, clock: FakeClock | None = None, bounds: Bounds | None = None) -> None:
+    def __init__(self) -> None:
         self.rows: dict[int, Reading] = {}
         self.refused: dict[int, str] = {}
-        self.dropped: list[tuple[int, DropReason]] = []
-        self.gaps: dict[DropReason, Gap] = {}
-        self._clock = clock or FakeClock()
-        self._bounds = bounds or Bounds()
-        self._held: dict[int, StoredItem] = {}
         self._last_key = 0
-        self._in_flight: frozenset[int] = frozenset()
-        self._delivered = 0
         self._lock = threading.RLock()
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:
         with self._lock:
             self._check()
-            self._add(reading, size_of(reading))
-            self._enforce()
-            self._tell_gaps()
-
-    def _add(self, reading: Reading, size_bytes: int) -> None:
-        self._last_key += 1
-        self.rows[self._last_key] = reading
-        self._held[self._last_key] = StoredItem(self._last_key, size_bytes, reading.at)
-
-    def _enforce(self) -> None:
-        held = self._oldest_first()
-        gone, _ = too_old(held, self._bounds.max_age_s, self._clock.now(), len(held))
-        self._drop([(each, DropReason.AGE) for each in gone])
-        left = self._oldest_first()
-        used_bytes = sum(each.size_bytes + ROW_BYTES for each in left)
-        kept = kept_together(self._in_flight, len(self.rows))
-        free = [[each for each in queue if each.key not in kept] for queue in self._queues()[:0:-1]]
-        self._drop(evict(free, len(left) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes, len(left)))
-
-    def _drop(self, gone: Sequence[tuple[StoredItem, DropReason]]) -> None:
-        for each, reason in gone:
-            self.rows.pop(each.key, None)
-            self.dropped.append((each.key, reason))
-        for gap in gaps_of(gone):
-            known = self.gaps.get(gap.reason)
-            self.gaps[gap.reason] = gap if known is None else known.joined(gap)
-
-    def _tell_gaps(self) -> None:
-        if not self.gaps:
-            return
-        held = self._oldest_first()
-        _, spare_s = too_old(held, self._bounds.max_age_s, self._clock.now(), len(held))
-        has_room = len(self.rows) < RELIEVED_AT * self._bounds.max_rows
-        is_young = spare_s > (1 - RELIEVED_AT) * self._bounds.max_age_s
-        for reason, gap in sorted(self.gaps.items()):
-            if gap.is_over(pressure_is_over=is_young if reason is DropReason.AGE else has_room):
-                del self.gaps[reason]
-                record = gap.record()
-                self._add(record, size_of(record))
+            json.dumps(reading.values, allow_nan=False)
+            self._last_key += 1
+            self.rows[self._last_key] = reading
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         with self._lock:
-            newest_first = self._oldest_first()[::-1]
-            return self._hand_out(choose_next(self._queues(), newest_first, self._clock.now(), limit))
+            return self.again(list(self.rows)[:limit])
 
     def again(self, keys: Sequence[int]) -> list[StoredReading]:
         with self._lock:
-            return self._hand_out([key for key in keys if key in self.rows])
-
-    def _hand_out(self, keys: Sequence[int]) -> list[StoredReading]:
-        batch = []
-        for key in keys:
-            batch.append(StoredReading(key, f"fake-{key}", self.rows[key]))
-        self._in_flight = frozenset(keys)
-        return batch
-
-    def _queues(self) -> list[list[StoredItem]]:
-        """By priority, the gap records in front."""
-        return [[self._held[key] for key, each in self.rows.items() if each.priority is rank] for rank in Priority]
-
-    def _oldest_first(self) -> list[StoredItem]:
-        return [self._held[key] for key, each in self.rows.items() if each.priority is not Priority.GAP]
+            return [StoredReading(key, f"fake-{key}", self.rows[key]) for key in keys if key in self.rows]
 
     def settle(self, outcome: SendOutcome) -> None:
         with self._lock:
             self._check()
             for key, reason in outcome.refused.items():
-                if key not in outcome.delivered and self.rows.pop(key, None) is not None:
+                if self.rows.pop(key, None) is not None:
                     self.refused[key] = reason
             for key in outcome.delivered:
-                if self.rows.pop(key, None) is not None:
-                    self._delivered += 1
-            self._tell_gaps()
+                self.rows.pop(key, None)
 
     def stats(self) -> OutboxStats:
         with self._lock:
-            oldest = next((each for each in self.rows.values() if each.priority is not Priority.GAP), None)
-            return OutboxStats(
-                rows=len(self.rows),
-                size_bytes=sum(self._held[key].size_bytes for key in self.rows),
-                oldest_wall_s=None if oldest is None else oldest.at.wall_s,
-                refused=len(self.refused),
-                dropped=len(self.dropped),
-                accepted=self._last_key,
-                delivered=self._delivered,
-            )
-
-    def restart(self) -> None:
-        """The process starts anew: what was handed out last is forgotten."""
-        self._in_flight = frozenset()
-
-
-def size_of(reading: Reading) -> int:
-    """The length of a reading's JSON text, as the ports count it."""
-    return len(json.dumps(reading.values, separators=(",", ":"), allow_nan=False))
+            delivered = self._last_key - len(self.rows) - len(self.refused)
+            return OutboxStats(len(self.rows), 0, None, len(self.refused), 0, self._last_key, delivered)
 
 
 class FakeStore(FakeJournal, FakeOutbox):
     """Journal and outbox in one object, which is also both parts of itself."""
 
-    def __init__(self, clock: FakeClock | None = None, bounds: Bounds | None = None) -> None:
+    def __init__(self) -> None:
         FakeJournal.__init__(self)
-        FakeOutbox.__init__(self, clock, bounds)
+        FakeOutbox.__init__(self)
         self.journal = self.outbox = self
 
 

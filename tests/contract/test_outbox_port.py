@@ -1,10 +1,9 @@
-"""The outbox's contract, on the fake and on the store."""
+"""What the outbox promises, on the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from agent.core.values import Priority, Reading, SendOutcome
 from agent.store.outbox import Outbox
 from agent.store.writer import Store
 from tests.factories import make_moment, make_reading
-from tests.fakes import FakeClock, FakeOutbox
+from tests.fakes import FakeClock
 
 BOUNDS = Bounds(max_rows=5, max_age_s=3600.0)
 Reopen = Callable[[], Outbox]
@@ -24,21 +23,18 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["fake", "store"])
-def reopen(request, tmp_path, clock) -> Iterator[Reopen]:
+@pytest.fixture
+def reopen(tmp_path, clock) -> Iterator[Reopen]:
     """Gives the outbox; each call closes it and opens it again, as a restart does."""
     opened: list[Store] = []
 
     def open_again() -> Outbox:
-        if request.param == "fake":
-            return fake
         for store in opened:
             store.stop(60)
         opened[:] = [Store(tmp_path / "agent.db", clock=clock, bounds=BOUNDS)]
         opened[0].start()
         return opened[0].outbox
 
-    fake: Any = FakeOutbox(clock, BOUNDS)
     yield open_again
     for store in opened:
         store.stop(60)

@@ -30,7 +30,7 @@ def make() -> tuple[AgentMetrics, Any]:
             clock=clock,
             started=clock.now(),
             health=Health(clock),
-            store=SimpleNamespace(outbox=FakeOutbox(clock), journal=FakeJournal()),
+            store=SimpleNamespace(outbox=FakeOutbox(), journal=FakeJournal()),
         ),
         instance=SimpleNamespace(instance=Instance(3, "process-1")),
         handlers=SimpleNamespace(names=lambda: ["ping"]),

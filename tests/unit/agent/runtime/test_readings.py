@@ -26,7 +26,7 @@ class Bench:
         self.takes_arrays = takes_arrays
         self.repeats_batches = repeats_batches
         self.clock = clock or FakeClock()
-        self.store = store or FakeStore(self.clock)
+        self.store = store or FakeStore()
         self.uplink = FakeUplink()
         self.health = Health(self.clock)
         self.batch_size = batch_size
@@ -93,14 +93,14 @@ def test_new_readings_wait_for_others_and_urgent_ones_do_not():
     assert [len(batch) for batch in bench.uplink.sent] == [1, 2, 1]
 
 
-def test_a_poison_reading_is_set_aside_and_the_others_go(caplog):
+def test_a_poison_reading_is_not_sent_again_and_the_others_go(caplog):
     bench = Bench()
     bench.uplink.refuse = {2: "validation_error: n"}
     bench.put(1.0, 2.0, 3.0)
     bench.run(10)
     assert bench.store.refused == {2: "validation_error: n"}
     assert bench.store.stats().rows == 0
-    assert "set aside" in caplog.text
+    assert "is not sent again" in caplog.text
 
 
 def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was():

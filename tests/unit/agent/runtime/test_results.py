@@ -32,7 +32,7 @@ from tests.threadless import ThreadlessService
 class Bench:
     def __init__(self, store: FakeStore | None = None, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
-        self.store = store or FakeStore(self.clock)
+        self.store = store or FakeStore()
         self.uplink = FakeUplink()
         self.health = Health(self.clock)
         self.start()

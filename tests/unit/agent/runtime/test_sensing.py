@@ -64,7 +64,7 @@ class Bench:
     def __init__(self, rule: ReportRule | None = None, interval_s: float = 60.0, **results: Result) -> None:
         self.clock = FakeClock()
         self.journal = FakeJournal()
-        self.outbox = FakeOutbox(self.clock)
+        self.outbox = FakeOutbox()
         self.reader = FakeReader(**(results or {"board": Result({"t": 20.0})}))
         self.health = Health(self.clock)
         self.loses = False
