@@ -8,23 +8,21 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from agent.app.controls import Controls
 from agent.app.instance import OwnInstance
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.transport import make_transport
-from agent.app.upkeep import AgentUpkeep
-from agent.app.version import VERSION
 from agent.config import AgentConfig
 from agent.core.poll_interval import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.signed import SignaturePolicy
 from agent.core.values import CommandState, JournalEntry, Outcome, Report
-from agent.exit_codes import EXIT_RESTART
 from agent.plugins import PluginInfo
 from agent.runtime.clocks import is_synchronized
 from agent.runtime.command_poller import CommandPoller, CommandReceiver
-from agent.runtime.controls import POLL, Controls, IntervalChanged, Intervals
 from agent.runtime.engine import CommandEngine, EngineParts
 from agent.runtime.handler_run import command_rules
+from agent.runtime.intervals import POLL, IntervalChanged, Intervals
 from agent.runtime.readings import ReadingStream
 from agent.runtime.results import ResultStream
 from agent.runtime.sending import SendLoop, SendParts
@@ -65,6 +63,8 @@ class Agent:
         instance: the number of this start.
         handlers: those that commands can name.
         service_clock: what is known of the service's clock.
+        reader, intervals: of the sensors.
+        engine: runs commands.
 
     Raises:
         ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
@@ -131,17 +131,17 @@ class Agent:
         for info in self._sensors.listing():
             if info.status not in {"ready", "disabled"}:
                 health.put(f"sensor:{info.name}", "unusable", info.reason)
-        self._reader = reader = SensorReader(self._sensors.ready(), on_crash=supervisor.crashed)
+        self.reader = reader = SensorReader(self._sensors.ready(), on_crash=supervisor.crashed)
         ready = set(reader.names())
         configured = {sensor.name: sensor.interval_s for sensor in config.sensors if sensor.name in ready}
         configured[POLL] = config.commands.poll.idle_s
-        self._intervals = Intervals(journal, configured, on_change=self._interval_changed)
+        self.intervals = Intervals(journal, configured, on_change=self._interval_changed)
         sensing = SensingService(
             device_id=device_id,
             rules={name: rule for name, rule in report_rules(config).items() if name in ready},
             priorities=priorities(config),
             reader=reader,
-            intervals=self._intervals,
+            intervals=self.intervals,
             outbox=store.outbox,
             clock=clock,
             health=health,
@@ -157,19 +157,6 @@ class Agent:
             first_contact=config.commands.first_contact,
             signatures=_signature_policy(config),
         )
-        controls = Controls(
-            device_id=device_id,
-            version=VERSION,
-            clock=clock,
-            reader=reader,
-            intervals=self._intervals,
-            journal=journal,
-            restart=lambda reason: supervisor.end(f"restart: {reason}", EXIT_RESTART),
-            upkeep=AgentUpkeep(process),
-            mode=process.counter.mode,
-            cancel=lambda command_id, why: self._engine.cancel(command_id, why),
-            started=process.started,
-        )
         engine_parts = EngineParts(
             journal=journal,
             rules=rules,
@@ -180,12 +167,12 @@ class Agent:
             wall_of=service_clock.recorded_at,
             post_result=self._post_result,
             device_id=device_id,
-            controls=controls,
+            controls=Controls(self),
             stop_grace_s=STOP_GRACE_S,
             progress_every_s=_PROGRESS_EVERY_S,
         )
         self._lanes: list[ServiceThread] = []
-        self._engine = engine = CommandEngine(engine_parts, self._start_lane)
+        self.engine = engine = CommandEngine(engine_parts, self._start_lane)
         service_clock.on_time_known(engine.time_is_known)
         receiver = CommandReceiver(
             journal=journal,
@@ -226,7 +213,7 @@ class Agent:
         self._transport.start()
         self._readings.start()
         self._results.start()
-        self._engine.resume(self.process.started, is_held=self._is_held)
+        self.engine.resume(self.process.started, is_held=self._is_held)
         self._sensing.start()
         self._poller.start()
 
@@ -234,7 +221,7 @@ class Agent:
         """Stop in reverse: no new commands, running handlers end, readings and results are flushed."""
         self._poller.stop()
         self._sensing.stop()
-        self._engine.stop()
+        self.engine.stop()
         for lane in self._lanes:
             lane.stop()
         self._join((*self._lanes, self._sensing, self._poller), STOP_GRACE_S + _JOIN_S)
@@ -242,7 +229,7 @@ class Agent:
         self._readings.stop()
         self._join((self._results, self._readings), _FLUSH_S)
         self._transport.stop()
-        self._reader.close()
+        self.reader.close()
         if self._metrics is not None:
             self._metrics.stop()
 
@@ -314,10 +301,10 @@ class Agent:
 
     def _poll_wait_s(self) -> float:
         # Who sets the poll interval by command does not want polls to be held.
-        return 0.0 if self._transport.has_lists and self._intervals.is_set(POLL) else self._transport.poll_wait_s
+        return 0.0 if self._transport.has_lists and self.intervals.is_set(POLL) else self._transport.poll_wait_s
 
     def _poll_intervals(self) -> PollIntervals:
-        poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)
+        poll, idle_s = self._config.commands.poll, self.intervals.get(POLL)
         return PollIntervals(min(poll.fast_s, idle_s), min(max(poll.fast_s, _SLOW_S), idle_s), idle_s)
 
     def _interval_changed(self, name: str) -> None:

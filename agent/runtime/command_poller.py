@@ -19,10 +19,10 @@ from agent.core.values import Admission, Command, CommandPoll, CommandState, Jou
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.ports import Clock, CommandSource
 from agent.retry import HOURLY_S, RetryPolicy, describe
-from agent.runtime.controls import IntervalChanged
 from agent.runtime.engine import CommandEngine
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog, LineRate
 from agent.runtime.health import Health
+from agent.runtime.intervals import IntervalChanged
 from agent.runtime.service import Actor
 from agent.store.journal import Journal
 from agent.wire.limits import TTL_MAX_S

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from agent.core.schedule import Reported, ReportRule, Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
-from agent.runtime.controls import IntervalChanged, Intervals
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.runtime.health import Health
+from agent.runtime.intervals import IntervalChanged, Intervals
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.core.schedule import ReportRule, ReportStrategy
-from agent.runtime.controls import POLL, IntervalChanged, Intervals
 from agent.runtime.health import Health
+from agent.runtime.intervals import POLL, IntervalChanged, Intervals
 from agent.runtime.sensing import SensingService
 from tests.fakes import FakeClock, FakeJournal, FakeOutbox
 from tests.threadless import ThreadlessService
