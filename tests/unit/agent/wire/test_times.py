@@ -12,28 +12,30 @@ from hypothesis import strategies as st
 from agent.errors import InvalidMessage
 from agent.wire.times import parse_received_time, parse_time, to_rfc3339
 
+T0 = 1767225600.0
+"""2026-01-01T00:00:00Z."""
 # The years 1 to 9999.
 MS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
+SECONDS = st.integers(0, 4_102_444_799).map(lambda epoch_s: datetime.fromtimestamp(epoch_s, UTC))
+"""1970 to 2099."""
 
 
 @given(MS)
 def test_a_time_survives_the_wire_to_the_millisecond(ms):
     text = to_rfc3339(ms / 1000)
     assert round(parse_time(text) * 1000) == ms
-    assert to_rfc3339(parse_time(text)) == text
-    assert len(text) == 24
+    assert parse_time(ms) == parse_time(str(ms)) == ms / 1000
+    assert (to_rfc3339(parse_time(text)), len(text)) == (text, 24)
 
 
 @pytest.mark.parametrize(
     ("text", "epoch_s"),
     [
-        ("2026-01-01T00:00:00.000Z", 1767225600.0),
-        ("2026-01-01T00:00:00Z", 1767225600.0),
-        ("2026-01-01t00:00:00z", 1767225600.0),
-        ("2026-01-01 01:30:00+01:30", 1767225600.0),
-        ("2025-12-31T19:00:00-05:00", 1767225600.0),
-        ("2026-01-01T00:00:00.5Z", 1767225600.5),
-        ("2026-01-01T00:00:00.123456789Z", 1767225600.123456),
+        ("2026-01-01t00:00:00z", T0),
+        ("2026-01-01 01:30:00+01:30", T0),
+        ("2025-12-31T19:00:00-05:00", T0),
+        ("2026-01-01T00:00:00.5Z", T0 + 0.5),
+        ("2026-01-01T00:00:00.123456789Z", T0 + 0.123456),
         ("2016-12-31T23:59:60Z", 1483228800.0),
         ("1969-12-31T23:59:59.999Z", -0.001),
     ],
@@ -42,33 +44,23 @@ def test_rfc_3339_in_all_its_forms_is_read(text, epoch_s):
     assert parse_time(text) == pytest.approx(epoch_s, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "now",
-        "2026-01-01",
-        "2026-01-01T00:00:00",
-        "2026-13-01T00:00:00Z",
-        "2026-02-30T00:00:00Z",
-        "2026-01-01T24:00:00Z",
-        "2026-01-01T00:00:61Z",
-        "2026-01-01T00:00:00+25:00",
-        "٢٠٢٦-01-01T00:00:00Z",
-        "0001-01-01T00:00:00+01:00",
-        "9999-12-31T23:59:60Z",
-        "2026-01-01T00:00:00Z\n",
-        "99999999999999999",
-        10**18,
-        -(10**18),
-        True,
-        None,
-        1.5,
-    ],
-)
+NO_TIMES = ["", "now", "2026-02-30T00:00:00Z", "2026-01-01T25:00:00Z", "2026-01-01T00:00:61Z", "٢٠٢٦-01-01T00:00:00Z"]
+NO_TIMES += ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:60Z", "99999999999999999", 10**18, True, None]
+
+
+@pytest.mark.parametrize("value", [*NO_TIMES, "2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z\n", 1.5])
 def test_what_is_no_time_is_refused(value):
     with pytest.raises(InvalidMessage):
         parse_time(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [*NO_TIMES, [], {"a": 1}, math.nan, math.inf, "2026-01/01", "1 Foo 2026 00:00:00", "12:00", "x" * 100_000, 10**400],
+)
+def test_what_is_no_time_in_an_answer_is_refused(value):
+    with pytest.raises(InvalidMessage):
+        parse_received_time(value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300, 253_402_300_800.0])
@@ -79,25 +71,17 @@ def test_a_number_outside_the_calendar_has_no_text(value):
 
 # --- every form of a time that servers write, made by other code than ours --------------------------------------------
 
-SECONDS = st.integers(0, 4_102_444_799).map(lambda epoch_s: datetime.fromtimestamp(epoch_s, UTC))
-"""1970 to 2099."""
-PARIS = ZoneInfo("Europe/Paris")
 IN_UTC = [
     "%Y-%m-%dT%H:%M:%SZ",
     "%Y-%m-%d %H:%M:%S",
-    "%Y-%m-%dT%H:%M:%S",
     "%Y-%m-%dt%H:%M:%Sz",
     "%Y-%m-%d %H:%M:%S+00",
     "%Y-%m-%d %H:%M:%S+0000",
-    "%Y-%m-%d %H:%M:%S+00:00",
     "%Y-%m-%dT%H:%M:%S-00:00",
     "%Y-%m-%d %H:%M:%S UTC",
-    "%Y-%m-%d %H:%M:%S GMT",
-    "%Y-%m-%dT%H:%M:%S.0Z",
     "%Y-%m-%dT%H:%M:%S,000000000Z",
     "%a, %d %b %Y %H:%M:%S GMT",
     "%a, %d %b %Y %H:%M:%S +0000",
-    "%d %b %Y %H:%M:%S GMT",
     " %Y-%m-%dT%H:%M:%SZ ",
 ]
 
@@ -109,16 +93,11 @@ def test_a_time_in_any_form_is_read(at, form):
 
 @given(SECONDS)
 def test_a_time_as_the_standard_library_writes_it_is_read(at):
-    epoch_s = at.timestamp()
-    local = at.astimezone(PARIS)
-    for text in (
-        at.isoformat(),
-        local.isoformat(" "),
-        local.isoformat(timespec="microseconds"),
-        format_datetime(local),
-        formatdate(epoch_s, usegmt=True),
-    ):
+    epoch_s, local = at.timestamp(), at.astimezone(ZoneInfo("Europe/Paris"))
+    for text in (at.isoformat(), local.isoformat(" "), format_datetime(local), formatdate(epoch_s, usegmt=True)):
         assert parse_received_time(text) == epoch_s
+    assert parse_received_time(at.strftime("%Y-%m-%d %H:%M")) == at.replace(second=0).timestamp()
+    assert parse_received_time(at.strftime("%Y-%m-%d")) == at.replace(hour=0, minute=0, second=0).timestamp()
 
 
 @given(st.integers(315_532_800, 4_102_444_799), st.sampled_from([1, 1000]), st.booleans())
@@ -138,39 +117,13 @@ def test_a_time_without_a_zone_is_in_the_configured_one(at, offset_min):
 @pytest.mark.parametrize(
     ("value", "epoch_s"),
     [
-        ("1767225600.25", 1767225600.25),
-        (1767225600.25, 1767225600.25),
-        ("2026-01-01T00:00:00.1234567891Z", 1767225600.123456),
-        ("9999-12-31T23:59:59Z", 253_402_300_799.0),
+        ("1767225600.25", T0 + 0.25),
+        (T0 + 0.25, T0 + 0.25),
         (253_402_300_799, 253_402_300_799.0),
         (253_402_300_799_000, 253_402_300_799.0),
-        ("Wed, 31 Dec 2025 19:00:00 EST", 1767225600.0),
-        ("2025-12-31T19:00-05", 1767225600.0),
+        ("Wed, 31 Dec 2025 19:00:00 EST", T0),
+        ("2025-12-31T19:00-05", T0),
     ],
 )
 def test_odd_forms_of_a_time_are_read(value, epoch_s):
     assert parse_received_time(value) == pytest.approx(epoch_s, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {},
-        {"a": 1},
-        "2026-02-30",
-        "2026-01-01T25:00:00Z",
-        "2026-01/01",
-        "1 Foo 2026 00:00:00",
-        "2026-01-01T00:00:00 XYZ",
-        "12:00",
-        "Thu",
-        "x" * 100_000,
-        1767225600 * 10**6,
-        "9" * 100_000,
-        10**400,
-        "٢٠٢٦-01-01",
-    ],
-)
-def test_what_only_looks_like_a_time_is_refused(value):
-    with pytest.raises(InvalidMessage):
-        parse_received_time(value)
