@@ -25,8 +25,8 @@ from simulator.fleet.metrics.histogram import Counts, placed
 from simulator.fleet.metrics.merging import is_cumulative, merge_health
 from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS
 from simulator.fleet.outcomes import WAITED, Attempt, OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally
-from simulator.fleet.report.views import RunStatus, RunView
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally
+from simulator.fleet.report.views import RunStatus, RunView, phase_under_way, spans_under_way
 
 _HEALTH_S: Final = 15
 """The generator's health is the worst of so many seconds: read it at least as often to see each spike."""
@@ -112,6 +112,19 @@ class _Rising:
         self._latest[labels] = value
 
 
+def _when(phase: Span | None, faults: Sequence[Span]) -> tuple[str, str]:
+    """Phase and faults of a second: faults that are made together are joined by ``+``, in the scenario's order."""
+    return phase.name if phase else "none", "+".join(dict.fromkeys(fault.name for fault in faults)) or "none"
+
+
+def _planned(record: RunRecord) -> list[tuple[str, str]]:
+    """What a run that goes as planned goes through, with a drain behind its phases."""
+    edges = {int(edge) for span in (*record.phases, *record.faults) for edge in (span.begin_s, span.end_s)}
+    seconds = sorted({edge + step for edge in edges for step in (-1, 0, 1) if edge + step >= 0})
+    found = [_when(phase_under_way(record.phases, at), spans_under_way(record.faults, at)) for at in seconds]
+    return list(dict.fromkeys([*found, ("drain", "none")]))
+
+
 class MetricsView(RunView):
     """The figures so far on ``http://127.0.0.1:port/metrics``, served while the view is open.
 
@@ -129,6 +142,8 @@ class MetricsView(RunView):
         self._record = record
         self._shown = shown
         self._registry = CollectorRegistry()
+        self._planned = [(record.name, *when) for when in _planned(record)]
+        self._known: set[str] = set()
         self._healths: deque[GeneratorHealth] = deque(maxlen=_HEALTH_S)
         about = {"kind": record.kind, "transport": record.transport, "target": record.target}
         self._gauge("run_info", "What is run", *about).labels(record.name, *about.values()).set(1)
@@ -193,9 +208,7 @@ class MetricsView(RunView):
 
     def second(self, second: Second, status: RunStatus) -> None:
         """Add a second, and how the run stood in it."""
-        # Faults that are made together are joined by ``+``, in the scenario's order.
-        fault = "+".join(dict.fromkeys(fault.name for fault in status.faults)) or "none"
-        when = (self._record.name, status.phase.name if status.phase else "none", fault)
+        when = (self._record.name, *_when(status.phase, status.faults))
         for operation, tallies in second.operations.items():
             self._add(operation, tallies, when)
         self._lag.add(when, (second.health.send_lag,))
@@ -215,6 +228,7 @@ class MetricsView(RunView):
         elif operation in STAGE_OPERATIONS:
             self._stage.add((*when, operation.removeprefix(f"{FAMILY}.")), response)
         else:
+            self._expect(operation)
             for outcome, tally in tallies.items():
                 labels = (*when, operation, outcome.value)
                 self._exchanges.labels(*labels).inc(tally.count)
@@ -223,6 +237,14 @@ class MetricsView(RunView):
                 self._resends.labels(*labels, Attempt.AMBIGUOUS.value).inc(tally.resends_ambiguous)
             self._response.add((*when, operation), response)
             self._service.add((*when, operation), [tally.service for tally in waited])
+
+    def _expect(self, operation: str) -> None:
+        """Let an operation stand at 0 in all that is to come: Prometheus sees no growth in a series that is new."""
+        if operation not in self._known:
+            self._known.add(operation)
+            for when in self._planned:
+                for outcome in OutcomeClass:
+                    self._exchanges.labels(*when, operation, outcome.value)
 
     def _add_health(self, health: GeneratorHealth) -> None:
         self._healths.append(health)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from simulator.cli import program
@@ -66,22 +65,6 @@ def test_the_whole_is_told_devices_time_sockets_quota():
     busiest = sum(told.phases[1].rates.values())
     assert told.quota_per_minute == round(busiest * 60)
     assert told.keys_needed == -(-told.quota_per_minute // 1000)
-
-
-@pytest.mark.parametrize(
-    ("change", "sockets"),
-    [
-        (("http_poll, connections: 256", "http_long_poll, connections: 64"), 64),
-        (("http_poll, connections: 256", "http_long_poll"), 1200),
-        ((", connections: 256", ""), 600),
-        (("http_poll, connections: 256", "mqtt, broker: {}"), 600),
-    ],
-)
-def test_sockets_go_by_transport_and_connections(change, sockets):
-    text = SCENARIO.replace(*change).replace(", poll: {every_s: 30s}", "").replace(", poll: {every_s: 60s}", "")
-    if not change[1]:
-        text = SCENARIO.replace(*change)
-    assert made(text)[1].sockets == sockets
 
 
 def test_a_person_reads_phases_on_a_time_line():

@@ -40,23 +40,6 @@ class HandLoop:
             entry[1]()
 
 
-def test_a_loop_that_wakes_late_says_how_late():
-    loop = HandLoop()
-    lag = LoopLag(loop, 0.05, loop.time)
-    lag.start()
-    loop.wake(100.05)
-    assert lag.take() == pytest.approx(0.0, abs=1e-9)
-    loop.wake(100.40)
-    loop.wake(100.46)
-    assert lag.take() == pytest.approx(0.30)
-    assert lag.take() == 0.0
-    lag.stop()
-    lag.stop()
-    assert loop.due == []
-    loop.now_s += 60
-    assert lag.take() == 0.0
-
-
 def test_a_loop_that_hangs_now_is_told_of_before_it_wakes():
     loop = HandLoop()
     lag = LoopLag(loop, 0.05, loop.time)
@@ -122,19 +105,6 @@ def test_steal_is_the_share_of_all_cpu_time():
     assert steal.take() == pytest.approx(15.0)
     assert steal.take() == pytest.approx(15.0)
     assert [steal.take() for _ in range(3)] == [0.0, 0.0, 0.0]
-
-
-def test_a_machine_that_does_not_tell_has_no_steal():
-    def refuse() -> str:
-        raise FileNotFoundError
-
-    assert steal_ticks(refuse) == (0.0, 0.0)
-
-
-def test_cpu_is_a_share_of_one_core():
-    read = iter(((1.0, 10.0), (1.5, 12.0), (1.5, 12.01), (2.5, 13.0)))
-    cpu = Share(lambda: next(read), 0.1)
-    assert [cpu.take() for _ in range(3)] == [25.0, 25.0, 100.0]
 
 
 def test_on_a_real_loop_and_machine_the_figures_are_sensible():

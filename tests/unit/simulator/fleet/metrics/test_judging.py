@@ -13,7 +13,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.judging import Window, judge_thresholds
 from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandTracker, Stage, stages_of, without_stages
+from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -74,14 +74,6 @@ def test_timeouts_count_as_waiting_and_quick_refusals_do_not_help():
     assert result_of("http.all.rate == 1000/s over 2s", seconds).held
 
 
-def test_intended_and_sent_time_are_told_apart():
-    assert result_of("http.poll.p50 < 2s", [QUICK]).observed == pytest.approx(0.1, rel=0.001)
-    assert result_of("http.poll.service.max == 75ms", [QUICK]).observed == pytest.approx(0.075)
-    assert result_of("generator.send_lag.p99 < 10ms over 1s", [QUICK]).observed == pytest.approx(0.025, rel=0.001)
-    assert result_of("http.poll.min >= 100ms", [QUICK]).held
-    assert result_of("http.poll.mean < 101ms", [QUICK]).held
-
-
 def test_a_poll_that_is_held_on_purpose_has_no_part_in_the_times_of_its_family():
     record, seconds = run([QUICK] * 3)
     held = {"http.long_poll": run([[(OK, 20.0)] * 20])[0].operations["http.poll"]}
@@ -93,13 +85,6 @@ def test_a_poll_that_is_held_on_purpose_has_no_part_in_the_times_of_its_family()
         True,
         True,
     ]
-
-
-def test_the_slowest_window_of_a_rate_is_the_one_that_counts():
-    seconds = [QUICK] * 5 + [[], []] + [QUICK] * 5
-    assert result_of("http.poll.rate >= 15/s", seconds).held
-    worst = result_of("http.poll.rate >= 15/s over 4s", seconds)
-    assert (worst.held, worst.observed, worst.at_s, worst.unit) == (False, 10.0, 7.0, "/s")
 
 
 def test_what_was_not_measured_never_holds():
@@ -181,18 +166,6 @@ def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
     partly = replace(clean, unjudged_counts=("readings.altered",))
     assert result_of("audit.lost == 0", [QUICK], audit=partly).held
     assert not result_of("audit.altered == 0", [QUICK], audit=partly).judged
-
-
-def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():
-    recorder = Recorder()
-    ways = CommandTracker(recorder, ("ping",))
-    for number in (1, 2, 3):
-        ways.mark(f"c{number}", Stage.PLANNED, 0.0)
-        ways.mark(f"c{number}", Stage.REPORTED, float(number))
-    seconds = [recorder.cut(0).measured()]
-    record, _ = run([QUICK], command_stages=stages_of(seconds[0].operations))
-    (result,) = judge_thresholds([parse("commands.round_trip.p50 < 3s")], record, seconds)
-    assert (result.held, result.observed) == (True, pytest.approx(2.0, rel=0.001))
 
 
 def drained(*, stalled_s: float = 6.0) -> tuple[RunRecord, list[Second]]:

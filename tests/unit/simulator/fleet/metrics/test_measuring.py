@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 
 import pytest
@@ -66,16 +65,6 @@ def test_what_fell_due_in_the_phases_and_ends_in_the_drain_is_counted_as_late_as
         assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (8, 2, 2)
 
 
-def test_a_cut_takes_everything_and_goes_through_a_pipe():
-    recorder = Recorder()
-    recorder.gauge("online", 10)
-    recorder.record("http.poll", OK, intended_s=0.0, sent_s=0.0, now_s=1.0)
-    first, then = recorder.cut(0).measured(), recorder.cut(1).measured()
-    assert (then.operations, then.gauges) == ({}, {"online": 10})
-    assert pickle.loads(pickle.dumps(first)) == first  # noqa: S301 - ours
-    assert first.operations["http.poll"][OK].count == 1
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_however_many_workers_are_one_log_bit_for_bit_in_whichever_order_they_report(count):
     numbers = random.Random(1)
@@ -100,19 +89,6 @@ def test_however_many_workers_are_one_log_bit_for_bit_in_whichever_order_they_re
     assert totals.operations == truth.operations == merge_operations(each.operations for each in seconds)
     assert totals.health.send_lag == truth.health.send_lag
     assert merger.gaps == ()
-
-
-def test_a_second_is_given_once_every_worker_has_told_of_it():
-    merger = Merger((0, 1))
-    merger.add(0, second(0, online=1.0))
-    merger.add(0, second(1))
-    assert merger.ready() == []
-    merger.add(1, second(0, (0.1, 0.2), online=1.0))
-    (given,) = merger.ready()
-    assert (counts([given]), given.gauges) == ([(0, 3)], {"online": 2.0})
-    merger.ended(1)
-    assert counts(merger.ready()) == [(1, 1)]
-    assert (merger.finish(), merger.gaps) == ([], ())
 
 
 def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():

@@ -9,8 +9,7 @@ from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandTracker, EndState, Stage, stages_of, without_stages
-from simulator.fleet.metrics.thresholds import OPERATIONS
+from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage, stages_of
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.workload.measurement import TrackedLedger
 
@@ -26,12 +25,6 @@ AT = {
 TRUTH = {"sent": 0.5, "delivered": 1.0, "started": 0.25, "finished": 2.0, "reported": 0.25, "round_trip": 4.0}
 
 
-def durations(recorder: Recorder) -> dict[str, float]:
-    return {
-        name: Histogram.decode(text).max_s for name, text in stages_of(recorder.cut(0).measured().operations).items()
-    }
-
-
 @pytest.mark.parametrize("order", [list(Stage), [2, 3, 4, 5, 1, 0], [2, 0, 3, 1, 4, 5], [2, 3, 4, 5, 0, 1]], ids=str)
 def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
     recorder = Recorder()
@@ -42,15 +35,6 @@ def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
     operations = recorder.cut(0).measured().operations
     assert {name: Histogram.decode(text).max_s for name, text in stages_of(operations).items()} == TRUTH
     assert all(tallies[OutcomeClass.OK].count == 1 for tallies in operations.values())
-
-
-def test_a_device_that_was_quicker_than_the_answer_to_the_sender_took_no_time():
-    recorder = Recorder()
-    ways = CommandTracker(recorder, NAMES)
-    ways.mark("c1", Stage.DELIVERED, 10.4)
-    ways.mark("c1", Stage.PLANNED, 10.0)
-    ways.mark("c1", Stage.SENT, 10.5)
-    assert durations(recorder) == {"sent": 0.5, "delivered": 0.0}
 
 
 def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_as_a_timeout():
@@ -69,29 +53,6 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
     assert (tally.count, Histogram.decode(tally.response).max_s) == (1, 60.0)
     together = Histogram.decode(stages_of(operations)["round_trip"])
     assert (together.count, together.min_s, together.max_s) == (2, 4.0, 60.0)
-
-
-def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
-    recorder = Recorder()
-    ways = CommandTracker(recorder, NAMES)
-    ways.mark("c1", Stage.PLANNED, 1.0)
-    ways.mark("c1", Stage.SENT, 2.0)
-    recorder.record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=1.0)
-    delta = recorder.cut(0).measured()
-    assert Histogram.decode(delta.health.send_lag).count == 1
-    assert set(without_stages(delta.operations)) == {"http.poll"}
-    assert set(STAGE_OPERATIONS) < OPERATIONS
-
-
-def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_round_trip():
-    recorder = Recorder()
-    ways = CommandTracker(recorder, NAMES)
-    ledger = TrackedLedger(Ledger(), ways)
-    ways.mark("c1", Stage.PLANNED, 1.0)
-    ledger.command("finished", 0, "c1", 2.0, detail=OutcomeStatus.SUCCEEDED, error=None)
-    assert len(ways) == 1
-    ledger.command("undeliverable", 0, "c1", 2.0)
-    assert (len(ways), ways.give_up(100.0, 0.0)) == (0, 0)
 
 
 def taken(ways, ledger, name, at_s=1.0, *, stream=0, expires_s=None):

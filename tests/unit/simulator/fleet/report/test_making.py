@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import html
 import io
@@ -220,22 +219,6 @@ def test_the_figures_as_json(tmp_path):
     assert told["response_s"]["p99"] == Histogram.decode(good.response).percentile(99)
     assert found["verdict"] == {"word": "lost", "exit_code": 4, "sentences": list(RECORD.verdict.sentences)}
     assert found["audit"]["readings"]["lost"] == 2
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(path.read_text())))
-
-
-def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
-    folder = kept(tmp_path / "run")
-    make_reports(folder)
-    whole = table(folder / "summary.csv")
-    by_second = table(folder / "seconds.csv")
-    for row in whole:
-        parts = [r for r in by_second if (r["operation"], r["outcome"]) == (row["operation"], row["outcome"])]
-        assert sum(int(part["count"]) for part in parts) == int(row["count"])
-        assert max(float(part["response_max_s"] or 0) for part in parts) == float(row["response_max_s"])
-    assert {int(row["second"]) for row in by_second} == {second.second for second in SECONDS}
 
 
 def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():

@@ -17,7 +17,7 @@ from rich.screen import Screen
 from rich.text import Text
 
 from agent.errors import ConfigurationError
-from simulator.fleet.record import GeneratorHealth, Second
+from simulator.fleet.record import Second
 from simulator.fleet.report import line_file
 from simulator.fleet.report.formatting import (
     DASH,
@@ -140,24 +140,6 @@ def test_on_a_terminal_the_screen_is_given_back_and_the_summary_stays():
     left = Text.from_ansi(console.printed[ended:]).plain
     for text in ("was killed", "Data was lost or changed.", "audit.lost == 0", "2 lost", "http.sensor_data", "p99.9"):
         assert text in left
-
-
-def test_a_screen_is_given_back_after_an_error_too():
-    console = Watched(is_terminal=True)
-    with pytest.raises(KeyboardInterrupt), ConsoleView(console, RECORD):
-        raise KeyboardInterrupt
-    assert "\x1b[?1049l" in console.printed
-
-
-def test_the_window_forgets_what_is_older_than_ten_seconds_also_over_a_gap():
-    window = Window()
-    first, last = SECONDS[0], SECONDS[-1]
-    window.add(first)
-    window.add(Second(100, last.operations, last.gauges, GeneratorHealth(sent=1, intended=2)))
-    good = sum(kinds["ok"].count for kinds in last.operations.values())
-    assert window.span_s == 1
-    assert window.whole().per_s(window.whole().good) == good
-    assert (window.health.intended, window.intended) == (2, first.health.intended + 2)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,16 +18,12 @@ from click.testing import CliRunner, Result
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.run_database import open_run_database
-from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.formatting import error_text
 from simulator.fleet.report.writing import read_record
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation
 from simulator.fleet.run.run import Run
 from simulator.fleet.workload.base import WorkloadSummary
-from tests.fleet_runs import blank_record
 
 # Tests of other processes have devices of their own: two runs never have the same ones.
 SCENARIO = """\
@@ -146,15 +141,6 @@ def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(t
     assert "not every ledger was fetched: that was ended by hand" in verdict.sentences
 
 
-def test_what_somebody_else_has_in_the_folder_stays(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("x")
-    with RunFolder(tmp_path) as folder:
-        folder.discard()
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    with RunFolder(tmp_path):
-        pass
-
-
 @pytest.mark.parametrize("view", ["--progress", "--metrics-port"])
 def test_a_view_that_cannot_be_opened_leaves_no_folder_and_the_command_can_be_given_again(
     view: str, tmp_path: Path
@@ -174,24 +160,6 @@ def test_a_view_that_cannot_be_opened_leaves_no_folder_and_the_command_can_be_gi
             assert not out.exists()
 
 
-def test_two_documents_on_standard_output_are_refused(tmp_path: Path) -> None:
-    scenario = tmp_path / "s.yaml"
-    scenario.write_text(SCENARIO.format(os.getpid()))
-    done = CliRunner().invoke(program, ["run", str(scenario), "--progress", "-", "--json"], standalone_mode=False)
-    assert done.return_value == ExitCode.USAGE
-    assert "--json prints to standard output, too: give it a file" in done.output
-
-
-@pytest.mark.parametrize("given", ["0", "100"])
-def test_a_quota_without_a_service_of_this_run_is_refused(given: str, tmp_path: Path) -> None:
-    scenario = tmp_path / "s.yaml"
-    scenario.write_text(SCENARIO.format(os.getpid()))
-    arguments = ["run", str(scenario), "--base-url", "http://127.0.0.1:9", "--rate-limit", given]
-    done = CliRunner().invoke(program, arguments, standalone_mode=False)
-    assert done.return_value == ExitCode.USAGE
-    assert "--rate-limit: it is the quota of the service that --local starts: give --local" in done.output
-
-
 def test_a_progress_on_standard_output_is_nothing_but_json_lines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,17 +173,3 @@ def test_a_progress_on_standard_output_is_nothing_but_json_lines(
     found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["event"] for line in found if line["event"] in {"run", "end"}] == ["run", "end"]
     assert "cannot connect" in found[-1]["error"]
-
-
-def test_an_audit_of_which_no_ledger_came_says_so_and_nothing_of_folders(tmp_path: Path) -> None:
-    preparation: Any = SimpleNamespace(is_audited=True, target=None)
-    with RunFolder(tmp_path / "r8") as folder:
-        audit = fleet_run._audit(Run(SimpleNamespace(), folder, blank_record()), preparation)  # type: ignore[arg-type]
-    assert audit is not None
-    assert not audit.complete
-    assert audit.unjudged == (
-        "not one ledger of the workers is here: what was sent cannot be compared with what the service has",
-    )
-    with pytest.raises(ConfigurationError) as refused, open_run_database(tmp_path / "r8"):
-        pass
-    assert error_text(refused.value).count("r8") == 1

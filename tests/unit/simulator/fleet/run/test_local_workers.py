@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run import local_workers as module
 from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers
 from simulator.fleet.run.messages import Begin, FromWorker, Problem, WorkerLost
 from tests.unit.simulator.fleet.run.worker_jobs import hang_up, ignore, stammer
@@ -26,21 +25,6 @@ def listen(workers: LocalWorkers, enough: Callable[[list[FromWorker]], bool]) ->
     pytest.fail(f"only this was said: {heard}")
 
 
-def test_how_a_worker_ended_is_told_once_it_has_however_long_that_takes():
-    """The kernel closes what a dying process had open first; on a busy machine the rest comes much later."""
-    with LocalWorkers(hang_up) as workers:
-        workers.start([None])
-        listen(workers, lambda heard: len(heard) == 1)
-        assert [list(workers.receive(0.1)) for _ in range(3)] == [[], [], []]
-        assert workers.living == (0,)
-        (pid,) = workers.pids
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        (gone,) = listen(workers, bool)
-        assert isinstance(gone, WorkerLost)
-        assert gone.reason == "its process ended with signal 9"
-
-
 def test_a_worker_that_hung_up_and_does_not_end_is_ended():
     now_s = 0.0
     with LocalWorkers(hang_up, now=lambda: now_s) as workers:
@@ -50,17 +34,6 @@ def test_a_worker_that_hung_up_and_does_not_end_is_ended():
         (gone,) = listen(workers, bool)
         assert isinstance(gone, WorkerLost)
         assert "not heard" in gone.reason
-
-
-def test_a_worker_that_is_not_heard_is_ended_and_gone():
-    now_s = 0.0
-    with LocalWorkers(ignore, now=lambda: now_s) as workers:
-        workers.start([None])
-        listen(workers, lambda heard: len(heard) == 1)
-        now_s = SILENCE_S + 1
-        heard = listen(workers, bool)
-        assert isinstance(heard[0], WorkerLost)
-        assert "not heard" in heard[0].reason
 
 
 def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_does_not_come():
@@ -99,14 +72,3 @@ def test_a_process_that_the_system_refuses_is_one_sentence_with_the_fix(monkeypa
         ),
     ):
         workers.start([None])
-
-
-def test_leaving_ends_also_a_worker_that_does_not_want_to(monkeypatch):
-    monkeypatch.setattr(module, "_END_S", 0.2)
-    with LocalWorkers(ignore) as workers:
-        workers.start([None])
-        listen(workers, lambda heard: len(heard) == 1)
-        (pid,) = workers.pids
-    assert pid is not None
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)

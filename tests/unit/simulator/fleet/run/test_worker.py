@@ -106,13 +106,6 @@ def received(pipe: Connection) -> FromWorker:
     return message
 
 
-def test_a_program_that_says_nonsense_in_the_middle_of_a_run_ends_its_worker_with_the_sentence():
-    told = performed(Piece(fails=True), Begin(0.0))
-    assert isinstance(told[0], Ready)
-    assert isinstance(told[-1], Problem)
-    assert SENTENCE in told[-1].sentence
-
-
 def test_a_worker_leaves_no_callback_behind_and_tells_what_belongs_to_the_phases():
     before = list(gc.callbacks)
     piece = Piece(fails=False)

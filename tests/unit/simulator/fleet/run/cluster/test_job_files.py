@@ -105,14 +105,6 @@ def test_files_that_another_machine_would_not_find_are_refused_with_the_fix(way,
             refusing()
 
 
-def test_a_folder_that_was_named_from_here_is_named_whole(folder, monkeypatch):
-    (folder.parent / "elsewhere.csv").write_text("t\n1\n")
-    monkeypatch.chdir(folder)
-    job = make_job(folder, fleet=replaying("../elsewhere.csv"))
-    with pytest.raises(ConfigurationError, match=re.escape(f"get the files in {folder} and below")):
-        check_files(job.scenario, Path())
-
-
 def test_files_that_this_machine_alone_reads_or_that_travel_as_paths_may_be_anywhere(folder, tmp_path):
     names, secret = tmp_path / "names.csv", tmp_path / "secret"
     for path in (names, secret):
