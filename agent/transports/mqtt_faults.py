@@ -98,7 +98,9 @@ def of_end(paho_error: str, where: str) -> Offline:
     if paho_error:
         return Offline("closed", f"{text}: {paho_error}")
     # Brokers that cannot say why, such as mosquitto, end it so when another client takes over the id.
-    return Offline("closed", f"{text}; when this repeats, look whether the agent runs twice with this device's id")
+    return Offline(
+        "closed", f"{text}; when this repeats, look whether another client has the same id: does it run twice?"
+    )
 
 
 def of_network(error: Exception, host: str, where: str, *, has_tls: bool) -> Offline:

@@ -16,7 +16,7 @@ from tests.canary import DEVICE_TOKEN as TOKEN
 from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import PROMPT_S, SOON_S, AgentProcess
 from tests.gateway_stand_in import GatewayStandIn
-from tests.mosquitto import Mosquitto, end_client, write_passwords
+from tests.mosquitto import Mosquitto, write_passwords
 from tests.ports import free_port
 
 SENSORS = "sensors: [{name: s, type: simulated, interval_s: 0.1}]\n"
@@ -176,18 +176,6 @@ def test_check_tells_what_is_wrong_with_the_broker_before_the_agent_runs(bench):
     assert away.returncode == 5
     assert "nobody listens on that port" in away.stdout
     assert "start the broker" in away.stdout
-
-
-def test_a_second_client_with_the_same_id_is_told(bench):
-    agent = bench.start()
-    for times in range(1, 5):
-        bench.gateway.wait_until(
-            lambda times=times: sum(status == "online" for _, status in bench.gateway.statuses) >= times
-        )
-        usurper = bench.broker.client("d1", login=("d1", TOKEN))
-        bench.gateway.wait_until(lambda: bench.gateway.status_of("d1") == "offline")
-        end_client(usurper)
-    assert "whether the agent runs twice" in agent.wait_for("broker=closed")
 
 
 def test_with_a_list_over_http_beside_it_nothing_hangs_on_the_broker(bench):

@@ -259,23 +259,8 @@ class TestComingBack:
         assert line.waits_s == sorted(line.waits_s)
         assert line.waits_s[-1] <= 1.0
 
-    def test_stopping_takes_no_time_while_the_broker_is_away(self, connect):
-        line = connect(free_port())
-        line.wait_for_trouble("unreachable")
-        line.connection.stop()
-        assert not line.connection.is_up
-        with pytest.raises(Offline, match="ended"):
-            line.connection.session.publish(Message("x", b""), 1.0)
-
 
 class TestVersions:
-    def test_a_broker_of_3_1_1_is_spoken_to_in_3_1_1(self, connect):
-        with amqtt() as port:
-            line = connect(port, version="3.1.1")
-            line.wait_for_up()
-            line.connection.session.publish(Message("v1/x", b"y"), SOON_S)
-            line.connection.stop()
-
     def test_a_broker_that_refuses_the_version_or_says_nothing_is_told_with_the_fix(self, connect):
         with scripted_broker(b"\x20\x02\x00\x01") as port:
             assert "mqtt.version" in str(connect(port).wait_for_trouble("unsupported_version"))
@@ -284,31 +269,14 @@ class TestVersions:
 
 
 class TestBeingLetIn:
-    def test_a_wrong_token_is_told_and_the_right_one_is_taken_up_when_it_is_there(
-        self, start_mosquitto, connect, tmp_path, monkeypatch
-    ):
-        monkeypatch.setattr("agent.transports.mqtt_connection._TOKEN_CHECK_S", 0.05)
-        broker = start_mosquitto(*write_passwords(tmp_path / "users", {"d1": "right"}))
-        token = ["wrong"]
-        line = connect(broker.port, token=lambda: Secret(token[0]))
-        error = line.wait_for_trouble("unauthorized")
-        assert isinstance(error, LockedOut)
-        assert "auth.token_file" in str(error)
-        assert line.waits_s[-1] >= 30
-        token[0] = "right"
-        line.wait_for_up()
-
-    @pytest.mark.parametrize("version", ["5", "3.1.1"])
-    def test_rules_that_forbid_its_own_topics_are_told(self, start_mosquitto, connect, tmp_path, version):
+    def test_rules_that_forbid_its_own_topics_are_told(self, start_mosquitto, connect, tmp_path):
         (tmp_path / "acl").write_text("user somebody\ntopic readwrite #\n")
         passwords = write_passwords(tmp_path / "users", {"d1": "t"})
-        broker = start_mosquitto(*passwords, f"acl_file {tmp_path / 'acl'}")
-        line = connect(broker.port, version=version)
-        # mosquitto 2.0 accepts the subscription and lets nothing through; what is published says so, in version 5 only.
+        line = connect(start_mosquitto(*passwords, f"acl_file {tmp_path / 'acl'}").port)
+        # mosquitto 2.0 accepts the subscription and lets nothing through; what is published says so.
         line.wait_for_up()
-        if version == "5":
-            with pytest.raises(LockedOut, match="access rules"):
-                line.connection.session.publish(Message(STATUS, b"x"), SOON_S)
+        with pytest.raises(LockedOut, match="access rules"):
+            line.connection.session.publish(Message(STATUS, b"x"), SOON_S)
 
     @pytest.mark.parametrize("version", ["5", "3.1.1"])
     def test_a_second_client_with_the_same_id_is_noticed_and_not_fought(self, start_mosquitto, connect, version):
@@ -318,7 +286,7 @@ class TestBeingLetIn:
             line.wait_for_up(times)
             end_client(broker.client("d1"))
         line.wait_until(lambda: len(line.troubles) >= 4)
-        assert all("runs twice" in str(error) or "running twice" in str(error) for error in line.troubles)
+        assert all("twice?" in str(error) for error in line.troubles)
         assert line.waits_s == sorted(line.waits_s)
         assert line.waits_s[-1] > line.waits_s[0]
 
@@ -333,11 +301,6 @@ class TestTls:
         return start_mosquitto(
             f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}", *more
         )
-
-    def test_a_broker_of_ones_own_authority_is_trusted_when_that_is_named(self, start_mosquitto, authority, connect):
-        broker = self.serve(start_mosquitto, authority)
-        connect(broker.port, tls=Tls(authority.certificate)).wait_for_up()
-        assert "mqtt.ca_file" in str(connect(broker.port, tls=Tls()).wait_for_trouble("bad_certificate"))
 
     def test_an_expired_certificate_is_told(self, start_mosquitto, authority, connect):
         broker = self.serve(start_mosquitto, authority, expired=True)
