@@ -5,7 +5,7 @@ then undeliverable: it stays in the journal, with the reason. Failures are count
 all of them since the last one that was taken:
 
 - While one result alone fails it waits by itself, and the others go.
-- Once two different ones have failed, the place for results is in doubt: all wait for one back-off. When the row is
+- Once two different ones fail, the place for results is in doubt: all wait for one back-off. When that has failed for
   long enough all are undeliverable; from then on a new result is tried once.
 """
 
@@ -53,9 +53,9 @@ class ResultStream(SendLoop):
         # What failed, in the order of its last tries.
         self._failed: dict[str, FailureStreak] = {}
         self._failed_due_s = 0.0
-        self._row = FailureStreak()
-        self._last_failed = ""
-        self._no_place = ""
+        # Failures of any result since one was taken.
+        self._place = FailureStreak()
+        self._has_no_place = False
 
     def receive(self, message: object) -> None:
         """Take a message; see the class."""
@@ -78,7 +78,7 @@ class ResultStream(SendLoop):
         self._send_progress()
         if self._failed:
             self._due_s = min(self._due_s, max(self._failed_due_s, self._now_s()))
-        elif not self._no_place:
+        elif not self._has_no_place:
             self.went_well()
         return len(entries) == limit
 
@@ -91,7 +91,7 @@ class ResultStream(SendLoop):
             return self._not_taken(command_id, error)
         self._over(command_id)
         self._retry_policy.succeeded()
-        self._no_place, self._row, self._last_failed = "", FailureStreak(), ""
+        self._has_no_place, self._place = False, FailureStreak()
         return True
 
     def _report(self, entry: JournalEntry) -> None:
@@ -124,7 +124,7 @@ class ResultStream(SendLoop):
         self._parts.uplink.report(replace(report, result=mask_json(report.result), error=error))
 
     def _send_progress(self) -> None:
-        if self._no_place:
+        if self._has_no_place:
             self._progress.clear()
         while self._progress:
             command_id = next(iter(self._progress))
@@ -156,7 +156,6 @@ class ResultStream(SendLoop):
             self._give_up(command_id, str(error))
             return True
         if fault is ReportFault.NOWHERE:
-            self._no_place = str(error)[:REASON_MAX]
             self._give_up_all(str(error))
             self._parts.health.put(self.name, "no_place" if self._expects_place else "ok", str(error))
             return False
@@ -164,17 +163,15 @@ class ResultStream(SendLoop):
         if fault is ReportFault.NOT_NOW:
             self._failed[command_id] = tries
             raise error
-        tries, self._row = tries.failed(now_s), self._row.failed(now_s)
-        is_place_in_doubt = self._last_failed not in {"", command_id}
-        self._last_failed = command_id
-        if self._no_place or (is_place_in_doubt and self._row.are_enough(fault, now_s)):
-            self._no_place = str(error)[:REASON_MAX]
+        self._failed[command_id] = tries = tries.failed(now_s)
+        self._place = self._place.failed(now_s)
+        is_place_in_doubt = len(self._failed) > 1
+        if self._has_no_place or (is_place_in_doubt and self._place.are_enough(fault, now_s)):
             self._give_up_all(str(error))
             raise error
         if tries.are_enough(fault, now_s):
             self._give_up(command_id, str(error))
             return True
-        self._failed[command_id] = tries
         if is_place_in_doubt:
             raise error
         delay_s = self._retry_policy.failed(error)
@@ -200,6 +197,7 @@ class ResultStream(SendLoop):
         self._failure_log.report("undeliverable", text, every_s=HOURLY_S, level=level)
 
     def _give_up_all(self, reason: str) -> None:
+        self._has_no_place = True
         while entries := self._journal.in_state(CommandState.FINISHED, limit=_AT_ONCE):
             for entry in entries:
                 self._give_up(entry.command.id, reason)
