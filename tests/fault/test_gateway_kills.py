@@ -154,7 +154,7 @@ def test_what_gateway_and_broker_acknowledged_is_at_the_service_and_once(tmp_pat
         deadline_s = time.monotonic() + 120
         for writer in (http, mqtt):
             before = len(writer.acknowledged)
-            while len(writer.acknowledged) < before + 5:
+            while len(writer.acknowledged) < max(before + 5, 10):
                 assert time.monotonic() < deadline_s, f"{writer.name} did not go on after the last kill"
                 time.sleep(0.1)
         for writer in (http, mqtt):
@@ -165,6 +165,5 @@ def test_what_gateway_and_broker_acknowledged_is_at_the_service_and_once(tmp_pat
             found = stored(rig, device_id)
             twice = sum(count - 1 for count in found.values())
             _log.info("%s: %d kills, %d acknowledged, %d twice", writer.name, KILLS, len(writer.acknowledged), twice)
-            assert len(writer.acknowledged) >= 10
             assert writer.acknowledged - found.keys() == set(), "acknowledged and lost"
             assert twice <= (0 if has_keys else _AT_ONCE * KILLS), "stored twice"
