@@ -105,14 +105,7 @@ class Agent:
         )
 
         # What goes out.
-        send_parts = SendParts(
-            uplink=transport.uplink,
-            journal=journal,
-            clock=clock,
-            health=health,
-            fraction=fraction,
-            first_s=first_s,
-        )
+        send_parts = SendParts(transport.uplink, journal, clock, health, fraction, first_s)
         readings = ReadingStream(
             send_parts,
             store.outbox,
