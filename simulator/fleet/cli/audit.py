@@ -20,7 +20,6 @@ from simulator.fleet.audit.audit_text import lines_of
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.record import AuditRecord, RunRecord
-from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.writing import RUN_FILE, read_record
 from simulator.fleet.run.ending import Merged, merge_audit
 from simulator.fleet.target.client import Keyring, open_client
@@ -59,7 +58,7 @@ def audit_command(
     if (run / RUN_FILE).exists():
         merged = merge_audit(run, audit)
     click.echo(json.dumps(asdict(audit), indent=1) if as_json else "\n".join(lines_of(audit)))
-    for sentence in (*merged.sentences, *in_few_lines(merged.missing)):
+    for sentence in (*merged.sentences, *merged.missing):
         click.echo(bounded(sentence), err=True)
     code = exit_code_of_audit(audit)
     return ExitCode.UNREACHABLE if merged.missing and code == ExitCode.GOOD else code

@@ -8,7 +8,6 @@ import click
 
 from agent.error_text import bounded
 from simulator.exit_codes import ExitCode
-from simulator.fleet.report.formatting import in_few_lines
 from simulator.fleet.report.making import make_reports, summary_json
 from simulator.fleet.report.summary import print_summary
 from simulator.terminal import Console
@@ -39,8 +38,8 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
         print_summary(Console(), made.record)
         if made.page.exists() and not any(str(made.page) in sentence for sentence in made.missing):
             click.echo(f"report: {made.page}")
-    for sentence in in_few_lines(made.missing):
-        click.echo(bounded(f"Error: {sentence}"), err=True)
+    for sentence in made.missing:
+        click.echo(bounded(f"Error: {sentence}; make room there and run it again"), err=True)
     if made.missing:
         return ExitCode.UNREACHABLE
     return ExitCode.GOOD

@@ -21,12 +21,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from simulator.fleet.metrics.ages import COMMAND_AGE, count_unended
+from simulator.fleet.metrics.ages import COMMAND_AGE, ages_of, count_unended
 from simulator.fleet.metrics.histogram import BUCKETS, Histogram, unpacked
-from simulator.fleet.metrics.merging import merge_operations
-from simulator.fleet.metrics.stages import FAMILY, EndState
-from simulator.fleet.metrics.thresholds import Source, Threshold, Unit
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.metrics.merging import Totals, merge_operations
+from simulator.fleet.metrics.stages import EndState, stages_of, without_stages
+from simulator.fleet.metrics.thresholds import Source, Threshold, Unit, parse
 from simulator.fleet.record import (
     AuditRecord,
     GeneratorHealth,
@@ -81,7 +80,7 @@ def judge_thresholds(
 
     Args:
         thresholds: as :func:`~simulator.fleet.metrics.thresholds.parse` gave them.
-        record: the run; of it totals, phases, audit, where its drain began and whether it reached its end.
+        record: the run; of it all operations, phases, audit, where its drain began and whether it reached its end.
         seconds: its seconds in order; read once, none is kept beyond the longest window.
     """
     watches = [_Watch(threshold, record.phases) for threshold in thresholds]
@@ -90,8 +89,28 @@ def judge_thresholds(
         count += 1
         for watch in watches:
             watch.feed(second if watch.threshold.unit is Unit.RATE else whole)
-    totals = _totals(record)
-    return tuple(_result(watch.threshold, watch.observed(record, totals, count), record, totals) for watch in watches)
+    return tuple(_result(watch.threshold, watch.observed(record, count), record) for watch in watches)
+
+
+def measured(record: RunRecord, totals: Totals, seconds: Iterable[Second]) -> RunRecord:
+    """The record with everything that was measured, and its thresholds judged.
+
+    Args:
+        record: of the run, with its audit and the ends of its commands as far as they are known.
+        totals: of its seconds.
+        seconds: the same once more, in order.
+    """
+    operations = totals.operations
+    wanted = [parse(result.expression) for result in record.thresholds]
+    results = judge_thresholds(wanted, replace(record, operations=operations), seconds)
+    return replace(
+        record,
+        operations=without_stages(operations),
+        command_stages=stages_of(operations),
+        ages=ages_of(operations),
+        health=totals.health,
+        thresholds=results,
+    )
 
 
 def missed_text(result: ThresholdResult) -> str:
@@ -313,7 +332,7 @@ class _Watch:
             return True
         return any(span.begin_s <= second.second and second.second + 1 <= span.end_s for span in self._phases)
 
-    def observed(self, record: RunRecord, totals: Operations, seconds: int) -> _Observed:
+    def observed(self, record: RunRecord, seconds: int) -> _Observed:
         """The value of the run for this threshold."""
         threshold = self.threshold
         if threshold.source is Source.AUDIT:
@@ -321,10 +340,10 @@ class _Watch:
         if threshold.phase is not None and not self._longest:
             there = ", ".join(dict.fromkeys(span.name for span in record.phases)) or "none"
             return _Observed(None, reason=f"no whole second of a phase {threshold.phase!r} (phases: {there})")
-        if threshold.source is Source.OPERATIONS and not any(map(threshold.names_operation, totals)):
+        if threshold.source is Source.OPERATIONS and not any(map(threshold.names_operation, record.operations)):
             families = {name.partition(".")[0] for name in threshold.names}
-            near = [name for name in totals if name.partition(".")[0] in families]
-            ran = ", ".join(sorted(near or totals)) or "nothing"
+            near = [name for name in record.operations if name.partition(".")[0] in families]
+            ran = ", ".join(sorted(near or record.operations)) or "nothing"
             return _Observed(None, reason=f"{' '.join(threshold.names)} never ran (what did: {ran})")
         if threshold.over_s:
             short = f"no {threshold.over_s} s in one piece, the longest is {self._longest} s"
@@ -348,9 +367,9 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     return _Observed(value)
 
 
-def _result(threshold: Threshold, observed: _Observed, record: RunRecord, totals: Operations) -> ThresholdResult:
+def _result(threshold: Threshold, observed: _Observed, record: RunRecord) -> ThresholdResult:
     held = observed.value is not None and _COMPARE[threshold.operator](observed.value, threshold.limit)
-    doubt = _why_unjudged(threshold, record, totals) if held or observed.value is None else ""
+    doubt = _why_unjudged(threshold, record) if held or observed.value is None else ""
     return ThresholdResult(
         threshold.expression,
         held and not doubt,
@@ -363,7 +382,7 @@ def _result(threshold: Threshold, observed: _Observed, record: RunRecord, totals
     )
 
 
-def _why_unjudged(threshold: Threshold, record: RunRecord, totals: Operations) -> str:
+def _why_unjudged(threshold: Threshold, record: RunRecord) -> str:
     """Why a threshold that holds for what is known of commands may not hold for all; empty where it does.
 
     A lower bound of a count or a rate holds whatever else there was. How many were open when the run was over is known
@@ -372,11 +391,11 @@ def _why_unjudged(threshold: Threshold, record: RunRecord, totals: Operations) -
     is_lower_bound = threshold.unit in {Unit.COUNT, Unit.RATE} and threshold.operator in {">", ">="}
     if COMMAND_AGE not in threshold.names or is_lower_bound:
         return ""
-    missing = count_unended(record.commands, totals, threshold.command)
+    missing = count_unended(record.commands, record.operations, threshold.command)
     if threshold.states == {EndState.OPEN}:
         missing -= sum(
             tally.count
-            for operation, tallies in totals.items()
+            for operation, tallies in record.operations.items()
             for outcome, tally in tallies.items()
             if threshold.chooses(operation, outcome)
         )
@@ -384,13 +403,3 @@ def _why_unjudged(threshold: Threshold, record: RunRecord, totals: Operations) -
         return ""
     whole = sum(each.sent - each.refused for each in record.commands if threshold.command in {None, each.name})
     return f"of {whole:,} commands {missing:,} have no known end, so nobody knows how old they became"
-
-
-def _totals(record: RunRecord) -> Operations:
-    """All operations, the stages of commands among them even where the record keeps them apart."""
-    stages = {}
-    for stage, text in record.command_stages.items():
-        if f"{FAMILY}.{stage}" not in record.operations:
-            count = Histogram.decode(text).count
-            stages[f"{FAMILY}.{stage}"] = {OutcomeClass.OK: Tally(count, count, text, "")}
-    return {**stages, **record.ages, **record.operations}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ class Tone(StrEnum):
 
 
 DASH: Final = "\u2013"
-_CANNOT: Final = ": cannot be written: "
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _FEW: Final = 10
@@ -147,26 +146,6 @@ def _three_digits(value: float) -> str:
     if size < 9.995:
         return f"{value:.2f}"
     return f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
-
-
-def in_few_lines(missing: Iterable[str]) -> list[str]:
-    """Sentences of the form ``FOLDER/FILE: cannot be written: REASON``, those of one folder and reason in one line.
-
-    Args:
-        missing: what could not be written; other sentences are given back as they are.
-    """
-    together: dict[tuple[str, str], list[str]] = {}
-    lines = []
-    for sentence in missing:
-        path, found, reason = sentence.partition(_CANNOT)
-        folder, _, name = path.rpartition("/")
-        if found:
-            together.setdefault((folder, reason), []).append(name)
-        else:
-            lines.append(sentence)
-    for (folder, reason), names in together.items():
-        lines.append(f"{folder}/{', '.join(names)}{_CANNOT}{reason}; make room there and run 'fleet-simulator report'")
-    return lines
 
 
 def finite(value: Any) -> Any:

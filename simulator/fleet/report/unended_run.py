@@ -7,11 +7,8 @@ from pathlib import Path
 
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.metrics.ages import ages_of
-from simulator.fleet.metrics.judging import judge_thresholds, missed_text
+from simulator.fleet.metrics.judging import measured, missed_text
 from simulator.fleet.metrics.merging import Totals
-from simulator.fleet.metrics.stages import stages_of, without_stages
-from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import RunRecord, Verdict, VerdictStatus
 from simulator.fleet.report.folder import state_of
 from simulator.fleet.report.formatting import plural
@@ -34,25 +31,15 @@ def complete_interrupted_record(record: RunRecord, folder: Path) -> RunRecord:
     found = replace(
         record,
         duration_s=float(seconds),
-        operations=without_stages(totals.operations),
-        command_stages=stages_of(totals.operations),
-        ages=ages_of(totals.operations),
-        health=totals.health,
         phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
         faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),
         partial=f"{plural(seconds, 'second')} were written down",
     )
-    wanted = [parse(result.expression) for result in record.thresholds]
-    results = judge_thresholds(wanted, replace(found, operations=totals.operations), read_seconds(folder))
-    missed = tuple(map(missed_text, (result for result in results if result.judged and not result.held)))
+    found = measured(found, totals, read_seconds(folder))
     if record.reasons is not None:
-        verdict = record.verdict
         cut = f"{RUN_FILE} was too large for the disk: the figures are those of {SECONDS_FILE}"
-        return replace(found, partial=record.partial, verdict=replace(verdict, sentences=(*verdict.sentences, cut)))
-    return replace(
-        found,
-        thresholds=results,
-        verdict=Verdict(
-            VerdictStatus.INTERRUPTED, int(ExitCode.INTERRUPTED), (sentence, *missed, "nothing was audited")
-        ),
-    )
+        verdict = replace(record.verdict, sentences=(*record.verdict.sentences, cut))
+        return replace(found, thresholds=record.thresholds, partial=record.partial, verdict=verdict)
+    missed = tuple(missed_text(result) for result in found.thresholds if result.judged and not result.held)
+    sentences = (sentence, *missed, "nothing was audited")
+    return replace(found, verdict=Verdict(VerdictStatus.INTERRUPTED, int(ExitCode.INTERRUPTED), sentences))

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
-from simulator.fleet.metrics.ages import ages_of
-from simulator.fleet.metrics.judging import judge_thresholds
-from simulator.fleet.metrics.stages import EndState, stages_of, without_stages
+from simulator.fleet.metrics.judging import judge_thresholds, measured
+from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, parse
 from simulator.fleet.record import AuditRecord, CommandEnds, Reasons, RunRecord, Span, ThresholdResult, VerdictStatus
 from simulator.fleet.report.folder import RUNNING, forget_running, state_of, write_whole
@@ -46,7 +45,6 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
         is_pooled=scenario.target.is_pooled,
         stood_still_s=run.stood_still_s,
     )
-    operations = totals.operations
     summaries = [run.summaries[number] for number in sorted(run.summaries)]
     partial = _why_partial(run)
     faults = tuple(_named(span, device_names) for summary in summaries for span in summary.faults) or run.record.faults
@@ -56,11 +54,7 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
         ended_at=to_rfc3339(time.time()),
         # Without those that were to begin after a run that ended before its time.
         faults=tuple(span for span in faults if span.begin_s < run.played_s),
-        operations=without_stages(operations),
-        health=totals.health,
         audit=audit,
-        command_stages=stages_of(operations),
-        ages=ages_of(operations),
         seconds=run.merger.given,
         commands=joined_ends(summary.commands for summary in summaries),
         slowest=tuple(slowest[:_SLOWEST_KEPT]),
@@ -85,9 +79,7 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
         failures=tuple(failures),
         held=tuple(summary.held for summary in summaries if summary.held),
     )
-    wanted = [parse(expression) for expression in scenario.thresholds]
-    results = judge_thresholds(wanted, replace(record, operations=operations), read_seconds(run.folder.path))
-    judged = _judged(replace(record, thresholds=results, reasons=reasons))
+    judged = _judged(replace(measured(record, totals, read_seconds(run.folder.path)), reasons=reasons))
     if judged.verdict.word is VerdictStatus.FAILED and assessment.stood_still:
         judged = _judged(replace(judged, reasons=replace(reasons, saturated=assessment.stood_still)))
     return judged

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.fleet.metrics.ages import ReadingAges, ages_of
+from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.judging import Window, judge_thresholds
 from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -104,9 +103,6 @@ def test_what_was_not_measured_never_holds():
         result = result_of(expression, quiet)
         assert (result.held, result.observed, result.reason) == (False, None, reason)
     assert result_of("http.poll.timeout.count == 0", quiet).held
-    stages = {"round_trip": ""}
-    near = result_of("http.report.count == 0", quiet, command_stages=stages)
-    assert near.reason == "http.report never ran (what did: http.poll)"
 
 
 def test_a_phase_is_judged_by_its_own_whole_seconds():
@@ -284,7 +280,7 @@ def test_the_age_of_readings_and_their_rate_can_stand_in_a_threshold_each_readin
     ages.accepted([96.01] * 90, 100.01)
     ages.given_up([90.01], TIMEOUT, 100.01)
     second = recorder.cut(0).measured()
-    record, _ = run([QUICK], operations=without_stages(second.operations), ages=ages_of(second.operations))
+    record, _ = run([QUICK], operations=second.operations)
     held = {
         "http.sensor_data.p99 < 20ms": True,
         "http.count == 10": True,

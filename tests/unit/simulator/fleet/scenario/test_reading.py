@@ -48,11 +48,8 @@ def test_a_duration_is_a_number_of_seconds_or_a_number_with_its_unit(text, secon
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("30 s", "; write 30s"),
-        ("2 minutes", "; write 2m"),
-        ("'30'", "; write 30s"),
-        ("100 msec", "; write 100ms"),
-        ("soon", ""),
+        ("30 s", "a number of seconds, or a number with its unit: 250ms, 30s, 5m, 2h, 1d; not '30 s'"),
+        ("soon", "not 'soon'"),
         ("0", "should be greater than 0, not 0"),
         ("-3", "should be greater than 0, not -3"),
         ("[30]", "should be a valid number, not [30]"),
