@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -269,13 +269,13 @@ class Agent:
         self.process.supervisor.watch(service.name, service.stuck_for_s)
         return service
 
-    def _start_lane(self, actor: Actor) -> ServiceThread:
+    def _start_lane(self, actor: Actor) -> Callable[[object], bool]:
         lane = ServiceThread(actor, self._clock, self.process.supervisor.crashed)
         lane.start()
         # Only one that runs: a lane whose thread cannot be started leaves nothing behind.
         self.process.supervisor.watch(lane.name, lane.stuck_for_s)
         self._lanes.append(lane)
-        return lane
+        return lane.post
 
     def _ask_machine(self) -> None:
         """Notice when the machine's clock is set."""

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from agent.core.admission import CommandRules
 from agent.core.commands import (
@@ -45,14 +45,6 @@ WAITING: Final = "waiting"
 RUNNING: Final = "running"
 OVER: Final = "over"
 UNKNOWN: Final = "unknown"
-
-
-class Post(Protocol):
-    """A running lane: :class:`~agent.runtime.service.ServiceThread`, or in tests one without a thread."""
-
-    def post(self, message: Item) -> bool:
-        """Post a command; False when the lane is closed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +103,19 @@ class CommandEngine:
 
     Args:
         parts: what it needs.
-        start_lane: starts a service for a lane; RuntimeError when the process is out of threads.
+        start_lane: starts a thread for a lane and returns how to post a command to it, which is False once that is
+            closed; RuntimeError when the process is out of threads.
 
     Attributes:
         stopping: set once no further command may begin.
     """
 
-    def __init__(self, parts: EngineParts, start_lane: Callable[[Actor], Post]) -> None:
+    def __init__(self, parts: EngineParts, start_lane: Callable[[Actor], Callable[[Item], bool]]) -> None:
         self.parts = parts
         self.stopping = threading.Event()
         self._start_lane = start_lane
         self._lock = threading.Lock()
-        self._lanes: dict[str, Post] = {}
+        self._lanes: dict[str, Callable[[Item], bool]] = {}
         self._items: dict[str, Item] = {}
         # Those that may have expired before this boot, until the time is known.
         self._held: dict[str, tuple[JournalEntry, bool]] = {}
@@ -151,7 +144,7 @@ class CommandEngine:
             try:
                 if lane not in self._lanes:
                     self._lanes[lane] = self._start_lane(Lane(lane, self))
-                if not self._lanes[lane].post(item):
+                if not self._lanes[lane](item):
                     del self._items[command_id]  # the agent stops: the next start finds it in the journal
                 return
             except RuntimeError as error:  # the process is out of threads

@@ -178,10 +178,9 @@ def call_handler(handler: Handler, members: JsonObject, context: CommandContext)
     """
     try:
         result = handler.handle(read_payload(handler, members), context)
-    except HandlerRejected as error:
-        return Outcome(OutcomeStatus.REJECTED, error=_bounded(f"{error.code}: {error.message}"))
     except HandlerFailed as error:
-        return Outcome(OutcomeStatus.FAILED, error=_bounded(f"{error.code}: {error.message}"))
+        status = OutcomeStatus.REJECTED if isinstance(error, HandlerRejected) else OutcomeStatus.FAILED
+        return Outcome(status, error=_bounded(str(error)))
     except (Exception, SystemExit) as error:
         context.log.warning("the handler raised", exc_info=True)
         return Outcome(OutcomeStatus.FAILED, error=_bounded(f"handler_error: {type(error).__name__}: {error}"))
@@ -197,7 +196,7 @@ def ask_handler(handler: Handler, members: JsonObject, context: CommandContext) 
     try:
         found = handler.verify(read_payload(handler, members), context)
     except HandlerRejected as error:
-        raise VerifyInconclusive(f"{error.code}: {error.message}") from error
+        raise VerifyInconclusive(str(error)) from error
     if not isinstance(found, Verified):
         raise VerifyInconclusive("it does not know" if found is None else "it returned no Verified")
     if found.outcome is None:

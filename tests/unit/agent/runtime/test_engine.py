@@ -132,9 +132,9 @@ class Bench:
     def reports(self) -> list[Report]:
         return [each for each in self.posted if isinstance(each, Report)]
 
-    def _start(self, lane: Lane) -> ThreadlessService:
+    def _start(self, lane: Lane) -> Callable[[object], bool]:
         self.services[lane.name] = ThreadlessService(lane, self.clock)
-        return self.services[lane.name]
+        return self.services[lane.name].post
 
 
 def wait_in(context: CommandContext) -> JsonObject:
@@ -547,7 +547,7 @@ class CrowdedBench(Bench):
 
     is_full = True
 
-    def _start(self, lane: Lane) -> ThreadlessService:
+    def _start(self, lane: Lane) -> Callable[[object], bool]:
         if self.is_full:
             raise RuntimeError("can't start new thread")
         return super()._start(lane)
