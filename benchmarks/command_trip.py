@@ -88,7 +88,7 @@ class Asker:
             client.publish(topics.receipts(place.device_id), json.dumps({"stored": [key], "refused": []}), 1)
         what = json.loads(message.payload).get("status", "") if place and place.kind is TopicKind.STATUS else ""
         if place is not None and what == "online":
-            client.publish(topics.notice(place.device_id), "{}", 0)  # as a gateway greets; an agent waits for it
+            client.publish(topics.notice(place.device_id), "{}", 0)  # as a gateway does; an agent waits for it
         with self._changed:
             self._arrived_s[message.topic + what] = now_s
             self._changed.notify_all()

@@ -31,7 +31,7 @@ class GatewayStandIn:
         statuses: what devices said of themselves, in order.
         commands: open commands by id: sent when the device comes online, until a final result is there.
         confirms: False keeps the receipts back.
-        greets: False tells a device that comes online no time.
+        tells_time: False sends a device that comes online no notice.
     """
 
     def __init__(self, broker: Mosquitto, *, confirms: bool = True, **login: str) -> None:
@@ -41,7 +41,7 @@ class GatewayStandIn:
         self.statuses: list[tuple[str, str]] = []
         self.commands: dict[str, dict[str, Any]] = {}
         self.confirms = confirms
-        self.greets = True
+        self.tells_time = True
         self.refuse: Callable[[dict[str, float]], bool] = lambda _values: False
         self._changed = threading.Condition()
         self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, "gateway-1", protocol=paho.MQTTv5)
@@ -137,7 +137,7 @@ class GatewayStandIn:
             return
         self.statuses.append((device_id, status))
         if status == "online":
-            if self.greets:
+            if self.tells_time:
                 self._client.publish(topics.notice(device_id), encode(Notice(time=time.time())), 0)
             for record in list(self.commands.values()):
                 if record["device_id"] == device_id:

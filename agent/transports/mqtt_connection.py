@@ -55,8 +55,8 @@ _UNANSWERED_MAX: Final = 20
 # So many of the latest acknowledgements are kept for those who wait for them.
 _CODES_KEPT: Final = 64
 _STEP_S: Final = 5.0
-# How long the last message may take to get out.
-_LEAVE_S: Final = 0.5
+# How long the last message, and then the disconnecting, may take.
+_DISCONNECT_S: Final = 0.5
 STABLE_S: Final = 10.0
 """After a connection that stood this long the next failure is the first of its row."""
 # While the token is refused: how often to look whether there is another one.
@@ -192,7 +192,7 @@ class Session:
         self._codes: dict[int, ReasonCode] = {}
         self._unacknowledged = 0
         self._has_ended = False
-        self._leave_by_s: float | None = None
+        self._disconnect_by_s: float | None = None
         self._error: Offline | None = None
         self._paho_error = ""
         self.up_at_s: float | None = None
@@ -262,14 +262,14 @@ class Session:
         if client is not None:
             client.ack(mid, 1)
 
-    def leave(self, farewell: Message | None = None) -> None:
-        """Say ``farewell`` and close; :meth:`run` returns soon after."""
-        if farewell is not None and self.up_at_s is not None:
+    def disconnect(self, last: Message | None = None) -> None:
+        """Publish ``last`` and disconnect; :meth:`run` returns soon after."""
+        if last is not None and self.up_at_s is not None:
             # Its acknowledgement comes first: one that meets a closed socket makes the broker take this client for
-            # dead, and the will says once more what the farewell has said.
+            # dead, and publish the will as well.
             with contextlib.suppress(ServiceError):
-                self.publish(farewell, _LEAVE_S)
-        self._leave_by_s = time.monotonic() + _LEAVE_S
+                self.publish(last, _DISCONNECT_S)
+        self._disconnect_by_s = time.monotonic() + _DISCONNECT_S
         client = self._client
         if client is not None:
             client.disconnect()
@@ -342,9 +342,9 @@ class Session:
         except (OSError, ValueError, paho.WebsocketConnectionError) as error:
             raise mqtt_faults.of_network(error, broker.host, self._where, has_tls=broker.tls is not None) from None
         while self._error is None:
-            until_s = self._leave_by_s or (math.inf if self.up_at_s is not None else up_by_s)
+            until_s = self._disconnect_by_s or (math.inf if self.up_at_s is not None else up_by_s)
             left_s = until_s - time.monotonic()
-            if left_s <= 0 and self._leave_by_s is None:
+            if left_s <= 0 and self._disconnect_by_s is None:
                 raise mqtt_faults.of_network(TimeoutError(), broker.host, self._where, has_tls=False)
             if left_s <= 0 or client.loop(min(left_s, _STEP_S)) != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 return
@@ -419,11 +419,13 @@ def _send_at_once(_client: paho.Client, _data: Any, connection: Any) -> None:
 
 
 def try_connection(broker: Broker, password: Secret, subscriptions: Sequence[tuple[str, int]] = ()) -> Offline | None:
-    """Connect, subscribe and leave; None when that worked, else why it did not.
+    """Connect, subscribe and disconnect; None when that worked, else why it did not.
 
     What the broker keeps for the client stays there. A client that is connected with the same id loses its connection.
     """
-    session = Session(broker, password, Role(subscriptions, lambda _arrival: None, on_up=lambda made: made.leave()))
+    session = Session(
+        broker, password, Role(subscriptions, lambda _arrival: None, on_up=lambda made: made.disconnect())
+    )
     trouble = session.run()
     return trouble if session.up_at_s is None else None
 
@@ -461,12 +463,12 @@ class MqttConnection:
         """Begin to connect to the broker; returns at once."""
         self._thread.start()
 
-    def stop(self, farewell: Message | None = None) -> None:
-        """Say ``farewell``, disconnect and end."""
+    def stop(self, last: Message | None = None) -> None:
+        """Publish ``last``, disconnect and end."""
         self._stopping.set()
         session = self._current
         if session is not None:
-            session.leave(farewell)
+            session.disconnect(last)
         self._thread.has_ended(_JOIN_S)
 
     @property

@@ -55,8 +55,8 @@ _log = logging.getLogger(__name__)
 PART: Final = "broker"
 """The part's name in health and log."""
 IN_PROGRESS: Final = "in_progress"
-GREETING_S: Final = 10.0
-"""A gateway greets a device that comes online with a notice, which has the time. The first one is waited for so long,
+NOTICE_WITHIN_S: Final = 10.0
+"""A gateway sends each device that comes online a notice, which has the time. The first one is waited for so long,
 seconds: without the time commands cannot be told from history, nor readings be dated."""
 # What a packet has beside its payload: topic, lengths, properties.
 _PACKET_HEAD_BYTES: Final = 1024
@@ -108,7 +108,7 @@ class MqttDevice:
         self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
         self._changed = threading.Condition()
         self._up_at_s = math.inf
-        self._was_greeted = False
+        self._has_notice = False
         self._is_interrupted = False
         # Commands that wait for the journal, with the last message that brought each; what the last poll handed out.
         self._pending: dict[str, tuple[Command, Arrival]] = {}
@@ -148,7 +148,7 @@ class MqttDevice:
         Raises:
             Offline: there is no connection, and nothing waits.
         """
-        self._await_greeting()
+        self._await_notice()
         with self._changed:
             self._changed.wait_for(lambda: self._is_interrupted or self._pending or not self.is_up, wait_s)
             self._is_interrupted = False
@@ -191,7 +191,7 @@ class MqttDevice:
         left_s = self._readings_from_s - self._now_s()
         if left_s > 0:
             raise RateLimited(429, "quota", "the gateway asks to hold readings back", retry_after_s=left_s)
-        self._await_greeting()
+        self._await_notice()
         delivered: list[int] = []
         refused: dict[int, str] = {}
         messages: list[tuple[int, ReadingMessage]] = []
@@ -226,13 +226,13 @@ class MqttDevice:
         for refusal in filter(None, answered.values()):
             raise Refused(400, refusal.error, refusal.message)
 
-    def _await_greeting(self) -> None:
+    def _await_notice(self) -> None:
         def is_over() -> bool:
-            is_late = self._now_s() > self._up_at_s + GREETING_S
-            return self._was_greeted or is_late or self._is_interrupted or not self.is_up
+            is_late = self._now_s() > self._up_at_s + NOTICE_WITHIN_S
+            return self._has_notice or is_late or self._is_interrupted or not self.is_up
 
         with self._changed:
-            self._changed.wait_for(is_over, GREETING_S)
+            self._changed.wait_for(is_over, NOTICE_WITHIN_S)
 
     def _message(self, stored: StoredReading) -> ReadingMessage:
         values, at = stored.reading.values, stored.reading.at
@@ -366,7 +366,7 @@ class MqttDevice:
             self._readings_from_s = self._now_s() + notice.retry_after_s
         if notice.poll_s is not None:
             self.on_poll_hint(notice.poll_s)
-        self._was_greeted = True
+        self._has_notice = True
         self.interrupt()  # the first contact is now
         self.on_ready()
 

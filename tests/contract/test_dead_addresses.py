@@ -103,7 +103,7 @@ def test_mqtt_of_agent_and_gateway(broker):
     try:
         assert up.wait(SOON_S)
     finally:
-        session.leave()
+        session.disconnect()
         thread.join()
 
 

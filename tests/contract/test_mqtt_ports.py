@@ -55,9 +55,9 @@ def connect(broker) -> Iterator[Callable[..., RunningDevice]]:
 
 
 @pytest.fixture
-def nobody_greets(monkeypatch) -> None:
-    """No gateway is there, and its greeting is not waited for."""
-    monkeypatch.setattr("agent.transports.mqtt_device.GREETING_S", 0.0)
+def no_notice(monkeypatch) -> None:
+    """No gateway is there, and its notice is not waited for."""
+    monkeypatch.setattr("agent.transports.mqtt_device.NOTICE_WITHIN_S", 0.0)
 
 
 def ids(device: RunningDevice) -> list[str]:
@@ -132,7 +132,7 @@ class TestCommands:
         assert times == [1_767_225_600.0]
         early.disconnect()
 
-    @pytest.mark.usefixtures("nobody_greets")
+    @pytest.mark.usefixtures("no_notice")
     def test_a_gateway_that_never_tells_the_time_is_not_waited_for_for_ever(self, broker, connect):
         device = connect()
         client = broker.client("foreign")
@@ -140,7 +140,7 @@ class TestCommands:
         assert [command.id for command in device.poll(SOON_S).commands] == ["c1"]
         client.disconnect()
 
-    @pytest.mark.usefixtures("nobody_greets")
+    @pytest.mark.usefixtures("no_notice")
     def test_a_push_ends_a_wait_at_once_and_so_does_an_interrupt(self, broker, connect):
         device, client = connect(), broker.client("foreign")
         record = json.dumps({"command_payload": PING})
@@ -232,7 +232,7 @@ class TestReadings:
         assert outcome.refused == {2: "validation_error: not this one"}
 
     def test_readings_wait_for_the_time_that_dates_them(self, gateway, connect):
-        gateway.greets = False
+        gateway.tells_time = False
         dated: list[float] = []
         device = connect(recorded_at=lambda _moment: dated[0] if dated else None)
         device.times = dated
@@ -261,7 +261,7 @@ class TestReadings:
         device._take_receipt(Receipt(stored=("key-1",)))
         assert device.send(stored(1)).delivered == (1,)
 
-    @pytest.mark.usefixtures("nobody_greets")
+    @pytest.mark.usefixtures("no_notice")
     def test_without_any_gateway_that_is_said_at_once(self, connect):
         with pytest.raises(TransportError, match="no gateway listens"):
             connect().send(stored(1))

@@ -232,9 +232,9 @@ class TestComingBack:
         end_client(watcher)
         assert told[:2] == [b"online", b"offline"]
 
-    def test_who_takes_leave_waits_for_the_acknowledgement_of_the_last_word(self, connect, monkeypatch):
+    def test_who_disconnects_waits_for_the_acknowledgement_of_the_last_word(self, connect, monkeypatch):
         """Or it would meet a closed socket, and a broker takes that for a death: the will comes as well."""
-        monkeypatch.setattr("agent.transports.mqtt_connection._LEAVE_S", SOON_S)
+        monkeypatch.setattr("agent.transports.mqtt_connection._DISCONNECT_S", SOON_S)
         with contextlib.closing(SlowBroker()) as broker:
             line = connect(broker.port, version="3.1.1")
             broker.let_in()
