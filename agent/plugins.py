@@ -129,15 +129,31 @@ class PluginRegistry(Generic[AnyPlugin]):
         info = PluginInfo(name, self.kind, origin, PluginStatus.READY, type=type_name)
         try:
             plugin = create()
+            contract = str(getattr(plugin, "contract", ""))
+            info = replace(info, contract=contract, timeout_s=plugin.timeout_s, description=str(plugin.description))
+            self._ready[name] = plugin
         except PluginFault as fault:
             info = replace(info, status=fault.status, reason=fault.reason)
             if fault.status not in _ON_PURPOSE:
                 _log.warning("%s %s is %s: %s", self.kind, name, fault.status, fault.reason)
-        else:
-            self._ready[name] = plugin
-            contract = str(getattr(plugin, "contract", ""))
-            info = replace(info, contract=contract, timeout_s=plugin.timeout_s, description=plugin.description)
         self._listing.append(info)
+
+
+def check_numbers(plugin: Plugin, names: Iterable[str], owner: str) -> None:
+    """Refuse a plug-in whose attributes are no numbers above 0; one that is None has no limit.
+
+    Raises:
+        PluginFault: at least one of these attributes is wrong.
+    """
+    values = {name: getattr(plugin, name) for name in names}
+    wrong = [name for name, value in values.items() if value is not None and not _is_positive(value)]
+    if wrong:
+        reason = f"{owner}: {' and '.join(wrong)} must be a number above 0: correct its class."
+        raise PluginFault(PluginStatus.NOT_LOADED, reason)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0
 
 
 def create_plugin(

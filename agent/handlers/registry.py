@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from agent.config.commands import HandlerConfig
-from agent.core.values import JsonObject
+from agent.core.values import Contract, JsonObject
 from agent.handlers.base import Handler, HandlerRejected
 from agent.handlers.executable import Executable, ExecutableSettings
 from agent.plugins import (
@@ -23,12 +23,15 @@ from agent.plugins import (
     PluginFault,
     PluginRegistry,
     PluginStatus,
+    check_numbers,
     create_plugin,
     nearest,
     origin_of,
 )
 
 GROUP: Final = "agent.handlers"
+
+_LIMITS: Final = ("timeout_s", "start_timeout_s", "inactivity_timeout_s", "stop_timeout_s", "max_attempts")
 
 _BUILT_INS: Final[Mapping[str, str]] = {
     "cancel": "agent.handlers.basic:Cancel",
@@ -156,8 +159,11 @@ def _skipped_in_safe_mode(name: str) -> PluginFault:
 def _with_limits(handler: Handler, section: HandlerConfig | None) -> Handler:
     if section is not None and section.timeout_s is not None:
         handler.timeout_s = section.timeout_s
-    limits = (handler.timeout_s, handler.start_timeout_s, handler.inactivity_timeout_s, handler.max_attempts)
-    if any(limit is not None and limit <= 0 for limit in limits):
-        reason = f"handler {handler.name!r}: its timeouts and max_attempts must be above 0: correct its class."
-        raise PluginFault(PluginStatus.NOT_LOADED, reason)
+    owner = f"handler {handler.name!r}"
+    check_numbers(handler, _LIMITS, owner)
+    try:
+        handler.contract = Contract(handler.contract)
+    except ValueError:
+        reason = f"{owner}: its contract must be one of {', '.join(Contract)}: correct its class."
+        raise PluginFault(PluginStatus.NOT_LOADED, reason) from None
     return handler

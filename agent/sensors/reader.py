@@ -155,7 +155,7 @@ class SensorReader:
     def _tell(self, name: str, what: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything, and the stop goes on
             _log.warning("sensor %s could not be %s: %s", name, what, describe(error))
 
     def _end(self, name: str, read: Read, outcome: ReadOutcome) -> None:

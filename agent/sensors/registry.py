@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from typing import Final
 
 from agent.config.model import SensorConfig
-from agent.plugins import PluginClasses, PluginFault, PluginRegistry, PluginStatus, create_plugin
+from agent.plugins import PluginClasses, PluginFault, PluginRegistry, PluginStatus, check_numbers, create_plugin
 from agent.sensors.base import Sensor
 
 GROUP: Final = "agent.sensors"
@@ -70,5 +70,6 @@ def _create(name: str, section: SensorConfig, types: PluginClasses[Sensor], *, i
     sensor = create_plugin(sensor_class, sensor_class.Settings, section.settings, f"sensor {name!r}")
     sensor.name = name
     sensor.timeout_s = sensor.timeout_s if section.timeout_s is None else section.timeout_s
+    check_numbers(sensor, ["timeout_s"], f"sensor {name!r}")
     sensor.prefixed = (is_one_of_many and not sensor.named_by_settings) if section.prefix is None else section.prefix
     return sensor

@@ -88,11 +88,13 @@ def test_in_safe_mode_only_what_mends_is_loaded_and_the_rest_is_listed(door):
 
 def test_a_class_is_found_by_entry_point_with_settings_and_limits(door):
     sections = {"open_door": HandlerConfig(timeout_s=9.0, settings={"pin": 3})}
-    text = DOOR.replace("lane = ", "start_timeout_s, inactivity_timeout_s, max_attempts = 90.0, 20.0, 5\n    lane = ")
+    text = DOOR.replace("Contract.ONCE", '"once"')
+    text = text.replace("lane = ", "start_timeout_s, inactivity_timeout_s, max_attempts = 90.0, 20.0, 5\n    lane = ")
     registry = load(door(text), door(DOOR, "knock", "Knock"), sections=sections)
     own, knock = registry.get("open_door"), registry.get("knock")
     assert own.handle(read(registry, {"command": "open_door", "door": 2}), None) == {"opened": 2, "pin": 3}
-    assert (own.contract, own.timeout_s, own.lane) == (Contract.ONCE, 9.0, "doors")
+    assert own.contract is Contract.ONCE
+    assert (own.timeout_s, own.lane) == (9.0, "doors")
     assert (own.start_timeout_s, own.inactivity_timeout_s, own.max_attempts) == (90, 20, 5)
     assert (knock.contract, knock.timeout_s, knock.lane) == (Contract.ONCE, 60.0, None)
 
@@ -106,7 +108,9 @@ def test_a_class_is_found_by_entry_point_with_settings_and_limits(door):
         (DOOR.replace('"open_door"', '"other"'), PluginStatus.NOT_LOADED, "give both one name"),
         (DOOR.replace("def handle", "def handel"), PluginStatus.NOT_LOADED, "abstract method"),
         (DOOR.replace("lane = ", "def __init__(self, s): 1/0\n    lane = "), PluginStatus.NOT_LOADED, "ZeroDiv"),
-        (DOOR.replace("lane = ", "max_attempts = 0\n    lane = "), PluginStatus.NOT_LOADED, "must be above 0"),
+        (DOOR.replace("lane = ", "max_attempts = 0\n    lane = "), PluginStatus.NOT_LOADED, "a number above 0"),
+        (DOOR.replace("7.0", '"7"'), PluginStatus.NOT_LOADED, "timeout_s must be a number above 0"),
+        (DOOR.replace("Contract.ONCE", '"twice"'), PluginStatus.NOT_LOADED, "must be one of idempotent"),
         (
             DOOR.replace("lane = ", "def check(self): raise OSError('no GPIO')\n    lane = "),
             PluginStatus.CHECK_FAILED,

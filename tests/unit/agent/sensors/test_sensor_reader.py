@@ -144,11 +144,11 @@ def test_a_reading_that_could_not_be_had_has_a_reason_beside_the_others():
 def test_closing_interrupts_a_read_and_releases_every_sensor_even_when_one_objects(hanging, caplog):
     class Objecting(Given):
         def close(self) -> None:
-            raise OSError("busy")
+            raise SystemExit("busy")
 
     hanging.interrupt = hanging.let_go.set
     reader = reader_of(bad=Objecting({}), one=hanging)
     reader.read()
     reader.close(timeout_s=10)
     assert hanging.closed
-    assert "sensor bad could not be closed: busy" in caplog.text
+    assert "sensor bad could not be closed: SystemExit: busy" in caplog.text

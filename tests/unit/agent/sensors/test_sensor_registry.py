@@ -54,6 +54,12 @@ def test_a_sensor_that_fails_its_check_has_a_sentence_and_the_others_go_on(entry
     assert registry.names() == ["sim"]
 
 
+def test_a_timeout_that_is_no_number_is_refused(entry_point):
+    text = SCALE.replace("3.0", '"3"')
+    (info,) = load({"shop": sensor("scale")}, entry_point("scale", "Scale", text)).listing()
+    assert (info.status, "timeout_s must be a number above 0" in info.reason) == (PluginStatus.NOT_LOADED, True)
+
+
 def test_an_unknown_type_comes_with_the_nearest_one():
     (info,) = load({"board": sensor("sytem")}).listing()
     assert info.status is PluginStatus.UNKNOWN
