@@ -17,12 +17,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.wire.network import in_turns
+from agent.wire.network import connect
 
 # Linux's number (include/uapi/linux/in.h); the socket module has the name from Python 3.12 on.
 _IP_BIND_ADDRESS_NO_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
-_APART_S: Final = 0.25
-"""An address has so long to answer before the next one is tried beside it (RFC 8305, section 5)."""
 _LOOPBACK_MAX: Final = 250
 _ANY_PORT: Final = 9
 _REACH_S: Final = 10.0
@@ -114,7 +112,7 @@ class TargetAddress:
         self._lookup: asyncio.Task[tuple[int, Any]] | None = None
 
     async def get(self) -> tuple[int, Any]:
-        """Family and address; of several addresses the one that answers first.
+        """Family and address; of several addresses one that answers.
 
         Raises:
             OSError: there is none, or none of several answers.
@@ -135,32 +133,11 @@ class TargetAddress:
 
     async def _find(self) -> tuple[int, Any]:
         loop = asyncio.get_running_loop()
-        found = in_turns(await loop.getaddrinfo(self._host, self._port, family=self._family, type=socket.SOCK_STREAM))
-        if len(found) == 1:
+        found = await loop.getaddrinfo(self._host, self._port, family=self._family, type=socket.SOCK_STREAM)
+        if len(found) == 1 or self._family == socket.AF_INET:
             return found[0][0], found[0][4]
-
-        async def reach(number: int, family: int, address: Any) -> tuple[int, Any]:
-            await asyncio.sleep(number * _APART_S)
-            with open_socket(family, None) as sock:
-                async with asyncio.timeout(_REACH_S):
-                    await loop.sock_connect(sock, address)
-            return family, address
-
-        attempts = [
-            loop.create_task(reach(number, family, address)) for number, (family, *_, address) in enumerate(found)
-        ]
-        try:
-            fault: OSError | None = None
-            for attempt in asyncio.as_completed(attempts):
-                try:
-                    return await attempt
-                except OSError as error:
-                    fault = fault or error
-            raise fault or OSError(f"{self._host} has no address")
-        finally:
-            for each in attempts:
-                each.cancel()
-            await asyncio.gather(*attempts, return_exceptions=True)
+        with await asyncio.to_thread(connect, self._host, self._port, _REACH_S) as sock:
+            return sock.family, sock.getpeername()
 
 
 def explain(error: OSError) -> str:
