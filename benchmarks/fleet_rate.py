@@ -144,7 +144,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
         "kind": "requests",
         "target": {"connections": 64},
         "fleet": {"devices": DEVICES},
-        "arrivals": [{"operation": "sensor_data", "kind": "open", "rate_per_s": rate, "spacing": "even"}],
+        "arrivals": [{"operation": "sensor_data", "rate_per_s": rate, "spacing": "even"}],
         "phases": [{"name": "hold", "kind": "hold", "duration_s": seconds}],
     }
     scenario = READER.validate_json(json.dumps(document), strict=True)

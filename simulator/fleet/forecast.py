@@ -15,10 +15,8 @@ from simulator.fleet.report.formatting import clock_text
 from simulator.fleet.scenario.model import (
     REGISTERED_PER_S,
     BackfillScenario,
-    ClosedArrivals,
     DevicesScenario,
     OnboardingScenario,
-    OpenArrivals,
     Scenario,
     StormPhase,
     preparing_s,
@@ -178,8 +176,7 @@ def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Ra
         parts = {"scan_qr": 1.0, "register": 1 + settings.races, "remove": settings.remove}
         return {f"http.{name}": labels * part for name, part in parts.items()}
     for arrivals in scenario.arrivals:
-        if isinstance(arrivals, OpenArrivals):
-            rates[f"http.{arrivals.operation}"] += arrivals.rate_per_s * asked
+        rates[f"http.{arrivals.operation}"] += arrivals.rate_per_s * asked
     if not isinstance(scenario, DevicesScenario):
         return rates
     transport = scenario.target.traits
@@ -212,9 +209,6 @@ def _batches_of_history(scenario: Scenario) -> float:
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:
-    for arrivals in scenario.arrivals:
-        if isinstance(arrivals, ClosedArrivals):
-            yield f"{arrivals.users} users of {arrivals.operation}: as fast as they are answered"
     if isinstance(scenario, BackfillScenario):
         yield "history is sent as fast as the target takes it"
     if isinstance(scenario, DevicesScenario):

@@ -25,7 +25,6 @@ from agent.core.schedule import Schedule
 from simulator.fleet.scenario.model import (
     BackfillScenario,
     OnboardingScenario,
-    OpenArrivals,
     RampPhase,
     Scenario,
     Spacing,
@@ -444,7 +443,7 @@ class _Stream:
 
 
 def _streams(scenario: Scenario, spans: Sequence[PhaseSpan], ramp: Floats) -> Iterator[_Stream]:
-    """The streams of a scenario. Closed arrivals are none: when they come depends on the answers."""
+    """The streams of a scenario."""
     order, seed = np.argsort(ramp).astype(np.int64), scenario.seed
     for number, command in enumerate(scenario.commands):
         some = order
@@ -454,8 +453,7 @@ def _streams(scenario: Scenario, spans: Sequence[PhaseSpan], ramp: Floats) -> It
             some = order[np.sort(np.argsort(lots, kind="stable")[:count])]
         yield _Stream(EventKind.COMMAND, number, command.rate_per_s, command.spacing, some, seed, spans)
     for number, arrivals in enumerate(scenario.arrivals):
-        if isinstance(arrivals, OpenArrivals):
-            yield _Stream(EventKind.ARRIVAL, number, arrivals.rate_per_s, arrivals.spacing, order, seed, spans)
+        yield _Stream(EventKind.ARRIVAL, number, arrivals.rate_per_s, arrivals.spacing, order, seed, spans)
 
 
 # --- who plays what ---------------------------------------------------------------------------------------------------

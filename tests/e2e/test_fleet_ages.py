@@ -73,7 +73,7 @@ class Combination:
         }
         wire = {
             "fleet": {"devices": 20, "identities": {"prefix": f"{self}-"}},
-            "arrivals": [{"kind": "open", "rate_per_s": 40}],
+            "arrivals": [{"rate_per_s": 40}],
             "thresholds": ["readings.age.p90 < 1s", "readings.rate > 1/s"],
         }
         target: dict[str, object] = {"transport": self.transport}

@@ -327,7 +327,7 @@ def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
         workers=1,
         target={"connections": 8},
         fleet={"devices": 10},
-        arrivals=[{"kind": "open", "rate_per_s": 40}],
+        arrivals=[{"rate_per_s": 40}],
         phases=[{"name": "hold", "kind": "hold", "duration_s": 2}],
         faults=[
             {"kind": "revoked_keys", "at_s": 0.5, "duration_s": 0.5},

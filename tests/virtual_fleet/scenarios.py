@@ -34,7 +34,7 @@ def merged(one: Any, other: Any) -> Any:
 
 _HTTP = {"target": {"transport": "http_poll"}}
 _MQTT = {"target": {"transport": "mqtt", "broker": {}}}
-_OPEN = {"kind": "requests", "arrivals": [{"kind": "open", "rate_per_s": 2}]}
+_OPEN = {"kind": "requests", "arrivals": [{"rate_per_s": 2}]}
 _READS = {"telemetry": {"every_s": 3}}
 _LEAST = {
     "scenario": "s",

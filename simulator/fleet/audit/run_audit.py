@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Final
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.audit_text import audit_sentences, time_sentences
@@ -114,7 +115,7 @@ def _judge(
         unjudged.append(Unjudged(sentence, ("readings.lost",)))
         database.execute("DELETE FROM findings WHERE stream = 'readings' AND kind = 'lost'")
         readings = {**readings, "lost": 0}
-    unjudged += _unjudged(database, rules, readings, commands)
+    unjudged += _unjudged(database, rules, commands)
     why = [each.sentence for each in unjudged]
     counts = {name for each in unjudged for name in each.counts}
     if read.failure is not None:
@@ -144,7 +145,19 @@ def _ended_ms(database: sqlite3.Connection, rules: AuditRules, settings: AuditSe
     return ended_ms if settings.ended_s is None else max(ended_ms, round(settings.ended_s * 1000) - rules.began_ms)
 
 
-def _unjudged(database: sqlite3.Connection, rules: AuditRules, readings: Sums, commands: Sums) -> Iterator[Unjudged]:
+_UNJUDGED: Final = {
+    "stateless": "{:,} commands are listed in a state that is not known, or in none, although their result was taken: "
+    "whether it was kept cannot be judged",
+    "results_unread": "{:,} results of commands were taken by a service that gives none of them back: whether they "
+    "were kept cannot be judged",
+    "unjudged": "{:,} commands never came to their devices, and their lists were not read: this service announces no "
+    "command-status and may hand each command out once; where it lists everything, say so in "
+    "target.dialect.command_lists",
+}
+"""Sums of commands for which loss and results cannot be judged."""
+
+
+def _unjudged(database: sqlite3.Connection, rules: AuditRules, commands: Sums) -> Iterator[Unjudged]:
     (dateless,) = database.execute("SELECT EXISTS (SELECT 1 FROM sendings WHERE recorded_ms IS NULL)").fetchone()
     if rules.sequence_name is None and dateless:
         yield Unjudged(
@@ -152,25 +165,10 @@ def _unjudged(database: sqlite3.Connection, rules: AuditRules, readings: Sums, c
             "cannot be identified",
             tuple(name for name in _EVERY_COUNT if name.startswith("readings.")),
         )
-    if commands["stateless"]:
-        yield Unjudged(
-            f"{commands['stateless']:,} commands are listed in a state that is not known, or in none, although their "
-            "result was taken: whether it was kept cannot be judged",
-            ("commands.lost", "commands.altered"),
-        )
-    if commands["results_unread"]:
-        yield Unjudged(
-            f"{commands['results_unread']:,} results of commands were taken by a service that gives none of them back: "
-            "whether they were kept cannot be judged",
-            ("commands.lost", "commands.altered"),
-        )
-    if commands["unjudged"]:
-        yield Unjudged(
-            f"{commands['unjudged']:,} commands never came to their devices, and their lists were not read: this "
-            "service announces no command-status and may hand each command out once; where it lists everything, say so "
-            "in target.dialect.command_lists",
-            ("commands.lost",),
-        )
+    for name, sentence in _UNJUDGED.items():
+        if commands[name]:
+            counts = ("commands.lost",) if name == "unjudged" else ("commands.lost", "commands.altered")
+            yield Unjudged(sentence.format(commands[name]), counts)
 
 
 def _failures(readings: Sums, rules: AuditRules) -> Iterator[str]:

@@ -155,7 +155,7 @@ class Device(Timer, ABC):
     def fire(self) -> None:
         """Do what is due: the timer fired."""
         if self.is_on:
-            self.turn(self.now())
+            self.turn(self.moment(self.driver.clocks.monotonic()))
 
     def wait_until(self, due_s: float) -> None:
         """Wake up then; at the end of each turn."""

@@ -75,9 +75,10 @@ class HttpDevice(Device):
             self.advance(now)
         uplink_s = uplink.due_s
         if uplink_s <= now_s:
-            if (request := uplink.next_request(now)) is not None:
+            request = uplink.next_request(now)
+            uplink_s = NEVER if request is not None else uplink.due_s
+            if request is not None:
                 self._send(request)
-            uplink_s = uplink.due_s
         if self._poll_due_s <= now_s:
             self._send(self._next_poll())
         self.wait_until(min(self.own_due_s, uplink_s, self._poll_due_s))

@@ -156,7 +156,7 @@ class Links(LinkFaults):
         self._engine.cut(device)
 
     async def close(self) -> None:
-        """Close every connection; what is under way, also what was lost on the way, ends as ``TRANSPORT``."""
+        """Close every connection; what was lost on the way ends now, too."""
         await self._engine.close()
         now_s = self._clock.time()
         for relay in [relay for relays in self._under_way.values() for relay in relays]:

@@ -1,7 +1,7 @@
 """Requests over HTTP as devices make them, without devices: no retry, no outbox.
 
 Every body is made for its request (device id, sequence number, time, signals); nothing is sent twice. Open arrivals
-come at times that somebody else plans, whatever the target does; closed users send the next request after the answer.
+come at times that somebody else plans, whatever the target does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from simulator.fleet.device.http_messages import HttpMessages, Operation, Readin
 from simulator.fleet.device.model import RUN_OVER, DriverContext, Member
 from simulator.fleet.engine.http.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
-from simulator.fleet.engine.wheel import Timer
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
-from simulator.fleet.scenario.model import Arrivals, ClosedArrivals
+from simulator.fleet.scenario.model import Arrivals
 from simulator.fleet.signals import DeviceRandom
 
 _COMMAND_TTL_S: Final = 60.0
@@ -42,7 +41,6 @@ class RequestDriver(Driver):
         members: the devices.
         heads: of requests, one for each member.
         arrivals: the scenario's.
-        share: which part of all closed users this worker has.
 
     Attributes:
         undelivered: open arrivals that were under way when the run was over.
@@ -55,7 +53,6 @@ class RequestDriver(Driver):
         members: Sequence[Member],
         heads: Sequence[RequestHead],
         arrivals: Sequence[Arrivals],
-        share: float,
     ) -> None:
         super().__init__(engine, context)
         self.devices = range(self.first_index, self.first_index + len(members))
@@ -64,22 +61,17 @@ class RequestDriver(Driver):
         self._members = members
         self._heads = heads
         self._arrivals = arrivals
-        self._share = share
         self._messages = HttpMessages(self.fleet.offers, self.fleet.dialect)
         self._under_way: set[_Sending] = set()
         self._online: set[int] = set()
-        self._users: list[_User] = []
-        self._is_draining = False
         self._random = [DeviceRandom.at(self.fleet.seed, device) for device in self.devices]
         self._sequences = array("L", bytes(array("L").itemsize * len(members)))
 
     # --- as drivers of devices have it --------------------------------------------------------------------------------
 
     def switch_on(self, device: int) -> None:
-        """A device counts from now on; the plan's arrivals go by it. The first one brings the closed users."""
+        """A device counts from now on; the plan's arrivals go by it."""
         self._online.add(device)
-        if not self._is_draining:
-            self.sample(on=True)
 
     def switch_off(self, device: int) -> None:
         """Take a device out of those that are on."""
@@ -90,19 +82,7 @@ class RequestDriver(Driver):
         self.send(self._arrivals[stream].operation, device, due_s)
 
     def sample(self, *, on: bool) -> None:
-        """Begin or end the closed users; what is under way still ends."""
-        if not on:
-            for user in self._users:
-                user.stop()
-            self._users.clear()
-        elif not self._users:
-            now_s = self.clocks.monotonic()
-            for arrivals in self._arrivals:
-                if isinstance(arrivals, ClosedArrivals):
-                    count = max(1, round(arrivals.users * self._share))
-                    self._users += [_User(self, arrivals, number, count) for number in range(count)]
-            for each in self._users:
-                self.wheel.at(now_s, each)
+        """Nothing reads here: the plan's arrivals end by themselves."""
 
     def unsettled(self) -> list[int]:
         """Devices whose requests are under way, which end by themselves."""
@@ -113,9 +93,7 @@ class RequestDriver(Driver):
         return not self._under_way
 
     def await_requests(self, before_s: float) -> None:
-        """Begin no users any more; requests under way are waited for whenever they fell due."""
-        del before_s
-        self._is_draining = True
+        """Requests under way are waited for whenever they fell due."""
 
     def had_contact(self, device: int) -> bool:
         """Always: no device carries anything out here."""
@@ -132,21 +110,19 @@ class RequestDriver(Driver):
 
     async def close(self) -> int:
         """Close every connection; how many open arrivals were still without an answer."""
-        self.sample(on=False)
         self.is_over = True
         await self._engine.close()
         return self.undelivered
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def send(self, kind: RequestKind, device: int, due_s: float, user: _User | None = None) -> None:
+    def send(self, kind: RequestKind, device: int, due_s: float) -> None:
         """Send one request now.
 
         Args:
             kind: what for.
             device: index in the fleet.
             due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
-            user: whose it is; None for an open arrival.
         """
         place = device - self.first_index
         device_id, head = self._members[place].device_id, self._heads[place]
@@ -158,7 +134,7 @@ class RequestDriver(Driver):
             request = self._messages.poll(device_id, due_s=due_s)
         else:
             request = self._messages.order(device_id, _PING, _COMMAND_TTL_S, due_s)
-        sending = _Sending(self, request, device, taken_s, user)
+        sending = _Sending(self, request, device, taken_s)
         self._under_way.add(sending)
         message = head.message(request.method, request.target, request.headers, request.body)
         self._engine.send(device, message, sending, self.timeout_s)
@@ -188,8 +164,6 @@ class RequestDriver(Driver):
         )
         if fault:
             self.observer.faulted(request.operation, device, fault)
-        if sending.user is not None:
-            sending.user.ended(now_s)
         self.on_news()
 
     def _reading(self, place: int, device: int, now_s: float) -> Reading:
@@ -226,53 +200,17 @@ class RequestDriver(Driver):
                 ledger.command("order_unanswered", device, "", at_s)
 
 
-class _User(Timer):
-    """One closed user: a request, its answer, a pause, the next request; they take turns at devices."""
-
-    __slots__ = ("_arrivals", "_driver", "_is_stopped", "_number", "_step", "_wanted_s")
-
-    def __init__(self, driver: RequestDriver, arrivals: ClosedArrivals, number: int, step: int) -> None:
-        super().__init__()
-        self._driver = driver
-        self._arrivals = arrivals
-        self._number = number
-        self._step = step
-        self._is_stopped = False
-        self._wanted_s = driver.clocks.monotonic()
-
-    def stop(self) -> None:
-        """Begin no further request."""
-        self._is_stopped = True
-        self._driver.wheel.cancel(self)
-
-    def fire(self) -> None:
-        """Begin the next request: the pause is over."""
-        devices = self._driver.devices
-        device = devices[self._number % len(devices)]
-        self._number += self._step
-        self._driver.send(self._arrivals.operation, device, self._wanted_s, self)
-
-    def ended(self, now_s: float) -> None:
-        """The request under way has ended."""
-        if not self._is_stopped:
-            self._wanted_s = now_s + self._arrivals.pause_s
-            self._driver.wheel.at(self._wanted_s, self)
-
-
 class _Sending:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
     is_wanted = True
-    __slots__ = ("_driver", "device", "request", "taken_s", "user")
+    __slots__ = ("_driver", "device", "request", "taken_s")
 
-    def __init__(
-        self, driver: RequestDriver, request: Request, device: int, taken_s: float, user: _User | None
-    ) -> None:
+    def __init__(self, driver: RequestDriver, request: Request, device: int, taken_s: float) -> None:
         self._driver = driver
         self.request = request
         self.device = device
         self.taken_s = taken_s
-        self.user = user
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
@@ -292,6 +230,6 @@ class _Sending:
         """No answer; one that ends with the run counts as a timeout."""
         driver = self._driver
         if driver.is_over:
-            driver.undelivered += self.user is None
+            driver.undelivered += 1
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
         driver.ended(self, outcome, reason, sent_s, now_s)

@@ -68,7 +68,6 @@ class Retries:
 
     def succeeded(self) -> None:
         """Start again with the shortest pause."""
-        if self.failures:
-            self.failures = 0
-            self._usual = self._usual.succeeded()
-            self._locked_out = self._locked_out.succeeded()
+        self.failures = 0
+        self._usual = self._usual.succeeded()
+        self._locked_out = self._locked_out.succeeded()

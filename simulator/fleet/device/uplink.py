@@ -126,7 +126,8 @@ class Uplink:
         """
         self.is_waiting = False
         self.fault = ""
-        self._retries.succeeded()
+        if self._retries.failures:
+            self._retries.succeeded()
         self.not_before_s = now.monotonic_s
         if request.report is None:
             self._remove_readings(request, refused, now)
@@ -258,7 +259,8 @@ class Uplink:
 
     def _remove_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
         device = self._device
-        fleet, outbox, index, at_s = device.fleet, device.disk.outbox, device.index, device.run_s(now)
+        fleet, outbox, index = device.fleet, device.disk.outbox, device.index
+        at_s = now.monotonic_s - fleet.began_s
         delivered: Sequence[int] = request.keys
         if refused:
             delivered = [key for key in request.keys if key not in refused]

@@ -41,7 +41,7 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
     scenario, totals = run.scenario, run.totals
     assessment = run.saturation.assess(
         totals,
-        is_open=any(arrivals.kind == "open" for arrivals in scenario.arrivals),
+        is_open=bool(scenario.arrivals),
         is_pooled=scenario.target.is_pooled,
         stood_still_s=run.stood_still_s,
     )

@@ -431,29 +431,14 @@ class CommandSettings(Section):
         return str(self.payload.get("command", "")) or "(no name)"
 
 
-class _Arrivals(Section):
+class Arrivals(Section):
+    """Requests at a rate of their own, whatever the target does: as the world outside behaves."""
+
     operation: Literal["sensor_data", "poll", "send_command"] = Field(
         default="sensor_data", description="What is requested."
     )
-
-
-class OpenArrivals(_Arrivals):
-    """Requests at a rate of their own, whatever the target does: as the world outside behaves."""
-
-    kind: Literal["open"]
     rate_per_s: Rate = Field(description="How many in a second, over the whole fleet; a ramp brings it up with it.")
     spacing: Spacing = _SPACING
-
-
-class ClosedArrivals(_Arrivals):
-    """So many users, each of whom sends the next request after the answer: shows the throughput, hides stalls."""
-
-    kind: Literal["closed"]
-    users: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="How many requests are in flight.")
-    pause_s: Delay = Field(default=0.0, description="Between an answer and the next request.")
-
-
-Arrivals = Annotated[OpenArrivals | ClosedArrivals, Field(discriminator="kind")]
 
 
 class OnboardingSettings(Section):

@@ -112,8 +112,7 @@ def make_devices(
         devices = range(context.first_index, context.first_index + len(members))
         heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in devices]
     if isinstance(scenario, RequestsScenario):
-        share = len(members) / scenario.fleet.devices
-        return RequestDriver(engine, context, members, heads, scenario.arrivals, share)
+        return RequestDriver(engine, context, members, heads, scenario.arrivals)
     return HttpDriver(engine, context, members, heads)
 
 

@@ -82,12 +82,11 @@ def test_kinds_of_their_own_have_requests_of_their_own():
     assert onboarding.peak_rates == {"http.register": 11.0, "http.remove": 5.0, "http.scan_qr": 10.0}
     backfill = made(head + "kind: backfill\nbackfill: {history_s: 1d}")[1]
     assert backfill.requests == 100 * 1440 // 100
-    arrivals = "[{kind: open, rate_per_s: 50}, {kind: closed, users: 900}]"
+    arrivals = "[{rate_per_s: 50}]"
     requests = f"kind: requests\ntarget: {{connections: 256}}\narrivals: {arrivals}"
     wire = made(head + phases + requests)[1]
     assert wire.peak_rates == {"http.sensor_data": 50.0}
     assert wire.sockets == 256
-    assert any("900 users" in line for line in wire.unplanned)
 
 
 def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():

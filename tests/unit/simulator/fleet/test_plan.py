@@ -161,7 +161,7 @@ def test_commands_keep_their_rate_go_round_and_go_to_their_part_of_the_fleet():
 
 
 def test_arrivals_grow_with_a_ramp_and_with_the_factor_of_a_phase():
-    arrivals = [{"kind": "open", "rate_per_s": 100}]
+    arrivals = [{"rate_per_s": 100}]
     events = fed(scenario([RAMP, HOLD, {**HOLD, "rate_factor": 3}], 100, kind="requests", arrivals=arrivals))
     counts = Counter(int(time_s // 10) for time_s in of_kind(events, EventKind.ARRIVAL))
     assert counts == {0: pytest.approx(500, abs=1), 1: pytest.approx(1000, abs=1), 2: pytest.approx(3000, abs=1)}

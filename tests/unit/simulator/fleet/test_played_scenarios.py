@@ -85,12 +85,8 @@ def test_devices_share_the_keys_of_a_pool_and_defy_a_limit_where_they_are_told_t
     assert run.count("http.sensor_data", "limited") > 3 * DEVICES
 
 
-def test_open_arrivals_keep_their_rate_and_closed_users_wait_for_their_answers(looker):
-    opened = looker(CONTEXTS["requests"]).run
-    assert len(opened.batches) == 24
-    users = {"arrivals": [{"kind": "closed", "users": 2, "pause_s": 1}]}
-    closed = looker({**CONTEXTS["requests"], **users}).run
-    assert 2 * 10 <= len(closed.batches) <= 2 * 12
+def test_arrivals_keep_their_rate(looker):
+    assert len(looker(CONTEXTS["requests"]).run.batches) == 24
 
 
 def test_phases_switch_devices_on_step_by_step_and_take_their_power(looker):

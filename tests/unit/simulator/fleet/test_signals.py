@@ -18,7 +18,6 @@ from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 NOW = 1_767_225_600.0
 A = DeviceRandom(1, "a")
 READER = TypeAdapter(SignalMap)
-SEVERAL = (("x", 0), ("y", 1000), ("z", 5000))
 REPLAY = {"kind": "csv", "file": "values.csv", "column": "value"}
 EVERYTHING = {
     "constant": {"kind": "constant", "value": 3.5},
@@ -98,21 +97,6 @@ def test_a_recording_is_played_with_straight_lines_and_begins_again(folder):
     assert [held(A, NOW + t) for t in (-5, 0, 9, 10, 39, 40, 9999)] == [1, 1, 1, 2, 4, 0, 0]
     hashed = signals(folder, {"v": {**REPLAY, "every_s": 10}})["v"]
     assert len({hashed(DeviceRandom(1, str(n)), NOW) for n in range(40)}) > 20
-
-
-@pytest.mark.parametrize("times", [{"time_column": "at"}, {"every_s": 10}])
-def test_lines_of_several_devices_in_one_recording_are_never_between_each_other(folder, times):
-    # The devices take turns line by line; what they measured is far apart, and twice as large in the other column.
-    rows = [f"{10 * n},{name},{base + n},{2 * (base + n)}" for n in range(30) for name, base in SEVERAL]
-    (folder / "fleet.csv").write_text("\n".join(["at,device_id,a,b", *rows]), encoding="utf-8")
-    column = {"kind": "csv", "file": "fleet.csv", "device_column": "device_id", **times}
-    played = signals(folder, {name: {**column, "column": name} for name in ("a", "b")}, origin_s=NOW)
-    for index in range(30):
-        base = SEVERAL[index % 3][1]
-        for turn in range(20):
-            readings = played.read(DeviceRandom.at(1, index), NOW + 4 * turn)
-            assert base <= readings["a"] <= base + 29
-            assert readings["b"] == pytest.approx(2 * readings["a"], abs=0.011)
 
 
 def test_every_file_that_cannot_be_used_is_said_at_once(folder):

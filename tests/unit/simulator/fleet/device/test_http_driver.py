@@ -82,14 +82,6 @@ def test_a_channel_has_one_request_on_its_way_however_long_it_takes():
     assert all(told.sent_s >= told.ready_s for told in bench.observer.exchanges)
 
 
-def test_a_device_that_waits_for_answers_only_is_not_woken_before_its_sensor_is_due():
-    bench = Bench(devices=1, answer=lambda _request: None)
-    bench.switch_on()
-    bench.run(300)
-    assert len(bench.engine.requests) == 2
-    assert bench.driver.fleet.gauges.waiting_readings == 5
-
-
 def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_was():
     bench = Bench(devices=1, answer=lambda request: None if request.method == "POST" else NOTHING)
     bench.switch_on()

@@ -13,7 +13,7 @@ from agent.wire.mqtt_messages import Notice, Refusal, encode
 from gateway.mqtt_messages import read_result
 from simulator.fleet.device.mqtt_device import SPREAD_S
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from tests.unit.simulator.fleet.device.mqtt_rig import EPOCH_S, ID, Rig
+from tests.unit.simulator.fleet.device.mqtt_rig import ID, Rig
 
 
 @pytest.fixture
@@ -35,17 +35,6 @@ def test_a_message_that_nobody_confirms_goes_again_with_the_same_keys(rig):
     assert rig.observed.of("mqtt.receipt") == [OutcomeClass.TIMEOUT, OutcomeClass.OK]
     assert rig.observed.attempts("mqtt.sensor_data") == [Attempt.FIRST, Attempt.AMBIGUOUS]
     assert "is the gateway running" in rig.ledger.faults[0]
-
-
-def test_a_receipt_that_overtakes_the_acknowledgement_counts(rig):
-    rig.up()
-    keys = rig.readings()
-    rig.driver.sample(on=False)
-    rig.confirm(*keys)
-    assert not rig.driver.has_settled()
-    rig.engine.puback()
-    assert rig.driver.has_settled()
-    assert rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
 
 
 def test_what_the_gateway_refuses_is_set_aside_and_the_rest_is_not(rig):
@@ -114,13 +103,6 @@ def test_the_gateways_hint_holds_readings_back_and_lets_results_go(rig):
     rig.pass_s(55)
     assert rig.engine.waiting == []
     assert len(rig.readings()) > 3
-
-
-def test_the_gateways_clock_is_learned_from_its_notice(rig):
-    rig.up()
-    rig.engine.deliver(topics.notice(ID), encode(Notice(time=EPOCH_S + 5000 + 1001)), None)
-    recorded = json.loads(rig.until_published(topics.sensor_data(ID)))["recorded_at"]
-    assert recorded > "2026-09-21T15:50"  # an hour and more ahead of the device's own clock
 
 
 def test_a_lost_connection_comes_back_with_growing_patience(rig):

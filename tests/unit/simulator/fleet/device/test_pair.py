@@ -286,25 +286,6 @@ def test_results_go_into_a_table_on_a_plain_server():
     assert all(not request.headers.get("idempotency-key") for request in requests)
 
 
-def test_wrong_keys_are_not_tried_again_at_once():
-    world = World(lambda: "none")
-    world.service.answer = lambda _request, _now_s: (401, {}, b'{"error":"invalid_credentials"}')
-    world.run(60)
-    assert 2 <= len(world.engine.requests) <= 6
-    assert any("401" in fault for fault in world.ledger.faults)
-
-
-def test_an_interval_that_a_command_set_survives_a_power_cut():
-    world = World(lambda: "none")
-    world.service.send(PAYLOADS[5], world.now_s)
-    world.run(10)
-    world.power(on=False)
-    world.power(on=True)
-    before = world.ledger.accepted
-    world.run(40)
-    assert world.ledger.accepted - before >= 18
-
-
 def refusing(world: World, status: int, body: bytes = b"{}", *, only_with_result: bool = False) -> list[float]:
     """Answer every report of the world's device with this; when each one came."""
     plain, times = world.service.answer, []

@@ -212,18 +212,6 @@ def test_what_is_not_http_is_unexpected_and_its_connection_is_not_used_again(run
     assert (status, connections) == (200, 2)
 
 
-def test_a_connection_that_the_service_closed_while_idle_is_replaced(run):
-    async def story():
-        async with Server(OK) as server, engine_for(server.base_url) as engine:
-            await ask(engine)
-            await without_connections(engine)  # the server closes after its last answer
-            server.answers.append(OK)
-            return await ask(engine), server.connections
-
-    (status, *_), connections = run(story())
-    assert (status, connections) == (200, 2)
-
-
 def test_a_connection_closed_in_the_moment_of_the_next_request_is_a_transport_failure_and_nothing_is_sent_twice(run):
     async def story():
         async with Server(OK, close_at_once, OK) as server, engine_for(server.base_url) as engine:
@@ -286,21 +274,6 @@ def test_requests_wait_in_their_order_and_one_connection_never_carries_two(run):
     assert run(story()) == (1, [b"/0", b"/1", b"/2", b"/3"], 1)
 
 
-def test_a_request_whose_turn_does_not_come_in_time_was_not_sent(run):
-    async def story():
-        gate = Gate()
-        async with Server(gate, OK, OK) as server, engine_for(server.base_url, pool=1) as engine:
-            first = asyncio.ensure_future(ask(engine))
-            await gate.asked.wait()
-            late = await ask(engine, timeout_s=0.02)
-            gate.open()
-            return late, (await first)[0], len(server.requests)
-
-    late, first, requests = run(story())
-    assert late == (OutcomeClass.TIMEOUT, "no connection was free in time", False)
-    assert (first, requests) == (200, 1)
-
-
 @pytest.mark.parametrize("per_device", [False, True], ids=["pooled", "per device"])
 def test_after_a_cut_nobody_is_called_and_only_its_own_socket_ends(run, per_device):
     async def story():
@@ -340,20 +313,6 @@ def test_a_request_of_a_device_that_is_cut_in_the_same_turn_never_leaves(run, pe
             return after[0], caller.told.done(), [head.split()[1] for head in server.requests]
 
     assert run(story()) == (200, False, [b"/x", b"/x"])
-
-
-def test_an_answer_without_an_end_is_refused_at_the_cap(run):
-    async def endless(_: bytes, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while not writer.transport.is_closing():
-            writer.write(b"400\r\n" + bytes(1024) + b"\r\n")
-            await writer.drain()
-
-    async def story():
-        async with Server(endless) as server, engine_for(server.base_url, answer_bytes_max=50_000) as engine:
-            return await ask(engine)
-
-    assert run(story()) == (OutcomeClass.UNEXPECTED, "the answer is larger than 50000 bytes", True)
 
 
 def test_closing_the_engine_tells_everybody_who_waits(run):

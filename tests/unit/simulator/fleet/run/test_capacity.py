@@ -12,7 +12,7 @@ HOST = Host(descriptors=20_000, ports=28_232, memory_bytes=8 << 30, cores=4)
 
 def scenario(devices: int = 10_000, *, kind: str = "devices", **target: object) -> Scenario:
     phases = [{"name": "hold", "kind": "hold", "duration_s": 60}]
-    more = {"arrivals": [{"kind": "open", "rate_per_s": 1}]} if kind == "requests" else {}
+    more = {"arrivals": [{"rate_per_s": 1}]} if kind == "requests" else {}
     return READER.validate_python(
         {"scenario": "s", "kind": kind, "fleet": {"devices": devices}, "target": target, "phases": phases, **more}
     )

@@ -15,7 +15,7 @@ FLEET = "fleet: {devices: 100}\n"
 PHASES = "phases: [{name: up, kind: ramp, duration_s: 30}, {name: hold, kind: hold, duration_s: 60}]\n"
 WHOLE = HEAD + FLEET + PHASES
 PING = "commands: [{payload: {command: ping}, rate_per_s: 1}]\n"
-REQUESTS = "kind: requests\narrivals: [{kind: open, operation: poll, rate_per_s: 1}]\n"
+REQUESTS = "kind: requests\narrivals: [{operation: poll, rate_per_s: 1}]\n"
 
 
 def phases(*listed: str) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.scenario.model import HoldPhase, RampPhase
 from simulator.fleet.scenario.reading import parse_scenario
 
 SMALL = """\
@@ -28,14 +27,6 @@ def faults(text: str, folder: Path = Path()) -> list[str]:
 def changed(old: str, new: str) -> str:
     assert old in SMALL
     return SMALL.replace(old, new)
-
-
-def test_a_small_scenario_is_read_with_its_durations_in_seconds():
-    scenario = parse_scenario(SMALL.encode(), Path())
-    assert [type(phase) for phase in scenario.phases] == [RampPhase, HoldPhase]
-    assert [phase.duration_s for phase in scenario.phases] == [30.0, 120.0]
-    assert scenario.duration_s == 150.0
-    assert scenario.fleet.models[0].telemetry.every_s == 60.0
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import threading
 import time
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from agent.errors import Unauthorized
 from agent.wire import extensions
-from agent.wire.secret import Secret
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.target.target import find_gateway_offers
 from simulator.fleet.workload.fleet import FleetWorkload
 from tests.http_server import Server
 from tests.unit.simulator.fleet.workload.test_open_arrivals import a_job
@@ -58,30 +52,3 @@ def test_devices_use_what_they_talk_to_and_the_operator_what_the_service_has(tmp
     assert {("status=open" in each) for each in polls} == {is_behind}
     assert {("recorded_at" in each) for each in readings} == {is_behind}
     assert {("idempotency-key" in each) for each in orders} == {not is_behind}
-
-
-def test_a_gateways_extensions_are_read_with_a_devices_token():
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            good = self.headers["authorization"] == "Bearer dgw_one" and self.path == "/.well-known/device-service"
-            body = json.dumps({"extensions": ["long-poll", "recorded-at"]} if good else {"error": "unauthorized"})
-            self.send_response(200 if good else 401)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}"
-        assert find_gateway_offers(url, Secret("dgw_one")) == {"long-poll", "recorded-at"}
-        with pytest.raises(Unauthorized):
-            find_gateway_offers(url, Secret("dgw_two"))
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -23,7 +23,7 @@ from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob, FleetWorkload
 
 RATE = 40
-ARRIVALS = {"operation": "sensor_data", "kind": "open", "rate_per_s": RATE}
+ARRIVALS = {"operation": "sensor_data", "rate_per_s": RATE}
 End = Callable[[FleetWorkload, Recorder, float], Awaitable[Leftover | None]]
 
 
