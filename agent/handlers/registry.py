@@ -33,6 +33,7 @@ GROUP: Final = "agent.handlers"
 
 _LIMITS: Final = ("timeout_s", "start_timeout_s", "inactivity_timeout_s", "stop_timeout_s", "max_attempts")
 
+# A new built-in handler is a class in this package, a line here, and one in docs/handlers.md.
 _BUILT_INS: Final[Mapping[str, str]] = {
     "cancel": "agent.handlers.basic:Cancel",
     "collect_diagnostics": "agent.handlers.maintenance:CollectDiagnostics",

@@ -18,6 +18,7 @@ from agent.sensors.base import Sensor
 
 GROUP: Final = "agent.sensors"
 
+# A new built-in sensor is a class in this package, a line here, and a section in docs/sensors.md.
 _BUILT_INS: Final[Mapping[str, str]] = {
     "file": "agent.sensors.file:FileSensor",
     "hwmon": "agent.sensors.hwmon:HwmonSensor",
