@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.fleet.plan import (
@@ -206,14 +206,6 @@ def test_every_key_has_its_share_of_devices_whoever_plays_them(fleet):
     assert len(counts) == min(devices, keys)
     for share in deal(devices, workers, keys):
         assert set(range(keys)[keys_of(share, devices, keys)]) >= {key_of(device, devices, keys) for device in share}
-
-
-@given(st.integers(1, 8), st.integers(0, 30), st.integers(0, 5_000))
-@example(workers=2, more=0, devices=5)
-@example(workers=2, more=1, devices=23)
-def test_with_five_times_as_many_keys_as_workers_each_key_is_the_business_of_one_worker(workers, more, devices):
-    keys = 5 * workers + more
-    assert owners(keys + devices, workers, keys) == [1] * keys
 
 
 @given(st.integers(1, 300), st.integers(1, 1_000))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from simulator.fleet.metrics.health import GcPauses, HealthProbe, LoopLag, Share, steal_ticks
+from simulator.fleet.metrics.health import HealthProbe, LoopLag, Share, steal_ticks
 from simulator.fleet.record import GeneratorHealth
 
 
@@ -69,25 +69,6 @@ def test_what_a_loop_was_late_before_the_load_began_is_no_standstill():
     lag.begin(loop.now_s + 0.25)
     loop.wake(loop.now_s + 0.01)
     assert (lag.take(), lag.take_stood_still()) == (0.0, 0.0)
-
-
-def test_pauses_of_the_garbage_collector_are_timed():
-    times = iter((1.0, 1.25, 2.0, 2.125))
-    pauses = GcPauses(lambda: next(times))
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        pauses.start()
-        gc.collect()
-        gc.collect()
-        pauses.stop()
-        gc.collect()
-    finally:
-        if was_on:
-            gc.enable()
-    assert pauses.take() == 0.25
-    assert pauses.take() == 0.0
-    pauses.stop()
 
 
 def test_steal_is_the_share_of_all_cpu_time():

@@ -17,7 +17,6 @@ from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
-    GeneratorHealth,
     RunRecord,
     Second,
     Span,
@@ -118,24 +117,6 @@ def test_a_phase_is_judged_by_its_own_whole_seconds():
     assert gone.reason == "no whole second of a phase 'hodl' (phases: ramp, hold)"
 
 
-def test_gauges_and_the_generators_own_figures():
-    seconds = [QUICK] * 6
-    assert result_of("gauges.online.min == 0", seconds).held
-    assert result_of("gauges.online.max == 50", seconds).held
-    assert result_of("gauges.online.last == 50", seconds).held
-    assert result_of("gauges.online.mean == 25", seconds).held
-    worst = result_of("gauges.online.min >= 10 over 2s", seconds)
-    assert (worst.observed, worst.at_s) == (0.0, 2.0)
-    assert result_of("generator.sent == 100%", seconds).held
-    record, recorded = run(seconds)
-    recorded[2] = replace(recorded[2], health=GeneratorHealth(cpu_percent=97.0, loop_lag_max_s=0.5))
-    cpu, lag = judge_thresholds(
-        [parse("generator.cpu.max < 90% over 1s"), parse("generator.loop_lag.max < 1s")], record, recorded
-    )
-    assert (cpu.held, cpu.observed, cpu.at_s) == (False, 97.0, 3.0)
-    assert (lag.held, lag.observed) == (True, 0.5)
-
-
 def test_the_audit_counts_readings_and_commands_together_or_apart():
     lossy = replace(CLEAN, lost=3)
     audit = AuditRecord(readings=CLEAN, commands=lossy, complete=True)
@@ -211,17 +192,6 @@ def test_thresholds_judge_the_phases_and_not_the_drain(expression, observed):
     (result,) = judge_thresholds([parse(expression)], record, seconds)
     assert result.observed == pytest.approx(observed, rel=0.001)
     assert result.judged
-
-
-def test_phases_shorter_than_a_second_are_judged_by_what_fell_due_in_them():
-    recorder = Recorder()
-    recorder.record("http.poll", OK, intended_s=0.1, sent_s=0.1, now_s=0.3)
-    recorder.drain(0.5)
-    recorder.record("http.poll", OK, intended_s=0.6, sent_s=0.6, now_s=0.7)
-    record, _ = run([], drained_from_s=0.5)
-    record = replace(record, operations={"http.poll": {}})
-    (result,) = judge_thresholds([parse("http.poll.count == 1")], record, [recorder.cut(0).measured()])
-    assert result.held
 
 
 def test_a_run_that_ended_early_is_judged_by_what_it_measured_and_by_no_more():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import html
 import io
 import json
-import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,7 +17,7 @@ from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
-from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -37,7 +35,7 @@ from simulator.fleet.report.figures import ALL_OPERATIONS, percentiles, run_figu
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import state_word
 from simulator.fleet.report.junit import junit_xml
-from simulator.fleet.report.making import FILES, finish_run, make_reports, summary_json
+from simulator.fleet.report.making import FILES, make_reports, summary_json
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.summary import print_summary
@@ -165,60 +163,6 @@ def test_what_is_no_run_is_told_in_one_line(tmp_path):
     code, said = report(folder)
     assert code == 2
     assert "damaged: not an encoded histogram" in said
-
-
-def test_a_full_disk_costs_the_reports_that_do_not_fit_and_no_verdict(tmp_path, monkeypatch):
-    real = Path.open
-
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def opened(self, *arguments, **options):
-        full = self.name == ".seconds.csv.new"
-        return Full() if full and "w" in (*arguments[:1], options.get("mode")) else real(self, *arguments, **options)
-
-    real_os = os.open
-
-    def opened_by_os(path, *arguments, **options):
-        if Path(path).name in {".report.html.new", ".run.json.new"}:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real_os(path, *arguments, **options)
-
-    with RunFolder(tmp_path / "run") as run:
-        for second in SECONDS:
-            run.append(second)
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "open", opened)
-            patched.setattr(os, "open", opened_by_os)
-            made = finish_run(run, RECORD)
-    assert made.record == RECORD
-    assert [sentence.split(":")[0].rpartition("/")[2] for sentence in made.missing] == [
-        "run.json",
-        "seconds.csv",
-        "report.html",
-    ]
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "findings.csv", "junit.xml", "phases.csv", "seconds.jsonl", "summary.csv", "summary.json",
-    ]  # fmt: skip
-    kept(tmp_path / "later")
-    monkeypatch.setattr(Path, "open", opened)
-    code, said = report(tmp_path / "later")
-    assert code == 5
-    assert "Data was lost or changed." in said
-
-
-def test_the_figures_as_json(tmp_path):
-    code, said = report(kept(tmp_path / "run"), "--json")
-    assert code == 0
-    found = json.loads(said)
-    assert found == json.loads((tmp_path / "run" / "summary.json").read_text())
-    good = RECORD.operations["http.poll"][OutcomeClass.OK]
-    told = found["operations"]["http.poll"]["ok"]
-    assert told["count"] == good.count
-    assert told["response_s"]["p99"] == Histogram.decode(good.response).percentile(99)
-    assert found["verdict"] == {"word": "lost", "exit_code": 4, "sentences": list(RECORD.verdict.sentences)}
-    assert found["audit"]["readings"]["lost"] == 2
 
 
 def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():

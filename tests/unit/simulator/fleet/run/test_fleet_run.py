@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -158,18 +157,3 @@ def test_a_view_that_cannot_be_opened_leaves_no_folder_and_the_command_can_be_gi
             assert done.return_value == ExitCode.USAGE, done.output
             assert view in done.output
             assert not out.exists()
-
-
-def test_a_progress_on_standard_output_is_nothing_but_json_lines(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    scenario, secret = tmp_path / "s.yaml", tmp_path / "secret"
-    scenario.write_text(SCENARIO.format(os.getpid()))
-    secret.write_text("msk_secret")
-    secret.chmod(0o600)
-    where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
-    arguments = ["run", str(scenario), *where, "--out", str(tmp_path / "out"), "--progress", "-"]
-    assert program.main(arguments, standalone_mode=False) == ExitCode.UNREACHABLE
-    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [line["event"] for line in found if line["event"] in {"run", "end"}] == ["run", "end"]
-    assert "cannot connect" in found[-1]["error"]

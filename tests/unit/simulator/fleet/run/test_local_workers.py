@@ -11,7 +11,7 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers
 from simulator.fleet.run.messages import Begin, FromWorker, Problem, WorkerLost
-from tests.unit.simulator.fleet.run.worker_jobs import hang_up, ignore, stammer
+from tests.unit.simulator.fleet.run.worker_jobs import ignore, stammer
 from tests.workers_to_start import talk
 
 
@@ -23,17 +23,6 @@ def listen(workers: LocalWorkers, enough: Callable[[list[FromWorker]], bool]) ->
         if enough(heard):
             return heard
     pytest.fail(f"only this was said: {heard}")
-
-
-def test_a_worker_that_hung_up_and_does_not_end_is_ended():
-    now_s = 0.0
-    with LocalWorkers(hang_up, now=lambda: now_s) as workers:
-        workers.start([None])
-        listen(workers, lambda heard: len(heard) == 1)
-        now_s = SILENCE_S + 1
-        (gone,) = listen(workers, bool)
-        assert isinstance(gone, WorkerLost)
-        assert "not heard" in gone.reason
 
 
 def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_does_not_come():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
 from collections.abc import Mapping
@@ -104,16 +103,6 @@ def received(pipe: Connection) -> FromWorker:
     assert pipe.poll(10)
     message: FromWorker = pipe.recv()
     return message
-
-
-def test_a_worker_leaves_no_callback_behind_and_tells_what_belongs_to_the_phases():
-    before = list(gc.callbacks)
-    piece = Piece(fails=False)
-    told = performed(piece, Begin(0.0), Drain(0.0, 1.0), piece.has_drained, Stop())
-    assert isinstance(told[-1], Finished)
-    late = [message.second.late for message in told if hasattr(message, "second") and message.second.late]
-    assert [set(each) for each in late] == [{"http.poll"}]
-    assert gc.callbacks == before
 
 
 @pytest.mark.parametrize("more", [(), (Drain(0.0, 0.0),)], ids=["stop", "haste"])

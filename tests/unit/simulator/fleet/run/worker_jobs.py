@@ -18,14 +18,6 @@ def ignore(number: int, job: None, pipe: Connection) -> None:
     time.sleep(600)
 
 
-def hang_up(number: int, job: None, pipe: Connection) -> None:
-    """Say a word, and end only much later."""
-    del job
-    pipe.send(Ready(number))
-    pipe.close()
-    time.sleep(600)
-
-
 def stammer(number: int, job: None, pipe: Connection) -> None:
     """Say a word, then half of another one, and nothing more."""
     del job
