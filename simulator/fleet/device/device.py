@@ -163,8 +163,13 @@ class Device(Timer, ABC):
         if due_s != self.due_s:
             driver.wheel.at(due_s, self)
         if not driver.is_sampling:
-            is_busy = self.commands is not None and self.commands.is_busy
-            driver.note(self.index, settled=not is_busy and not self.uplink.has_work())
+            driver.note(self.index, settled=self.is_settled)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing runs, and everything that was to be handed over is; also without power."""
+        is_busy = self.commands is not None and self.commands.is_busy
+        return not self.is_on or not (is_busy or self.uplink.has_work())
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -128,6 +128,8 @@ class DeviceDriver(Driver, ABC):
 
     def unsettled(self) -> list[int]:
         """The devices that are on and have something to hand over."""
+        if self._unreached:
+            return [device.index for device in self.devices if not device.is_settled]
         return sorted(self._unsettled)
 
     def await_requests(self, before_s: float) -> None:

@@ -185,6 +185,15 @@ def test_a_fleet_that_stopped_reading_settles_also_devices_that_come_later():
     assert sum(request.method == "POST" for request in bench.engine.requests) == posts == 1
 
 
+def test_every_device_that_holds_something_is_told_also_before_it_was_reached():
+    bench = Bench(devices=200, answer=lambda request: None if request.method == "POST" else NOTHING)
+    bench.switch_on()
+    bench.run(61)
+    bench.driver.sample(on=False)
+    assert len(bench.driver.unsettled()) == 200
+    assert not bench.driver.has_settled()
+
+
 def test_a_device_at_rest_is_small():
     """The objects of a device; benchmarks/fleet_memory.py measures the whole process."""
     tracemalloc.start()
