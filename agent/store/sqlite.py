@@ -74,9 +74,7 @@ def wal_bytes(max_bytes: int) -> int:
     return min(WAL_MAX_BYTES, max_bytes // 4)
 
 
-def open_database(
-    path: Path, *, max_bytes: int, max_pages: int | None = None, check: bool = False
-) -> sqlite3.Connection:
+def open_database(path: Path, *, max_bytes: int, check: bool = False) -> sqlite3.Connection:
     """Open the file for writing, and make it (mode 600) with its tables where there is none.
 
     A new file beside a damaged one, which was moved aside, does not know what has run: it carries :data:`HISTORY_LOST`.
@@ -84,7 +82,6 @@ def open_database(
     Args:
         path: its directory must exist.
         max_bytes: of the store; its log takes a share of that.
-        max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
         check: look through all of it, also when it is large and was closed in order.
 
     Raises:
@@ -107,8 +104,6 @@ def open_database(
         f"wal_autocheckpoint={max(1, log_bytes // 4 // PAGE_BYTES)}",
         f"journal_size_limit={log_bytes}",
     ]
-    if max_pages is not None:
-        pragmas.append(f"max_page_count={max_pages}")
     try:
         for pragma in pragmas:
             db.execute(f"PRAGMA {pragma}").fetchone()

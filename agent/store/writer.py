@@ -78,8 +78,6 @@ class Store:
         clock: for the age of readings and the time of incidents.
         bounds: how much may wait in the outbox.
         group_window_s: how long a reading may wait for company before it is committed, seconds.
-        buffer_max: readings in memory at most.
-        max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
         trusts_wall: the wall clock counts for a boot whose time is not known; a device's may show anything.
         on_state: called with :data:`OK`, :data:`DEGRADED` or :data:`REPLACED` when that changes, and a sentence, in the
             store's thread.
@@ -100,8 +98,6 @@ class Store:
         clock: Clock,
         bounds: Bounds | None = None,
         group_window_s: float = 1.0,
-        buffer_max: int = BUFFER_MAX,
-        max_pages: int | None = None,
         trusts_wall: bool = True,
         on_state: Callable[[str, str], object] = lambda state, detail: _log.error("store=%s %s", state, detail),
         on_crash: OnCrash = only_logged,
@@ -115,12 +111,10 @@ class Store:
         self.journal = Journal(self)
         self.outbox = Outbox(self, bounds, uuid.uuid4().hex)
         self.boots = BootTimes(self, trusts_wall=trusts_wall)
-        self._open_file = partial(open_database, path, max_bytes=bounds.max_bytes, max_pages=max_pages)
+        self._open_file = partial(open_database, path, max_bytes=bounds.max_bytes)
         self._group_window_s = group_window_s
         # How much of readings one commit takes along: dropping as many others for them writes pages, too.
         self._commit_bytes = wal_bytes(bounds.max_bytes) // 8
-        self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
-        self._buffer_max = buffer_max
         self._on_state = on_state
         self._on_crash = on_crash
         # Guarded by _changed: what other threads leave for the store's.
@@ -220,14 +214,14 @@ class Store:
         """
         with self._changed:
             # A full buffer in front of a healthy disk only means that the producer is faster: let it wait.
-            if self.fault is None and len(self._buffer) >= self._buffer_max:
+            if self.fault is None and len(self._buffer) >= BUFFER_MAX:
                 self._changed.wait_for(
-                    lambda: self._is_closing or self.fault or len(self._buffer) < self._buffer_max, _ANSWER_WITHIN_S
+                    lambda: self._is_closing or self.fault or len(self._buffer) < BUFFER_MAX, _ANSWER_WITHIN_S
                 )
             self._check_open()
             self._buffer.append(draft)
             self._drop_too_many()
-            is_due = draft.priority is Priority.HIGH or len(self._buffer) == self._flush_at
+            is_due = draft.priority is Priority.HIGH or len(self._buffer) == _FLUSH_AT
             if is_due and self.fault is None:
                 self._due_s = 0.0
             elif self._due_s is None:
@@ -353,7 +347,7 @@ class Store:
         return drafts, gap
 
     def _drop_too_many(self) -> None:
-        while len(self._buffer) > self._buffer_max:
+        while len(self._buffer) > BUFFER_MAX:
             self._dropped = _with_unsaved(self._dropped, [self._buffer.popleft()])
 
     def _attempt(self, writes: Sequence[_Request], drafts: Sequence[Draft], gap: Gap | None) -> StorageError | None:

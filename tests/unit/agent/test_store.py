@@ -52,11 +52,14 @@ def clock() -> FakeClock:
 def start(path, clock) -> Iterator:
     running: list[Store] = []
 
-    def start_store(**options) -> Store:
+    def start_store(*, max_pages: int | None = None, **options) -> Store:
         for store in running:
             store.stop(60)
         running[:] = [Store(path, **{"clock": clock, "group_window_s": NEVER_S, **options})]
         running[0].start()
+        if max_pages is not None:  # the disk is full beyond them
+            limit = f"PRAGMA max_page_count = {max_pages}"
+            running[0].call(lambda: running[0].connection().execute(limit).fetchone(), writes=False)
         return running[0]
 
     yield start_store
@@ -171,8 +174,10 @@ def test_a_day_of_five_sensors_at_ten_seconds_wears_the_flash_by_less_than_25_mb
     assert (written_bytes() - before) / rounds * 2880 < 25e6
 
 
-def test_a_fast_producer_waits_for_a_healthy_disk_and_nothing_is_dropped(start):
-    store = start(buffer_max=4)
+def test_a_fast_producer_waits_for_a_healthy_disk_and_nothing_is_dropped(start, monkeypatch):
+    monkeypatch.setattr("agent.store.writer.BUFFER_MAX", 4)
+    monkeypatch.setattr("agent.store.writer._FLUSH_AT", 2)
+    store = start()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: store.outbox.put(make_reading({"n": n})), range(400)))
     store.journal.put_setting("flush", "1")
@@ -523,8 +528,9 @@ def test_readings_are_tried_again_on_their_own(start, path, clock):
     assert store.fault is None
 
 
-def test_while_the_disk_fails_the_oldest_readings_in_memory_give_way_and_are_counted(start):
-    store = start(max_pages=60, buffer_max=5)
+def test_while_the_disk_fails_the_oldest_readings_in_memory_give_way_and_are_counted(start, monkeypatch):
+    monkeypatch.setattr("agent.store.writer.BUFFER_MAX", 5)
+    store = start(max_pages=60)
     fill_disk(store)
     for n in range(8):
         store.outbox.put(make_reading({"n": n}))
