@@ -40,7 +40,7 @@ from agent.core.values import Command, CommandState, Contract, JournalEntry, Jso
 from agent.wire.limits import SIGNED_MEMBER
 
 WAITING_MAX: Final = 1000
-"""So many commands wait for their lanes at most."""
+"""So many commands wait for their lanes at most; a lane in which none waits always takes one."""
 
 WAITING_PER_LANE_MAX: Final = 200
 """So many commands wait for one lane at most."""
@@ -151,7 +151,6 @@ class CommandRules:
         max_payload_bytes: larger payloads are refused unread.
         first_contact: the policy for history.
         signatures: what signed commands have to be; None where none are taken.
-        max_waiting, max_waiting_per_lane: more commands may not wait; a lane in which none waits always takes one.
     """
 
     handlers: Mapping[str, HandlerRule]
@@ -160,8 +159,6 @@ class CommandRules:
     max_payload_bytes: int = 65_536
     first_contact: FirstContact = FirstContact.SKIP_HISTORY
     signatures: SignaturePolicy | None = None
-    max_waiting: int = WAITING_MAX
-    max_waiting_per_lane: int = WAITING_PER_LANE_MAX
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -333,9 +330,9 @@ class _Admission:
         """Count one more in this lane; why it takes no more."""
         here, everywhere = self.lanes.get(lane, 0), sum(self.lanes.values())
         # Whatever else waits, an idle lane takes its command: what cancels the others must get through.
-        if here and here >= self.rules.max_waiting_per_lane:
+        if here and here >= WAITING_PER_LANE_MAX:
             return rejected("too_many_waiting", f"{here} commands are in lane {lane!r} already; send it again later")
-        if here and everywhere >= self.rules.max_waiting:
+        if here and everywhere >= WAITING_MAX:
             sentence = f"{everywhere} commands are under way on this device already; send it again later"
             return rejected("too_many_waiting", sentence)
         self.lanes[lane] = here + 1

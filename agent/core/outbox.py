@@ -52,10 +52,10 @@ class StoredItem:
     at: Moment
 
 
-def is_live(at: Moment, now: Moment, live_within_s: float = LIVE_WITHIN_S) -> bool:
+def is_live(at: Moment, now: Moment) -> bool:
     """Somebody may be waiting for this reading."""
     age = age_s(at, now)
-    return age is not None and age <= live_within_s
+    return age is not None and age <= LIVE_WITHIN_S
 
 
 def choose_next(
@@ -63,7 +63,6 @@ def choose_next(
     newest_first: Iterable[StoredItem],
     now: Moment,
     limit: int,
-    live_within_s: float = LIVE_WITHIN_S,
 ) -> tuple[int, ...]:
     """The keys to send next, in this order: live ones, oldest first, then backlog by priority, oldest first in each.
 
@@ -74,14 +73,13 @@ def choose_next(
             not live, and then no further than :data:`LIVE_SCAN_MAX`.
         now: this instant.
         limit: how many keys at most.
-        live_within_s: how young a live reading is.
     """
     backlog = [item for queue in queues for item in islice(queue, limit)]
     oldest = min(backlog, key=lambda item: item.key, default=None)
     # Later rows are younger: where the oldest is live all are.
-    if oldest is None or is_live(oldest.at, now, live_within_s):
+    if oldest is None or is_live(oldest.at, now):
         return tuple(sorted(item.key for item in backlog)[:limit])
-    tail = takewhile(lambda item: is_live(item.at, now, live_within_s), islice(newest_first, LIVE_SCAN_MAX))
+    tail = takewhile(lambda item: is_live(item.at, now), islice(newest_first, LIVE_SCAN_MAX))
     live = [item.key for item in tail][::-1]
     known = set(live)
     return (*live, *(item.key for item in backlog if item.key not in known))[:limit]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STORE_RETRY_S: Final = 5.0
+# How often to check without a message.
+_CHECK_EVERY_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,6 @@ class SendParts:
         uplink: where to.
         fraction: random numbers in [0, 1).
         first_s: how long after the start the first request comes.
-        check_every_s: how often to check without a message.
     """
 
     uplink: Uplink
@@ -40,7 +41,6 @@ class SendParts:
     health: Health
     fraction: Callable[[], float]
     first_s: float = 0.0
-    check_every_s: float = 300.0
 
 
 class SendLoop(Actor):
@@ -86,7 +86,7 @@ class SendLoop(Actor):
 
     def step(self) -> None:
         """Send once."""
-        self._due_s = self._now_s() + self._parts.check_every_s
+        self._due_s = self._now_s() + _CHECK_EVERY_S
         try:
             more = self.send()
         except StorageError as error:

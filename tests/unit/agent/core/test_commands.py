@@ -193,8 +193,10 @@ def test_a_command_that_expired_in_its_lane_is_refused_at_the_start():
         ({"other": 9}, 1, "10 commands are under way on this device already"),
     ],
 )
-def test_beyond_the_caps_a_command_is_refused_with_a_code_and_an_idle_lane_always_takes_one(waiting, admitted, why):
-    rules = make_rules("ping", "other", max_waiting=10, max_waiting_per_lane=3)
+def test_beyond_the_caps_a_command_is_refused_and_an_idle_lane_always_takes_one(monkeypatch, waiting, admitted, why):
+    monkeypatch.setattr("agent.core.admission.WAITING_MAX", 10)
+    monkeypatch.setattr("agent.core.admission.WAITING_PER_LANE_MAX", 3)
+    rules = make_rules("ping", "other")
     commands = [make_command(f"c{number}", status="queued") for number in range(5)]
     result = decide(*commands, rules=rules, waiting=waiting)
     assert len(result.of(Verdict.ADMIT)) == admitted

@@ -57,7 +57,7 @@ class Device:
         self.engine = FakeEngine()
         self.receiver = CommandReceiver(
             journal=self.journal,
-            rules=make_rules(first_contact=self.policy, max_waiting_per_lane=10_000, max_waiting=10_000),
+            rules=make_rules(first_contact=self.policy),
             engine=self.engine,
             clock=self.clock,
             service_now=lambda: self.clock.now().wall_s if self.knows_time else None,
