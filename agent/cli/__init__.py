@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from agent.cli.program import device_agent
 from agent.files import restrict_umask
 from agent.terminal import protect_terminal
 
@@ -14,20 +11,4 @@ def main() -> None:
     """The program ``device-agent``; returns its exit code."""
     restrict_umask()
     protect_terminal()
-    with end_quietly():
-        from agent.cli.program import device_agent
-
-        device_agent(prog_name="device-agent")
-
-
-@contextmanager
-def end_quietly() -> Iterator[None]:
-    """End the process without a traceback: 0 when the reader of its output went away, 1 after Ctrl-C."""
-    try:
-        yield
-    except BrokenPipeError:  # as under head
-        sys.stderr.close()
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.stderr.write("Aborted!\n")
-        sys.exit(1)
+    device_agent(prog_name="device-agent")

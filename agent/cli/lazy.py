@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
             click.echo("Aborted!", err=True)
             code = EXIT_CHECK_FAILED
         except click.ClickException as error:
-            error.message = bounded(error.message)  # type: ignore[misc]  # of one that only some messages have
+            error.message = bounded(error.message)  # type: ignore[misc]  # final in click
             error.show()
             code = error.exit_code
         sys.exit(code)
@@ -130,7 +130,7 @@ def acts_for_owners(callback: Function) -> Function:
 def name_variables(command: click.Command, prefix: str) -> None:
     """Let every option of a command, and of those in it, be set by the variable that is called as the option.
 
-    Names that an option had before, from ``envvar=`` or from the parameter's name in the code, still work behind it.
+    A name of its own, from ``envvar=``, works behind it.
 
     Args:
         command: of any depth.
@@ -143,8 +143,7 @@ def name_variables(command: click.Command, prefix: str) -> None:
             continue
         option.show_envvar = True
         proper = f"{words}_{long[2:].replace('-', '_').upper()}"
-        before = option.envvar or f"{words}_{(option.name or '').upper()}"
-        names = dict.fromkeys([proper, *([before] if isinstance(before, str) else before)])
-        option.envvar = proper if len(names) == 1 else list(names)
+        own = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
+        option.envvar = list(dict.fromkeys([proper, *own]))
     for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
         name_variables(inner, f"{words}_{name}")
