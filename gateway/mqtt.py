@@ -51,6 +51,8 @@ _log = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "device-gateway"
 """Where no user name is configured, which would be the client id."""
+RECEIVE_MAXIMUM: Final = 1_000
+"""Messages that wait for the service at the same time: two full arrays, since each waits for its array to be full."""
 SESSION_S: Final = 3600
 """So long the broker keeps devices' messages for a gateway that is away, seconds."""
 NOTICE_S: Final = 60.0
@@ -447,5 +449,6 @@ def broker_of(config: MqttFrontConfig) -> Broker:
         tls=Tls(config.ca_file) if config.tls else None,
         keepalive_s=30,
         session_expiry_s=SESSION_S,
+        receive_maximum=RECEIVE_MAXIMUM,
         user_name=config.user_name,
     )

@@ -44,9 +44,6 @@ Version = Literal["5", "3.1.1"]
 MESSAGE_BYTES_MAX: Final = 2 * 1024 * 1024
 """The largest message that this client takes; version 5 tells the broker."""
 
-# So many messages may be on their way to this client unacknowledged (version 5); a broker's own default is 20 to 65535.
-RECEIVE_MAXIMUM: Final = 100
-
 POSTED_MAX: Final = 2000
 """So many messages may be without the broker's acknowledgement, or with QoS 0 unsent, before no more are posted."""
 
@@ -110,6 +107,7 @@ class Broker:
         tls: None for a connection in the clear.
         websocket_path: None for plain TCP.
         session_expiry_s: how long the broker keeps subscriptions and messages for a client that is away (version 5).
+        receive_maximum: messages that may be on their way to this client unacknowledged (version 5).
     """
 
     host: str
@@ -121,6 +119,7 @@ class Broker:
     keepalive_s: int = 60
     connect_timeout_s: float = 15.0
     session_expiry_s: int = 3600
+    receive_maximum: int = 100
     user_name: str | None = None
 
     def __str__(self) -> str:
@@ -333,7 +332,7 @@ class Session:
         if broker.version == "5":
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho's
             properties.SessionExpiryInterval = broker.session_expiry_s
-            properties.ReceiveMaximum = RECEIVE_MAXIMUM
+            properties.ReceiveMaximum = broker.receive_maximum
             properties.MaximumPacketSize = MESSAGE_BYTES_MAX
             options = {"clean_start": False, "properties": properties}
         up_by_s = time.monotonic() + broker.connect_timeout_s

@@ -35,7 +35,7 @@ _RUNS: Final = (" running", "Listener 'default' bind")
 _LIMITS: Final = (
     "max_queued_messages 20000",
     "max_queued_bytes 67108864",
-    "max_inflight_messages 100",
+    "max_inflight_messages 1000",
     "set_tcp_nodelay true",
 )
 

@@ -94,7 +94,7 @@ async def bench(
 
 @pytest.fixture
 def broker(start_mosquitto: Callable[..., Mosquitto]) -> Mosquitto:
-    return start_mosquitto("allow_anonymous true", "max_inflight_messages 100")
+    return start_mosquitto("allow_anonymous true", "max_inflight_messages 1000")
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
