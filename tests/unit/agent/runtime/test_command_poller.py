@@ -1,0 +1,130 @@
+"""What is acknowledged, what is remembered, and what is not run: between a source and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from agent.core.poll_interval import PollIntervals
+from agent.core.values import Command, CommandPoll, JournalEntry
+from agent.errors import StorageError
+from agent.runtime.command_poller import CommandPoller, CommandReceiver
+from agent.runtime.health import Health
+from tests.factories import make_command, make_rules
+from tests.fakes import FakeClock, FakeCommandSource, FakeJournal
+
+DAY_S = 86_400.0
+
+
+class FakeEngine:
+    """Takes what is to run, and runs nothing."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def waiting(self) -> dict[str, int]:
+        return {}
+
+    def under_way(self) -> dict[str, str | None]:
+        return {}
+
+    def is_busy(self) -> bool:
+        return False
+
+    def dispatch(self, entry: JournalEntry, *, verify: bool = False) -> bool:
+        del verify
+        self.ran.append(entry.command.id)
+        return True
+
+
+class Bench:
+    def __init__(self, *answers: CommandPoll | Callable[[], CommandPoll], has_lists: bool = True) -> None:
+        self.clock, self.journal, self.engine = FakeClock(), FakeJournal(), FakeEngine()
+        self.source = FakeCommandSource(answers)
+        self.receiver = CommandReceiver(
+            journal=self.journal,
+            rules=make_rules(),
+            engine=self.engine,
+            clock=self.clock,
+            service_now=lambda: self.clock.now().wall_s,
+            post_result=lambda _entry: None,
+            has_lists=has_lists,
+        )
+        self.poller = CommandPoller(
+            self.source,
+            self.receiver,
+            self.engine,
+            intervals=PollIntervals,
+            wait_s=lambda: 0.0,
+            clock=self.clock,
+            health=Health(self.clock),
+            fraction=lambda: 0.5,
+        )
+        self.receiver.take(CommandPoll())  # the first contact
+
+    def conclude(self, command: Command) -> None:
+        """The command comes, and its result is reported."""
+        self.receiver.take(CommandPoll((command,), pushed=not self.receiver.has_lists))
+        self.journal.start(command.id, self.clock.now())
+        self.journal.finish(command.id, None, self.clock.now())
+        self.journal.reported([command.id])
+
+
+def new(name: str, bench: Bench, **members: object) -> Command:
+    return make_command(name, created_at=bench.clock.now().wall_s, **members)
+
+
+def test_what_the_journal_cannot_take_stays_with_the_service_and_is_asked_for_again():
+    bench = Bench()
+    bench.source.answers.append(CommandPoll((new("c1", bench),)))
+    bench.journal.decide, decide = _fail, bench.journal.decide
+    bench.poller.step()
+    assert (bench.source.acknowledged, bench.engine.ran) == ([], [])
+    bench.journal.decide = decide
+    bench.clock.advance(60)
+    bench.poller.step()
+    assert (bench.source.acknowledged, bench.engine.ran) == (["c1"], ["c1"])
+
+
+@pytest.mark.parametrize(
+    ("lists", "is_known"),
+    [
+        (lambda each: [CommandPoll((each,))], True),
+        (lambda each: [CommandPoll(), CommandPoll((each,)), CommandPoll()], True),
+        (lambda _each: [CommandPoll(is_whole=False)], True),
+        (lambda _each: [CommandPoll(pushed=True)], True),
+        (lambda _each: [CommandPoll()], False),
+    ],
+    ids=["it is listed", "some lists lack it", "pages are missing", "only a push", "a whole day's lists lack it"],
+)
+def test_a_command_that_is_over_is_remembered_until_every_list_of_a_whole_day_lacks_it(lists, is_known):
+    bench = Bench()
+    command = new("c1", bench)
+    bench.conclude(command)
+    answers = lists(command)
+    for hour in range(4 * 24):
+        bench.clock.advance(3600)
+        bench.receiver.take(answers[hour % len(answers)])
+    assert ("c1" in bench.journal.entries) is is_known
+
+
+def test_where_commands_are_only_pushed_one_is_remembered_for_longer_than_any_lives():
+    bench = Bench(has_lists=False)
+    bench.conclude(new("c1", bench))
+    for day in range(1, 6):
+        bench.clock.advance(DAY_S + 1)
+        bench.receiver.take(CommandPoll(pushed=True))
+        assert ("c1" in bench.journal.entries) is (day < 3)  # two days, and one more
+
+
+def test_after_a_list_that_was_too_long_nothing_of_unknown_age_runs():
+    bench = Bench()
+    bench.receiver.take(CommandPoll((new("c1", bench),), omitted=1, is_whole=False))
+    bench.receiver.take(CommandPoll((make_command("from the middle"), new("c2", bench))))
+    bench.receiver.take(CommandPoll((make_command("called open", status="queued"),)))
+    assert bench.engine.ran == ["c1", "c2", "called open"]
+
+
+def _fail(*_arguments: object) -> None:
+    raise StorageError("the disk is full")
