@@ -133,6 +133,7 @@ def test_what_goes_wrong_has_one_line_with_its_fix_and_leaves_the_machine_as_it_
         ((journey.url, code[:-2]), 2, "28"),
         ((journey.url,), 2, "the CODE is missing"),
         (("gateway", code), 2, "such as https://HOST:PORT"),
+        (("https://127.0.0.1:99999", code), 2, "such as https://HOST:PORT"),
         ((journey.url.replace("https", "http"), code), 2, "write https://"),
         ((f"https://127.0.0.1:{free_port()}", code), 5, "cannot be reached"),
         (("https://gateway.invalid:8443", code), 5, "has no address"),
