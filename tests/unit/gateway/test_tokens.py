@@ -96,7 +96,7 @@ def test_an_ordinary_device_id_may_have_a_token(device_id):
         ("a+b", "'+'"),
         ("a#", "'#'"),
         ("a/b", "'/'"),
-        ("a\0b", "NUL"),
+        ("a\0b", "control"),
         ("a\nb", "control"),
         ("a\x7f", "control"),
         ("a\u200bb", "invisible"),
