@@ -259,6 +259,8 @@ def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
         keys = Keys(bench.service.api_key, bench.service.secret_key)
         with running_trial(tmp_path, bench.service.base_url, keys, {MQTT: device_id}, "127.0.0.1", 0) as trial:
             assert "amqtt" in trial.broker.name
+            config = yaml.safe_load(trial.devices[0].agent_config.read_text())
+            assert config["mqtt"]["version"] == "3.1.1"
             client = paho.Client(paho.CallbackAPIVersion.VERSION2, device_id, protocol=paho.MQTTv311)
             client.connect("127.0.0.1", trial.broker.port)
             client.loop_start()
