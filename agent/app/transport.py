@@ -5,7 +5,7 @@ Each is imported only where it is used: an agent on HTTP does not carry paho, no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.config.mqtt import MqttConfig
+from agent.core.values import Command
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.ports import CommandSource, Uplink
 from agent.retry import RetryPolicy
@@ -104,21 +105,19 @@ def make_transport(
         from agent.transports.discovery import Discovery
         from agent.transports.http_source import HttpSource
         from agent.transports.http_uplink import HttpUplink
-        from agent.transports.later_life import LaterLife
+        from agent.transports.later_life import find_later_life
 
         discovery = Discovery(client, clock, service.dialect.dialect(), store.journal, service.base_url)
-        later_life = LaterLife(
-            client,
-            device.device_id,
-            device.product_id,
-            discovery,
-            journal=store.journal,
-            found=store.found,
-            started_s=lambda: service_clock.recorded_at(process.started),
-            on_found=on_older_state,
-        )
+        table = discovery.dialect.results_table
+
+        def check_first(commands: Sequence[Command]) -> None:
+            started_s = service_clock.recorded_at(process.started)
+            reason = find_later_life(commands, client, device, table, store.journal, store.found, started_s)
+            if reason is not None:
+                on_older_state(reason)
+
         wait_s = config.commands.long_poll_s
-        lists = HttpSource(client, device.device_id, discovery, may_hold=wait_s > 0, check_first=later_life.check)
+        lists = HttpSource(client, device.device_id, discovery, may_hold=wait_s > 0, check_first=check_first)
         if mqtt is None:
             recorded_at = service_clock.recorded_at
             uplink = HttpUplink(client, device.device_id, device.product_id, discovery, recorded_at)

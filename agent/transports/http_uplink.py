@@ -30,12 +30,8 @@ _log = logging.getLogger(__name__)
 _DATES_MAX: Final = 2 * BATCH_MAX
 
 
-@dataclass(slots=True)
-class _Item:
-    """A reading and what it is sent as."""
-
-    stored: StoredReading
-    body: PostSensorData
+_Item = tuple[StoredReading, PostSensorData]
+"""A reading and what it is sent as."""
 
 
 @dataclass(slots=True)
@@ -93,7 +89,7 @@ class HttpUplink:
         takes_arrays = self.takes_arrays()
         for stored in readings:
             try:
-                good.append(_Item(stored, self._body(stored)))
+                good.append((stored, self._body(stored)))
             except ValidationError as error:
                 result.refused[stored.key] = f"invalid_reading: {describe_faults(error)}"
             except InvalidMessage as error:
@@ -149,29 +145,28 @@ class HttpUplink:
     # --- one by one ---------------------------------------------------------------------------------------------------
 
     def _send_each(self, items: Sequence[_Item], result: _Result) -> None:
-        for item in items:
-            reason = self._send_one(item)
+        for stored, body in items:
+            reason = self._send_one(stored.idempotency_key, body)
             if reason is None:
-                result.delivered.append(item.stored.key)
+                result.delivered.append(stored.key)
             else:
-                result.refused[item.stored.key] = reason
+                result.refused[stored.key] = reason
 
-    def _send_one(self, item: _Item) -> str | None:
+    def _send_one(self, key: str, body: PostSensorData) -> str | None:
         """Why the service will never store this reading; None when it is stored.
 
         Raises:
             ServiceError: it is not stored, through no fault of its own.
         """
-        key = item.stored.idempotency_key
         try:
             try:
-                self._client.post_sensor_data(item.body, idempotency_key=self._discovery.key(key))
+                self._client.post_sensor_data(body, idempotency_key=self._discovery.key(key))
             except Refused as error:
                 if error.error != KEY_REUSED:
                     raise
                 # What is stored under it is another body, so this one is not: it goes under a key of its own content.
-                content = hashlib.sha256(encode_json(item.body.to_wire())).hexdigest()[:16]
-                self._client.post_sensor_data(item.body, idempotency_key=self._discovery.key(f"{key}-{content}"))
+                content = hashlib.sha256(encode_json(body.to_wire())).hexdigest()[:16]
+                self._client.post_sensor_data(body, idempotency_key=self._discovery.key(f"{key}-{content}"))
         except (Refused, ServerFault) as error:
             if not is_refused_for_good(error):
                 raise
@@ -185,10 +180,10 @@ class HttpUplink:
         if len(items) == 1 and batch is None:
             self._send_each(items, result)
             return
-        key = batch_key([item.stored for item in items]) if batch is None else batch.key
+        key = batch_key([stored for stored, _ in items]) if batch is None else batch.key
         try:
             answer = self._client.post_sensor_data_batch(
-                [item.body for item in items], idempotency_key=self._discovery.key(key)
+                [body for _, body in items], idempotency_key=self._discovery.key(key)
             )
         except (Refused, ServerFault) as error:
             if error.error == KEY_REUSED:
@@ -209,8 +204,8 @@ class HttpUplink:
             self._send_each(items, result)
             return
         faults = {each.index: f"{each.error}: {each.message}".strip(": ") for each in answer.errors}
-        for index, item in enumerate(items):
+        for index, (stored, _) in enumerate(items):
             if index in faults:
-                result.refused[item.stored.key] = faults[index]
+                result.refused[stored.key] = faults[index]
             else:
-                result.delivered.append(item.stored.key)
+                result.delivered.append(stored.key)

@@ -17,7 +17,7 @@ from agent.wire.dialect import AnswerReading
 from agent.wire.extensions import Announcement, read_announcement
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
-from agent.wire.lists import CommandList, Page, PageWalk, read_commands
+from agent.wire.lists import CommandList, read_commands
 from agent.wire.models import (
     BatchAnswer,
     Device,
@@ -30,7 +30,6 @@ from agent.wire.models import (
 Record = TypeVar("Record", bound=Received)
 Query = Mapping[str, str | int | None]
 
-_COMMAND_PAGES_MAX: Final = 1_000
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 _ENVELOPES: Final = ("data", "result", "item", "record")
 # Statuses that say something of the path that was asked, whoever sends them.
@@ -104,24 +103,14 @@ class DeviceClient(Connection):
             Interrupted: :meth:`interrupt` was called.
             ServiceError: the first page did not come.
         """
-        pages = self._command_pages(device_id, status, etag, min(max(wait_s, 0.0), float(LONG_POLL_MAX_S)))
+        pages = self.pages(
+            paths.device_commands(device_id),
+            {"status": status} if status else {},
+            headers={"If-None-Match": etag} if etag else {},
+            wait_s=min(max(wait_s, 0.0), float(LONG_POLL_MAX_S)),
+            interruptible=True,
+        )
         return read_commands(pages, self.reading, self.max_answer_bytes)
-
-    def _command_pages(
-        self, device_id: str, status: str | None, etag: str | None, wait_s: float
-    ) -> Iterator[tuple[Answer, Page]]:
-        """The pages of a device's commands, fetched when asked for; only the first one is held, or left unchanged."""
-        path = paths.device_commands(device_id)
-        query = {"status": status} if status else {}
-        headers = {"If-None-Match": etag} if etag else {}
-        walk = PageWalk(path, query, self.url(path), pages_max=_COMMAND_PAGES_MAX)
-        while not walk.done:
-            params = {**walk.params, "wait": f"{wait_s:g}"} if wait_s else walk.params
-            answer = self.request("GET", walk.target, params=params, headers=headers, wait_s=wait_s, interruptible=True)
-            headers, wait_s = {}, 0.0
-            page = walk.take(answer)
-            yield answer, page
-            walk.proceed(answer, page)
 
     def report_result(
         self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None

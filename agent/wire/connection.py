@@ -181,8 +181,23 @@ class Connection:
                 self.on_date(answer.server_time + late_s, arrived_s - sent_s)
         return answer
 
-    def pages(self, path: str, params: Params | None = None) -> Iterator[tuple[Answer, Page]]:
+    def pages(
+        self,
+        path: str,
+        params: Params | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+        interruptible: bool = False,
+    ) -> Iterator[tuple[Answer, Page]]:
         """Every page of a list with its answer, fetched when asked for.
+
+        Args:
+            path: of the list.
+            params: query parameters.
+            headers: of the first page's request alone.
+            wait_s: how long the service may hold the first page (``wait``).
+            interruptible: :meth:`interrupt` ends it.
 
         Raises:
             UnexpectedAnswer: no list; or one that goes on for ever, or in a way that the answer does not name: see
@@ -190,7 +205,11 @@ class Connection:
         """
         walk = PageWalk(path, params or {}, self.url(path))
         while not walk.done:
-            answer = self.request("GET", walk.target, params=walk.params)
+            query = {**walk.params, "wait": f"{wait_s:g}"} if wait_s else walk.params
+            answer = self.request(
+                "GET", walk.target, params=query, headers=headers, wait_s=wait_s, interruptible=interruptible
+            )
+            headers, wait_s = None, 0.0
             page = walk.take(answer)
             yield answer, page
             walk.proceed(answer, page)
