@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agent.config.model import AuthConfig
 from agent.errors import ConfigurationError
-from agent.wire.secret import Secret, looks_like_token_set, never_show
+from agent.wire.secret import Secret, never_show
 
 MAX_SECRET_BYTES: Final = 8192
 PLACEHOLDER: Final = "PASTE"
@@ -143,7 +143,7 @@ def _fault_of_text(text: str, name: str) -> str:
         return "is empty; put the key alone into it"
     if PLACEHOLDER in text:
         return "still holds the template; replace it with the key"
-    if looks_like_token_set(text):
+    if text.startswith("{"):
         return (
             "holds tokens of an application, which renew themselves; a device takes a token alone, which another "
             "program may renew in its file"

@@ -6,8 +6,6 @@ import hmac
 import re
 from typing import Any, Final
 
-MAX_TOKEN_FILE_BYTES: Final = 64 * 1024
-
 MASK: Final = "**********"
 """What stands where a secret was."""
 
@@ -100,8 +98,3 @@ def mask_json(value: Any) -> Any:
         items = [mask_json(item) for item in value]
         return items if items != list(value) else value
     return value
-
-
-def looks_like_token_set(text: str) -> bool:
-    """True for a token file, False for a token that stands alone in its file."""
-    return text.lstrip().startswith("{")

@@ -17,12 +17,12 @@ import click
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, ServiceError, UnexpectedAnswer
 from agent.files import replace_file
 from agent.wire.connection import Connection
-from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret
+from agent.wire.secret import Secret
 from simulator.credentials import read_secret_file, takes_ca_file
 from simulator.file_lock import lock_file
 from simulator.login.errors import SignInEnded, SignInFailed, TokensNotStored
 from simulator.login.flow import HOST, PATH, Listener, SignIn
-from simulator.login.tokens import MODE, TokenSet, read_tokens, renew, write_tokens
+from simulator.login.tokens import MAX_TOKEN_FILE_BYTES, MODE, TokenSet, read_tokens, renew, write_tokens
 from simulator.terminal import option
 from simulator.wire import paths
 

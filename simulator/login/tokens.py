@@ -19,12 +19,13 @@ from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Tex
 from agent.wire.client import read_record
 from agent.wire.connection import Connection
 from agent.wire.json_text import parse_json
-from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, never_show
+from agent.wire.secret import Secret, never_show
 from agent.wire.times import to_rfc3339
 from simulator.login.errors import SignInEnded, TokensNotStored
 from simulator.wire import paths
 
 MODE: Final = 0o600
+MAX_TOKEN_FILE_BYTES: Final = 64 * 1024
 _MARGIN_S: Final = 60.0
 _TOKEN: Final = re.compile(r"[!-~]+")
 
