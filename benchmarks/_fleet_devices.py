@@ -155,7 +155,7 @@ async def _perform(given: argparse.Namespace) -> None:
             driver.switch_on(number)
             if number % given.crowd == 0:
                 await asyncio.sleep(0)
-        heap.look(on)
+        heap.freeze(on)
         await _pass(observer, given.settle, heap)
         observer.begin()
         began_s, cpu_s = time.monotonic(), time.process_time()
@@ -189,7 +189,7 @@ async def _pass(observer: Counting, seconds: float, heap: GcFreeze) -> None:
     while (left_s := end_s - time.monotonic()) > 0:
         await asyncio.sleep(min(1.0, left_s))
         observer.cut(0)
-        heap.look(0)
+        heap.freeze(0)
 
 
 def main() -> None:

@@ -178,8 +178,8 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """Of the scenario and its seed, hexadecimal; neither of what describes it nor of where it is played."""
-        said = self.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds"})
-        return hashlib.sha256(said.encode()).hexdigest()[:32]
+        text = self.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds"})
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
     def end_s(self) -> float:

@@ -216,7 +216,7 @@ class GcFreeze:
         self._pauses = pauses or GcPauses()
         self._pauses.start()
 
-    def look(self, living: int) -> None:
+    def freeze(self, living: int) -> None:
         """Freeze the heap where the number of living devices asks for it; cheap, to be called once a second."""
         took_s = self._pauses.take()
         if living > self._most or took_s > _LONG_S:

@@ -126,14 +126,14 @@ class Saturation:
             ),
             (worst.steal_percent >= LIMITS.steal_percent, f"the host took {worst.steal_percent:.0f} % of the CPU"),
         ]
-        said = ", ".join(text for is_so, text in signs if is_so)
+        why = ", ".join(text for is_so, text in signs if is_so)
         fix = "use more workers or machines, or a lower rate"
         has_steal = worst.steal_percent >= LIMITS.steal_percent and worst.cpu_percent < LIMITS.cpu_percent
         if has_steal or (worst.cpu_percent < LIMITS.idle_percent and worst.gc_pause_max_s < LIMITS.pause_s):
             # A loop wakes late as well where others take the CPU: more workers would not mend that.
             used = "" if has_steal else f"the workers used {worst.cpu_percent:.0f} % of a core at most: "
             fix = f"{used}run it again where neither the host nor other programs need that CPU"
-        return f"the generator was the limit in {self._strained} of {seconds} s: {said}; {_lag_text(health)}: {fix}"
+        return f"the generator was the limit in {self._strained} of {seconds} s: {why}; {_lag_text(health)}: {fix}"
 
 
 def _rate_sentences(health: GeneratorHealth) -> tuple[str, ...]:

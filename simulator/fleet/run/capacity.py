@@ -120,7 +120,7 @@ def starving(scenario: Scenario) -> Iterator[str]:
     if target.traits.polls != "held" or not target.is_pooled or devices < target.pool:
         return
     pool = devices + max(devices // 20, 16)
-    said = (
+    problem = (
         f"target.connections: {devices} devices hold a poll each, on {target.pool} connections that they share: write "
     )
-    yield f"{said}connections: per_device, or transport: http_poll, or connections: {pool}"
+    yield f"{problem}connections: per_device, or transport: http_poll, or connections: {pool}"

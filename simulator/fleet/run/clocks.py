@@ -22,14 +22,14 @@ class WallClock:
         self._wall = wall
         self._monotonic = monotonic
         self._apart_s = wall() - monotonic()
-        self._is_said = False
+        self._is_reported = False
 
-    def look(self) -> str | None:
-        """How far it is from where it was to be, in words, where that is more than :data:`WALL_CLOCK_S`; once."""
+    def new_jump(self) -> str | None:
+        """The first jump of more than :data:`WALL_CLOCK_S`, in words; None before it and after it was reported."""
         set_s = self._wall() - self._monotonic() - self._apart_s
-        if self._is_said or abs(set_s) <= WALL_CLOCK_S:
+        if self._is_reported or abs(set_s) <= WALL_CLOCK_S:
             return None
-        self._is_said = True
+        self._is_reported = True
         way = "ahead" if set_s > 0 else "back"
         cause = "it was set, or the machine slept" if set_s > 0 else "it was set"
         return f"the clock of its machine jumped {way} by {abs(set_s):.0f} s in the middle of the run: {cause}"

@@ -222,8 +222,8 @@ def merge_audit(folder: Path, audit: AuditRecord) -> Merged:
     forget_running(folder)
     made = make_reports(folder)
     verdict = made.record.verdict
-    said = f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}"
-    return Merged((said,), made.missing)
+    sentence = f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}"
+    return Merged((sentence,), made.missing)
 
 
 def _judged_anew(result: ThresholdResult, record: RunRecord) -> ThresholdResult:

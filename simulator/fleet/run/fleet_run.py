@@ -157,7 +157,7 @@ def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> None:
     run.problems += missing
     run.broken += missing
     run.has_all_ledgers = not missing and len(run.summaries) == run.record.workers
-    if (why := wall_clock.look()) is not None:
+    if (why := wall_clock.new_jump()) is not None:
         run.broken.append(f"the conductor: {why}")
 
 

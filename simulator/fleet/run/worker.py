@@ -270,7 +270,7 @@ class _Sender:
                     continue
                 second = message.measured(self._probe.take()) if self._probe else message.measured()
                 self._pipe.send(Measured(self._worker, second))
-                if (why := self._wall_clock.look()) is not None:
+                if (why := self._wall_clock.new_jump()) is not None:
                     self._pipe.send(Problem(self._worker, f"worker {self._worker}: {why}"))
 
     def _fail(self, name: str, error: BaseException) -> None:

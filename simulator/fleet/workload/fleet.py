@@ -330,6 +330,6 @@ class FleetWorkload:
             await asyncio.sleep(1.0)
             if self._commands.expire(time.monotonic() - EXPIRY_MARGIN_S):
                 self._news.set()
-            self._heap.look(round(self._devices.figures().get("online", 0.0)))
+            self._heap.freeze(round(self._devices.figures().get("online", 0.0)))
             if self._file_ledger is not None:
                 self._file_ledger.flush()

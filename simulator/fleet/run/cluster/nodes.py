@@ -1,6 +1,6 @@
 """The machines of a Ray cluster: found, compared with this one, and given their workers.
 
-They are looked at before anything is sent, and what is wrong is one clear line. Only the public interface of Ray is
+They are checked before anything is sent, and what is wrong is one clear line. Only the public interface of Ray is
 used.
 """
 
@@ -93,7 +93,7 @@ def connect(address: str) -> tuple[Node, ...]:
         fault = "no machine of the cluster has a core for workers: 'ray start --num-cpus' sets them"
         raise ConfigurationError([fault], SOURCE)
     asked_s = time.time()
-    seen = call_on_each(nodes, _make_look())
+    seen = call_on_each(nodes, _host_reader())
     took_s = time.time() - asked_s
     if faults := [fault for node, each in zip(nodes, seen, strict=True) for fault in _differences(node, each, took_s)]:
         raise ConfigurationError(faults, SOURCE)
@@ -146,7 +146,7 @@ def call_on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any
         try:
             results.append(ray.get(call, timeout=_CALL_S))
         except ray.exceptions.RayError as error:
-            faults.append(f"{node.name}: cannot be looked at: {reason(error)}")
+            faults.append(f"{node.name}: cannot be examined: {reason(error)}")
     if faults:
         raise ConfigurationError(faults, SOURCE)
     return results
@@ -168,10 +168,10 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _make_look() -> Callable[[], tuple[str, str, float]]:
-    """Looks at a machine's versions and clock: a function that travels whole, since nothing of ours may be there."""
+def _host_reader() -> Callable[[], tuple[str, str, float]]:
+    """Reads a machine's versions and clock: a function that travels whole, since nothing of ours may be there."""
 
-    def look() -> tuple[str, str, float]:
+    def read_host() -> tuple[str, str, float]:
         import platform
         import time
         from importlib import metadata
@@ -182,7 +182,7 @@ def _make_look() -> Callable[[], tuple[str, str, float]]:
             ours = ""
         return platform.python_version(), ours, time.time()
 
-    return look
+    return read_host
 
 
 def _differences(node: Node, seen: tuple[str, str, float], took_s: float) -> Iterator[str]:

@@ -120,8 +120,8 @@ class RayWorkers:
         faults = [*starving(scenario), *_loopback_faults(nodes, {*target.addresses, *addresses})]
         parts = deal(scenario.fleet.devices, workers, len(target.keys) or 1)
         found: list[ResourceCheck] = []
-        looks = call_on_each(nodes, lambda: (read_host(), find_sources(listed, addresses)))
-        for placement, (host, sources) in zip(self._placements, looks, strict=True):
+        hosts = call_on_each(nodes, lambda: (read_host(), find_sources(listed, addresses)))
+        for placement, (host, sources) in zip(self._placements, hosts, strict=True):
             name = placement.node.name
             whole = demand_of(scenario, workers, target_is_here=False, source_addresses=sources.count)
             devices = sum(len(parts[worker]) for worker in placement.workers)

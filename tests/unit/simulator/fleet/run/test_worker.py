@@ -127,7 +127,7 @@ def test_phases_begin_at_their_times_without_another_message():
 
 
 def test_a_worker_whose_machines_clock_jumps_says_so_with_the_second_in_which_it_did(monkeypatch):
-    monkeypatch.setattr(worker_module, "WallClock", lambda: SimpleNamespace(look=lambda: "the clock jumped"))
+    monkeypatch.setattr(worker_module, "WallClock", lambda: SimpleNamespace(new_jump=lambda: "the clock jumped"))
     told = performed(Piece(fails=False), Begin(0.0), Drain(0.0, 1.0), Stop())
     assert isinstance(told[-2], Measured)
     assert told[-1] == Problem(0, "worker 0: the clock jumped")

@@ -46,7 +46,7 @@ def test_messages_that_a_broker_takes_and_nobody_confirms_at_the_end_are_counted
 
 
 def test_a_run_in_which_the_conductors_clock_jumps_is_not_judged(looker, monkeypatch):
-    monkeypatch.setattr(fleet_run, "WallClock", lambda: SimpleNamespace(look=lambda: "the clock jumped"))
+    monkeypatch.setattr(fleet_run, "WallClock", lambda: SimpleNamespace(new_jump=lambda: "the clock jumped"))
     verdict = looker(CONTEXTS["core-poll"]).run.record.verdict
     assert verdict.word is VerdictStatus.INCONCLUSIVE
     assert verdict.sentences[0] == "the conductor: the clock jumped"
