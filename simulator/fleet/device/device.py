@@ -20,7 +20,7 @@ from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_messages import HttpMessages, Request, values_text
-from simulator.fleet.device.model import Member
+from simulator.fleet.device.model import Exchange, Member
 from simulator.fleet.device.uplink import Uplink
 from simulator.fleet.engine.wheel import NEVER, Timer
 from simulator.fleet.outcomes import OutcomeClass
@@ -251,13 +251,7 @@ class Device(Timer, ABC):
         self, operation: str, outcome: OutcomeClass, request: Request, sent_s: float | None, now_s: float
     ) -> None:
         """Hand an exchange that ended to the observer."""
+        intended_s, ready_s, attempt = request.intended_s, request.ready_s, request.attempt
         self.driver.observer.exchanged(
-            operation,
-            outcome,
-            self.index,
-            intended_s=request.intended_s,
-            ready_s=request.ready_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            attempt=request.attempt,
+            Exchange(operation, outcome, self.index, intended_s, ready_s, sent_s, now_s, attempt)
         )

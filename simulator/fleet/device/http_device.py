@@ -86,7 +86,7 @@ class HttpDevice(Device):
     def _send(self, request: Request) -> None:
         driver = self.driver
         message = self._head.message(request.method, request.target, request.headers, request.body)
-        driver.engine.send(self.index, message, _Exchange(self, request), driver.timeout_s + request.wait_s)
+        driver.engine.send(self.index, message, _Sent(self, request), driver.timeout_s + request.wait_s)
         if request.copies:
             send_copies(self, request, _renamed, self._send_copy)
 
@@ -223,7 +223,7 @@ class HttpDevice(Device):
         return request.intended_s < self.driver.phases_end_s
 
 
-class _Exchange:
+class _Sent:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
     __slots__ = ("_life", "device", "request")

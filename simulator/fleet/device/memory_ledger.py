@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
-from simulator.fleet.device.model import Observer
-from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.device.model import Exchange, Observer
+from simulator.fleet.outcomes import OutcomeClass
 
 _FAULTS_KEPT = 10
 
@@ -68,22 +68,11 @@ class MemoryLedger(Ledger, Observer):
 
     # --- exchanges ----------------------------------------------------------------------------------------------------
 
-    def exchanged(
-        self,
-        operation: str,
-        outcome: OutcomeClass,
-        device: int,
-        *,
-        intended_s: float,
-        ready_s: float,
-        sent_s: float | None,
-        now_s: float,
-        attempt: Attempt,
-    ) -> None:
-        """A request ended. See :class:`~simulator.fleet.device.model.Observer`."""
-        ledger = self._ledgers[device]
+    def exchanged(self, exchange: Exchange) -> None:
+        """See :meth:`Observer.exchanged`."""
+        ledger = self._ledgers[exchange.device]
         ledger.requests += 1
-        ledger.failures += outcome is not OutcomeClass.OK
+        ledger.failures += exchange.outcome is not OutcomeClass.OK
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""

@@ -26,6 +26,7 @@ from agent.wire.topics import TopicKind
 from simulator.fleet.device.commands import take_in
 from simulator.fleet.device.device import Device
 from simulator.fleet.device.http_messages import Request
+from simulator.fleet.device.model import Exchange
 from simulator.fleet.device.mqtt_messages import (
     OPERATIONS,
     MqttOperation,
@@ -47,7 +48,7 @@ from simulator.fleet.engine.mqtt import (
     class_of_reason,
 )
 from simulator.fleet.engine.wheel import NEVER
-from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import MqttDriver
@@ -235,14 +236,7 @@ class MqttDevice(Device):
     def _count_attempt(self, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         due_s = self._attempt_s
         self.driver.observer.exchanged(
-            MqttOperation.CONNECT,
-            outcome,
-            self.index,
-            intended_s=due_s,
-            ready_s=due_s,
-            sent_s=began_s,
-            now_s=now_s,
-            attempt=Attempt.FIRST,
+            Exchange(MqttOperation.CONNECT, outcome, self.index, due_s, due_s, began_s, now_s)
         )
 
     # --- what comes ---------------------------------------------------------------------------------------------------

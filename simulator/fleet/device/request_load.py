@@ -16,10 +16,10 @@ from simulator.fleet.audit.ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import command_id_in, judge, outcome_of
 from simulator.fleet.device.driver import Driver
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
-from simulator.fleet.device.model import RUN_OVER, DriverContext, Member
+from simulator.fleet.device.model import RUN_OVER, DriverContext, Exchange, Member
 from simulator.fleet.engine.http.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
-from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.scenario.model import Arrivals
 from simulator.fleet.signals import DeviceRandom
 
@@ -153,14 +153,7 @@ class RequestDriver(Driver):
         self._write_down(sending, outcome, command_id, sent_s, now_s)
         self._under_way.discard(sending)
         self.observer.exchanged(
-            request.operation,
-            outcome,
-            device,
-            intended_s=request.intended_s,
-            ready_s=request.ready_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            attempt=Attempt.FIRST,
+            Exchange(request.operation, outcome, device, request.intended_s, request.ready_s, sent_s, now_s)
         )
         if fault:
             self.observer.faulted(request.operation, device, fault)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.fleet.device.http_messages import Request
-from simulator.fleet.device.model import Observer
+from simulator.fleet.device.model import Exchange, Observer
 from simulator.fleet.engine.mqtt import class_of_reason
 from simulator.fleet.engine.ports import Headers
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
@@ -81,13 +81,5 @@ class Unwaited:
         due_s = self._due_s
         if due_s is None:
             due_s = now_s if sent_s is None else sent_s
-        self._observer.exchanged(
-            self._operation,
-            outcome,
-            self._device,
-            intended_s=due_s,
-            ready_s=due_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            attempt=Attempt.FIRST if self._due_s is None else Attempt.AMBIGUOUS,
-        )
+        attempt = Attempt.FIRST if self._due_s is None else Attempt.AMBIGUOUS
+        self._observer.exchanged(Exchange(self._operation, outcome, self._device, due_s, due_s, sent_s, now_s, attempt))

@@ -9,10 +9,9 @@ from typing import Any, Final
 from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.ledger import CommandEvent, Ledger
 from simulator.fleet.device.http_messages import HELD_POLL
-from simulator.fleet.device.model import Observer
+from simulator.fleet.device.model import Exchange, Observer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage
-from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import SlowDevice
 
 _SLOWEST_KEPT = 20
@@ -46,19 +45,9 @@ class Measurement(Observer):
         self._bar_s = 0.0
         self.sentences: Counter[str] = Counter()
 
-    def exchanged(
-        self,
-        operation: str,
-        outcome: OutcomeClass,
-        device: int,
-        *,
-        intended_s: float,
-        ready_s: float,
-        sent_s: float | None,
-        now_s: float,
-        attempt: Attempt,
-    ) -> None:
-        """A request ended. See :class:`~simulator.fleet.device.model.Observer`."""
+    def exchanged(self, exchange: Exchange) -> None:
+        """See :meth:`Observer.exchanged`."""
+        operation, outcome, device, intended_s, ready_s, sent_s, now_s, attempt = exchange
         recorder = self._recorder
         if sent_s is not None:
             recorder.intended += 1

@@ -20,7 +20,7 @@ from simulator.fleet.audit.digest import digest_document
 from simulator.fleet.device.answers import command_id_in
 from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_messages import HttpMessages, Operation
-from simulator.fleet.device.model import RUN_OVER, DriverContext
+from simulator.fleet.device.model import RUN_OVER, DriverContext, Exchange
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.http.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
@@ -234,13 +234,7 @@ class _Order:
             self._operator.forget(self._device, self._stream, now_s)
 
     def _measure(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        due_s, attempt = self._due_s, self._retries.attempt
         self._operator.context.observer.exchanged(
-            _OPERATION,
-            outcome,
-            self._device,
-            intended_s=self._due_s,
-            ready_s=self._due_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            attempt=self._retries.attempt,
+            Exchange(_OPERATION, outcome, self._device, due_s, due_s, sent_s, now_s, attempt)
         )

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
+from simulator.fleet.device.model import Exchange, Observer
 from simulator.fleet.engine.ports import Caller
-from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from tests.virtual_clock import VirtualClock
 
 START_S = 1_767_225_600.0
@@ -107,25 +108,13 @@ class RecordingLedger(Ledger):
         return [(call[2], call[0] == "resent") for call in self.calls if call[0].startswith("resent")]
 
 
-@dataclass
-class Told:
-    operation: str
-    outcome: OutcomeClass
-    device: int
-    intended_s: float
-    ready_s: float
-    sent_s: float | None
-    now_s: float
-    attempt: Attempt
-
-
-class RecordingObserver:
+class RecordingObserver(Observer):
     def __init__(self) -> None:
-        self.exchanges: list[Told] = []
+        self.exchanges: list[Exchange] = []
         self.faults: list[tuple[str, int, str]] = []
 
-    def exchanged(self, operation: str, outcome: OutcomeClass, device: int, **times: Any) -> None:
-        self.exchanges.append(Told(operation, outcome, device, **times))
+    def exchanged(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         self.faults.append((operation, device, sentence))

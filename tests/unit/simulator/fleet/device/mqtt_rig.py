@@ -16,7 +16,7 @@ from gateway.mqtt_messages import read_readings
 from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.links import MqttLinks
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
+from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Exchange, Member, SharedSettings
 from simulator.fleet.device.mqtt_device import SPREAD_S
 from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.wheel import Wheel
@@ -98,12 +98,13 @@ class Observed(MemoryLedger):
         super().__init__(ledgers)
         self.exchanges: list[tuple[str, OutcomeClass, float, Attempt]] = []
 
-    def exchanged(self, operation: str, outcome: OutcomeClass, device: int, **times: Any) -> None:
-        super().exchanged(operation, outcome, device, **times)
-        assert times["intended_s"] <= times["ready_s"] <= times["now_s"]
-        if times["sent_s"] is not None:
-            assert times["ready_s"] <= times["sent_s"] <= times["now_s"]
-        self.exchanges.append((operation, outcome, times["now_s"] - times["intended_s"], times["attempt"]))
+    def exchanged(self, exchange: Exchange) -> None:
+        super().exchanged(exchange)
+        assert exchange.intended_s <= exchange.ready_s <= exchange.now_s
+        if exchange.sent_s is not None:
+            assert exchange.ready_s <= exchange.sent_s <= exchange.now_s
+        waited_s = exchange.now_s - exchange.intended_s
+        self.exchanges.append((exchange.operation, exchange.outcome, waited_s, exchange.attempt))
 
     def of(self, operation: str) -> list[OutcomeClass]:
         return [outcome for name, outcome, _, _ in self.exchanges if name == operation]
