@@ -54,8 +54,8 @@ _CODES_KEPT: Final = 64
 _STEP_S: Final = 5.0
 # How long the last message, and then the disconnecting, may take.
 _DISCONNECT_S: Final = 0.5
-STABLE_S: Final = 10.0
-"""After a connection that stood this long the next failure is the first of its row."""
+# After a connection that stood this long the next failure is the first of its row.
+_STABLE_S: Final = 10.0
 # While the token is refused: how often to look whether there is another one.
 _TOKEN_CHECK_S: Final = 5.0
 _JOIN_S: Final = 1.0
@@ -510,7 +510,7 @@ class MqttConnection:
             self._trouble = error
             lasted_s = 0.0 if session.up_at_s is None else time.monotonic() - session.up_at_s
             # Two clients with one id throw each other out: each waits ever longer.
-            if lasted_s >= STABLE_S and not isinstance(error, SessionTakenOver):
+            if lasted_s >= _STABLE_S and not isinstance(error, SessionTakenOver):
                 self.waits.succeeded()
             wait_s = self.waits.failed(error)
             self.on_down(error, wait_s)

@@ -75,8 +75,8 @@ GATEWAY_STATUS: Final = "v1/gateway/status"
 """From the gateway, retained, and its will: ``{"status":"online"}`` or ``offline``."""
 
 
-def check_device_id(device_id: str) -> str:
-    """The id itself, when it may be issued to a device that comes over MQTT.
+def user_name(device_id: str) -> str:
+    """The client id and user name of a device: its id as one topic level; a UUID or a serial number stays as it is.
 
     Raises:
         InvalidMessage: empty, too long, a lone surrogate, a control character, or one of ``+ # /`` and NUL, which MQTT
@@ -86,17 +86,7 @@ def check_device_id(device_id: str) -> str:
         raise InvalidMessage("a device id must not contain '+', '#', '/' or control characters: give it another id")
     if len(device_id) > DEVICE_ID_CHARACTERS:
         raise InvalidMessage(f"a device id has at most {DEVICE_ID_CHARACTERS} characters, not {len(device_id)}")
-    segment(device_id)
-    return device_id
-
-
-def user_name(device_id: str) -> str:
-    """The client id and user name of a device: its id as one topic level; a UUID or a serial number stays as it is.
-
-    Raises:
-        InvalidMessage: see :func:`check_device_id`.
-    """
-    return segment(check_device_id(device_id))
+    return segment(device_id)
 
 
 def command(device_id: str, command_id: str) -> str:
@@ -142,7 +132,8 @@ def parse(topic: str) -> Topic:
     """
     levels = topic.split("/")
     if len(levels) >= _DEVICE_LEVELS and "/".join(levels[:2]) == ROOT:
-        device_id = check_device_id(_decoded(levels[2]))
+        device_id = _decoded(levels[2])
+        user_name(device_id)  # an id that no device can have
         kind, rest = levels[3], levels[4:]
         if kind == TopicKind.COMMAND:
             if len(levels) == _COMMAND_LEVELS:
