@@ -44,7 +44,6 @@ def report_rules(config: AgentConfig) -> dict[str, ReportRule]:
         sensor.name: ReportRule(
             when=ReportStrategy(sensor.report.when),
             deadband=sensor.report.deadband,
-            percent=sensor.report.percent,
             at_least_every_s=sensor.report.at_least_every_s,
         )
         for sensor in config.sensors

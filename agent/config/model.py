@@ -90,13 +90,11 @@ class ReportConfig(Section):
 
     Attributes:
         deadband: how far a value must move, in the reading's own unit; one number, or one for each reading by name.
-        percent: take the deadband in percent of the value sent last.
         at_least_every_s: send after this long even if nothing moved, so that silence means a fault.
     """
 
     when: Literal["period", "change", "deadband"] = "period"
     deadband: float | dict[str, float] = 0.0
-    percent: bool = False
     at_least_every_s: Seconds | None = None
 
     @model_validator(mode="after")

@@ -74,13 +74,11 @@ class ReportRule:
         when: which strategy.
         deadband: how far a value must move from the last one sent, in the reading's unit, for ``DEADBAND``: one number
             for all readings, or one for each by name (a reading without one is sent on change).
-        percent: ``deadband`` is in percent of the last value sent instead.
         at_least_every_s: send after this long even if nothing moved; None means never.
     """
 
     when: ReportStrategy = ReportStrategy.PERIOD
     deadband: float | Mapping[str, float] = 0.0
-    percent: bool = False
     at_least_every_s: float | None = None
 
     def select(self, values: Mapping[str, float], last: Reported, now_s: float) -> tuple[dict[str, float], Reported]:
@@ -110,8 +108,6 @@ class ReportRule:
 
     def _exceeds_deadband(self, name: str, value: float, before: float) -> bool:
         band = self.deadband if isinstance(self.deadband, int | float) else self.deadband.get(name, 0.0)
-        if self.percent:
-            band = abs(before) * band / 100
         return value != before and abs(value - before) >= band
 
 

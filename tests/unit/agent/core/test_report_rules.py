@@ -29,14 +29,6 @@ def test_each_reading_may_have_its_own_deadband_and_one_without_is_sent_on_chang
     ]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "sent"), [(100, 104, False), (100, 105, True), (-100, -95, True), (0, 0, False)]
-)
-def test_a_deadband_may_be_in_percent_of_the_last_value_sent(before, after, sent):
-    rule = ReportRule(ReportStrategy.DEADBAND, 5, percent=True)
-    assert bool(run(rule, (0, {"a": before}), (1, {"a": after}))[1]) is sent
-
-
 @pytest.mark.parametrize("when", ["change", "deadband"])
 def test_silence_has_a_bound_for_each_reading(when):
     rule = ReportRule(ReportStrategy(when), 10.0, at_least_every_s=60)
