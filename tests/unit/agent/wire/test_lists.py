@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import httpx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,3 +118,17 @@ def test_any_way_of_paging_gives_the_same_items(style, size):
         listed = client.device_commands("d")
     assert [record.id for record in listed.records] == [item["id"] for item in COMMANDS]
     assert (listed.incomplete, dict(listed.notes)) == (None, {})
+
+
+@pytest.mark.parametrize(("pages", "is_whole"), [(2, True), (3, False)])
+def test_a_list_is_not_read_on_beyond_the_largest_answer_and_one_that_ended_there_is_whole(pages, is_whole):
+    def handle(request: httpx.Request) -> httpx.Response:
+        at = int(request.url.params.get("cursor", "1"))
+        command = {"id": f"c{at}", "command_payload": {"command": "x" * 600}}
+        body = {"data": [command], "next_cursor": str(at + 1) if at < pages else None, "has_more": at < pages}
+        return httpx.Response(200, json=body)
+
+    with ServiceClient(BASE, None, transport=httpx.MockTransport(handle), max_answer_bytes=1000) as client:
+        listed = client.device_commands("d")
+    assert [record.id for record in listed.records] == ["c1", "c2"]
+    assert (listed.incomplete is None) is is_whole
