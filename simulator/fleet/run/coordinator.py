@@ -88,6 +88,7 @@ class Coordinator:
         self._waiting_for = ""
         self._is_full = False
         self._silent_since: int | None = None
+        self._last_loss = ""
         self._planned_faults = run.record.faults
         self._planned = self._timeline = Timeline.of(run.scenario)
         self._phases: list[Span] = []
@@ -136,7 +137,7 @@ class Coordinator:
             if self._now() > deadline_s:
                 raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
         if not self._workers.living:
-            raise TransportError(self._run.problems[0] if self._run.problems else "no worker could begin")
+            raise TransportError([*self._run.problems, f"no worker could begin: {self._last_loss}"][0])
 
     def _send(self, message: ToWorker) -> None:
         """Send a message to every living worker."""
@@ -267,6 +268,7 @@ class Coordinator:
                 run.warn(sentence)
             case WorkerLost(worker, reason):
                 run.merger.lost(worker, reason)
+                self._last_loss = f"worker {worker}: {reason}"
 
     def _show(self, seconds: Iterable[Second]) -> None:
         run = self._run

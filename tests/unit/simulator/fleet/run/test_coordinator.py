@@ -203,14 +203,21 @@ def test_ctrl_c_hands_over_what_is_under_way_and_gives_a_result(conduct):
     assert run.record.drained_from_s == pytest.approx(2.75, abs=0.5)
 
 
-def test_workers_that_cannot_begin_say_why(conduct):
+@pytest.mark.parametrize(
+    ("problems", "text"),
+    [
+        (["too many open files"], "^too many open files$"),
+        ([], "^no worker could begin: worker 1: its process ended with exit code 1$"),
+    ],
+)
+def test_workers_that_cannot_begin_say_why(problems, text, conduct):
     class Hopeless(FakeWorkers):
         def receive(self, timeout_s: float) -> Iterator[FromWorker]:
             self.now_s += timeout_s
             for worker in self.living:
-                yield Problem(worker, "too many open files")
+                yield from (Problem(worker, problem) for problem in problems)
                 self.alive.discard(worker)
-                yield WorkerLost(worker, "its process ended with exit code 0")
+                yield WorkerLost(worker, "its process ended with exit code 1")
 
-    with pytest.raises(TransportError, match="too many open files"):
+    with pytest.raises(TransportError, match=text):
         conduct(Hopeless(), RAMP)
