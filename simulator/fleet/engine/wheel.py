@@ -150,18 +150,11 @@ class Wheel:
     def cancel(self, timer: Timer) -> None:
         """Drop the appointment and its place; nothing happens where there is none.
 
-        A timer that gets its next appointment soon had better be put off with :meth:`put_off`.
+        One that gets its next appointment soon had better set ``due_s`` to :data:`NEVER`: it keeps its place then, and
+        both cost next to nothing.
         """
         timer.due_s = NEVER
         self._leave(timer)
-
-    @staticmethod
-    def put_off(timer: Timer) -> None:
-        """No appointment until the next :meth:`at`. The place is kept, so that both cost next to nothing.
-
-        The same as ``timer.due_s = NEVER``.
-        """
-        timer.due_s = NEVER
 
     def for_each(
         self, items: Iterable[Item], call: Callable[[Item], object], done: Callable[[], object] | None = None

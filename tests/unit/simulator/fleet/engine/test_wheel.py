@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.fleet.engine.wheel import FIRES_PER_TURN, Call, LoopClock, Timer, Wheel
+from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Call, LoopClock, Timer, Wheel
 from tests.virtual_clock import VirtualClock
+
+
+def put_off(timer):
+    """No appointment until the next one is made; the place is kept."""
+    timer.due_s = NEVER
 
 
 class Rig:
@@ -55,7 +60,7 @@ def test_a_time_limit_that_is_set_anew_for_each_request_costs_one_place():
     timer = rig.timer("limit")
     for n in range(10_000):
         rig.wheel.at(1010.0 + n / 1000, timer)
-        rig.wheel.put_off(timer)
+        timer.due_s = NEVER
     assert len(rig.wheel) == 1
     rig.clock.run_until(1100)
     assert (rig.fired, len(rig.wheel)) == ([], 0)
@@ -80,7 +85,7 @@ def test_any_order_of_making_moving_and_dropping_fires_as_a_sorted_list_would(se
             due[name] = due_s
         elif step < 0.85:
             name = chance.choice(sorted(due))
-            {0: rig.wheel.cancel, 1: rig.wheel.put_off}.get(chance.randrange(3), lambda _: None)(timers[name])
+            {0: rig.wheel.cancel, 1: put_off}.get(chance.randrange(3), lambda _: None)(timers[name])
             if timers[name].due_s == math.inf:
                 del due[name]
             else:
