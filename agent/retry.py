@@ -1,7 +1,7 @@
 """When what failed is tried again, and the words for the error that made it necessary.
 
 Full jitter, doubled with each failure in a row, capped; the service's own ``Retry-After`` is never undercut. The caller
-waits, interruptibly, and says when the other side is well again.
+waits, and calls :meth:`RetryPolicy.succeeded` when the other side answers well again.
 
 Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015 (full jitter); RFC 9110, section
 10.2.3 (``Retry-After``).
@@ -79,8 +79,8 @@ class Backoff:
 
 HOURLY_S: Final = 3600.0
 # Wrong keys do not mend themselves in seconds, and a service may lock out a client that keeps trying.
-_UNAUTHORIZED_BASE_S: Final = 60.0
-_UNAUTHORIZED_CAP_S: Final = 900.0
+_REFUSED_BASE_S: Final = 60.0
+_REFUSED_CAP_S: Final = 900.0
 
 
 class RetryPolicy:
@@ -104,7 +104,7 @@ class RetryPolicy:
     ) -> None:
         self._fraction = fraction
         self._usual = Backoff(base_s, cap_s)
-        self._locked_out = Backoff(max(base_s, _UNAUTHORIZED_BASE_S), max(cap_s, _UNAUTHORIZED_CAP_S))
+        self._refused = Backoff(max(base_s, _REFUSED_BASE_S), max(cap_s, _REFUSED_CAP_S))
 
     def failed(self, error: AgentError | None = None) -> float:
         """How long to wait now, seconds.
@@ -114,16 +114,16 @@ class RetryPolicy:
         """
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
         if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | SessionTakenOver):
-            self._locked_out, delay_s = self._locked_out.failed(self._fraction(), retry_after_s)
+            self._refused, delay_s = self._refused.failed(self._fraction(), retry_after_s)
             # Full jitter may draw nearly nothing, which is right for a network and wrong for a refusal.
-            return max(delay_s, self._locked_out.base_s / 2)
+            return max(delay_s, self._refused.base_s / 2)
         self._usual, delay_s = self._usual.failed(self._fraction(), retry_after_s)
         return delay_s
 
     def succeeded(self) -> None:
         """The other side is well."""
-        if self._usual.failures or self._locked_out.failures:
-            self._usual, self._locked_out = self._usual.succeeded(), self._locked_out.succeeded()
+        if self._usual.failures or self._refused.failures:
+            self._usual, self._refused = self._usual.succeeded(), self._refused.succeeded()
 
 
 def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:

@@ -1,4 +1,4 @@
-"""The quota of the one key that all devices share: commands go before results, and results before readings.
+"""The quota of the one key that all devices share: commands go before results, results before readings, polls last.
 
 What is left is read from the service's answers (``RateLimit``, ``X-RateLimit-*``, ``Retry-After``). Where it announces
 nothing and nothing is configured, requests go out until it answers 429.

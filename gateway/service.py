@@ -198,7 +198,7 @@ class Service:
         Args:
             method: of HTTP.
             path: relative to the base URL, ids percent-encoded; or an absolute URL of the same origin.
-            kind: what it is for, which decides who goes first.
+            kind: what it is for; :class:`~gateway.quota.Quota` keeps room for the more urgent kinds.
             body: a JSON value.
             params: query parameters.
             headers: beside those of each request.

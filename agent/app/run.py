@@ -34,7 +34,7 @@ from agent.runtime.health import Health
 from agent.runtime.sd_notify import make_notifier
 from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import OK, Store
+from agent.store.store import OK, Store
 
 if TYPE_CHECKING:
     from agent.wire.client import DeviceClient

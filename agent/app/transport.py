@@ -105,7 +105,7 @@ def make_transport(
         from agent.transports.discovery import Discovery
         from agent.transports.http_source import HttpSource
         from agent.transports.http_uplink import HttpUplink
-        from agent.transports.later_life import find_later_life
+        from agent.transports.rolled_back import find_later_life
 
         discovery = Discovery(client, clock, service.dialect.dialect(), store.journal, service.base_url)
         table = discovery.dialect.results_table

@@ -20,9 +20,9 @@ no different from a log, so ``skip-history`` (the default) runs none of it: a co
 first contact with a plain server is not run. Else a new device would open the door for last week's command.
 
 ``in_progress`` of a command that the journal does not know means that another process began it, whose journal is gone
-(a wiped state directory, a second agent with the same id): only an idempotent handler runs then, one with a verify hook
-is asked (:attr:`Verdict.VERIFY`), any other command ends as ``indeterminate``. The same holds for every open command
-after an unreadable journal was replaced.
+(a wiped state directory, a second agent with the same id). Then an idempotent handler runs, one with a verify hook is
+asked (:attr:`Verdict.VERIFY`), and any other command ends as ``indeterminate``. After an unreadable journal was
+replaced, every open command is treated so.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Contact:
         # The service's clock was ahead and was set back: nothing new would run until it is there again.
         return Contact(service_now_s) if self.at_s > service_now_s + _AHEAD_S else self
 
-    def is_after(self, command: Command) -> bool:
-        """The command was sent, or first listed, before this contact; False where nobody can say."""
+    def is_later_than(self, command: Command) -> bool:
+        """Whether this contact came after the command was sent or first listed; False where nobody can say."""
         contact_s = self.at_s
         if contact_s is None:
             return False
@@ -300,7 +300,7 @@ class _Admission:
             return Decision(command.id, Verdict.CLOSED)
         command, refused = self._opened(command)
         handler = self.rules.handler_of(command.payload)
-        is_old = self.first_contact or (self.contact is not None and self.contact.is_after(command))
+        is_old = self.first_contact or (self.contact is not None and self.contact.is_later_than(command))
         if is_old and status not in OPEN_STATUSES and self.rules.first_contact is FirstContact.SKIP_HISTORY:
             return self._close(command, handler, CommandState.SKIPPED, Verdict.SKIP)
         outcome = self._refusal(command, handler, refused)

@@ -205,7 +205,7 @@ def refuse_at_start(
         entry: as the journal has it.
         service_now_s: now, on the service's clock; None when nobody can say, and then nothing counts as expired.
         now: this instant; only the start timeout asks for it.
-        start_timeout_s: its handler's. A command that was started before has kept it once and for all.
+        start_timeout_s: its handler's. It says nothing of a command that was started before.
     """
     expired = expiry(entry.command, service_now_s)
     if expired is not None:

@@ -32,8 +32,8 @@ DATE_RESOLUTION_S: Final = 2.0
 
 # Two clocks of ordinary crystals drift apart by at most this much.
 DRIFT: Final = 200e-6
-# An answer that is further behind than its delay explains says nothing: its ``Date`` is from before a stall, or cached.
-# Only when all answers of so long a time agree with each other was the other side's clock set back.
+# A ``Date`` that is older than the answer's delay explains is not believed: it was cached, or made before a stall.
+# When all answers of so long a time agree with each other, the other side's clock was set back.
 SET_BACK_S: Final = 60.0
 _STEP_S: Final = 2.0
 # A wall clock this near is taken for right: several servers behind one address never agree exactly.

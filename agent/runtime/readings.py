@@ -37,7 +37,8 @@ class _Batch:
         key: of the whole.
         rows: what is left of it, in its order.
         begins_at: so many of it are done already.
-        sent: how many of ``rows`` were sent and not answered, each number once: one of these is what may be stored.
+        sent: the sizes in which the beginning of ``rows`` was sent without an answer; the service may have stored one
+            of these batches, and no other.
         probe: so many go next, to find out which of ``sent`` it is; 0 for as many as the link carries.
     """
 
@@ -93,8 +94,8 @@ class ReadingStream(SendLoop):
         parts: what it needs.
         outbox: what waits.
         batch_size: how many readings go at once.
-        apart_s: how far apart two batches are at least that are not full, seconds: a commit for another reason takes
-            readings along, and each is no request of its own.
+        apart_s: how far apart two batches are at least that are not full, seconds. Readings may be committed sooner,
+            together with a command; they wait for their batch all the same.
         takes_arrays: one request carries many readings; else each is a request of its own. May ask the service, and
             raise its errors.
         repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False

@@ -1,4 +1,4 @@
-"""Which sensors this agent reads: one for each section of the configuration, by its ``type``.
+"""Which sensors this agent reads: one for each item of ``sensors`` in the configuration, by its ``type``.
 
 A type is built in or comes from the entry-point group ``agent.sensors``; only the types that the configuration uses
 are imported.

@@ -12,7 +12,7 @@ from agent.errors import StorageError
 from agent.store.table import Table, read
 
 if TYPE_CHECKING:
-    from agent.store.writer import Store
+    from agent.store.store import Store
 
 _KEPT_MAX: Final = 500
 

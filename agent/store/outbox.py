@@ -30,7 +30,7 @@ from agent.store.sqlite import PAGE_BYTES, damage, wal_bytes
 from agent.store.table import Table, read, to_json, write
 
 if TYPE_CHECKING:
-    from agent.store.writer import Store
+    from agent.store.store import Store
 
 REFUSED_MAX: Final = 1000
 """Readings refused for good that are kept with their reason; beyond it the oldest go."""

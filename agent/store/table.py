@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from agent.store.writer import Store
+    from agent.store.store import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from agent.core.commands import HISTORY_LOST, MOVES, IllegalMove
 from agent.core.values import Admission, Command, CommandState, JournalLookup, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.store.journal import Journal
-from agent.store.writer import Store
+from agent.store.store import Store
 from agent.wire.secret import MASK, never_show
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 from tests.fakes import FakeClock

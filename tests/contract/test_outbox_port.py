@@ -10,7 +10,7 @@ import pytest
 from agent.core.outbox import Bounds
 from agent.core.values import Priority, Reading, SendOutcome
 from agent.store.outbox import Outbox
-from agent.store.writer import Store
+from agent.store.store import Store
 from tests.factories import make_moment, make_reading
 from tests.fakes import FakeClock
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from agent.cli.program import device_agent
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import Store
+from agent.store.store import Store
 from tests.fakes import FakeClock
 
 SOON_S = 60.0

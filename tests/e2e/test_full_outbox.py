@@ -14,7 +14,7 @@ import pytest
 
 from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import Store
+from agent.store.store import Store
 from tests.e2e.agent_bench import AgentBench
 from tests.factories import make_reading
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from agent.errors import AgentError
 from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import Store
+from agent.store.store import Store
 from tests.fault.disk import Disk, Loss, Operation, Sync, SyncFolder, lay_out
 from tests.fault.trace import Step, read_traces, strace
 

@@ -16,7 +16,7 @@ from agent.core.outbox import Bounds
 from agent.core.values import Reading, SendOutcome
 from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import Store
+from agent.store.store import Store
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 
 BOUNDS = Bounds(max_bytes=4_000_000)

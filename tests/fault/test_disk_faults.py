@@ -15,7 +15,7 @@ from agent.core.values import Reading
 from agent.errors import StorageError
 from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import Store
+from agent.store.store import Store
 from tests.conftest import require_program
 from tests.factories import make_entry
 from tests.fault.disk_faults import DISK_FAULTS, Patient

@@ -42,7 +42,7 @@ from agent.sensors.one_wire import OneWireSensor
 from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
 from agent.store.outbox import decode_values
-from agent.store.writer import Store
+from agent.store.store import Store
 from agent.transports.records import read_records
 from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, raise_for_status, read_retry_after

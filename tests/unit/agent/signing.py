@@ -13,7 +13,7 @@ from agent.core.admission import CommandRules, Decisions, Verdict, decide_comman
 from agent.core.commands import HandlerRule
 from agent.core.signed import SignaturePolicy
 from agent.core.values import Admission, Command, Contract, JournalLookup
-from agent.store.writer import Store
+from agent.store.store import Store
 from agent.wire.json_text import encode_json
 from agent.wire.signed import PREFIX, SigningKey, TrustedKeys
 from tests.factories import make_moment

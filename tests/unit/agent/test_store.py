@@ -29,7 +29,7 @@ from agent.core.values import CommandState, Priority, Reading, SendOutcome, Stor
 from agent.errors import ConfigurationError, StorageError
 from agent.store.sqlite import PAGE_BYTES, VERSION, damaged_copies
 from agent.store.status import read_store_status
-from agent.store.writer import REPLACED, Store
+from agent.store.store import REPLACED, Store
 from tests.factories import make_entry, make_moment, make_outcome, make_reading
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -175,8 +175,8 @@ def test_a_day_of_five_sensors_at_ten_seconds_wears_the_flash_by_less_than_25_mb
 
 
 def test_a_fast_producer_waits_for_a_healthy_disk_and_nothing_is_dropped(start, monkeypatch):
-    monkeypatch.setattr("agent.store.writer.BUFFER_MAX", 4)
-    monkeypatch.setattr("agent.store.writer._FLUSH_AT", 2)
+    monkeypatch.setattr("agent.store.store.BUFFER_MAX", 4)
+    monkeypatch.setattr("agent.store.store._FLUSH_AT", 2)
     store = start()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: store.outbox.put(make_reading({"n": n})), range(400)))
@@ -219,7 +219,7 @@ def test_a_turn_that_does_not_end_is_stuck(start, monkeypatch):
         held = pool.submit(store.call, hang, writes=False)
         inside.wait(60)
         assert store.stuck_for_s() == 0.0
-        monkeypatch.setattr("agent.store.writer._MAX_TURN_S", 0.0)
+        monkeypatch.setattr("agent.store.store._MAX_TURN_S", 0.0)
         assert store.stuck_for_s() > 0.0
         gate.set()
         held.result(60)
@@ -529,7 +529,7 @@ def test_readings_are_tried_again_on_their_own(start, path, clock):
 
 
 def test_while_the_disk_fails_the_oldest_readings_in_memory_give_way_and_are_counted(start, monkeypatch):
-    monkeypatch.setattr("agent.store.writer.BUFFER_MAX", 5)
+    monkeypatch.setattr("agent.store.store.BUFFER_MAX", 5)
     store = start(max_pages=60)
     fill_disk(store)
     for n in range(8):
@@ -570,7 +570,7 @@ def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothin
         import os, resource, sys
         from pathlib import Path
         from agent.errors import StorageError
-        from agent.store.writer import Store
+        from agent.store.store import Store
         from tests.factories import make_reading
         from tests.fakes import FakeClock
 

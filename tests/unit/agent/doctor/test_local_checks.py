@@ -15,7 +15,7 @@ from agent.doctor.findings import CheckStatus, Finding
 from agent.errors import ConfigurationError
 from agent.runtime.health import Part
 from agent.store.sqlite import FILE_NAME
-from agent.store.writer import Store
+from agent.store.store import Store
 from tests.factories import make_reading
 from tests.fakes import FakeClock
 
