@@ -38,11 +38,16 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
         yield
         return
     path = (folder or Path(tempfile.gettempdir())) / f"fleet-simulator-{os.getuid()}-{name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        fault = f"{path} cannot be opened ({error.strerror}), which keeps other runs away: make room, or set TMPDIR"
+        raise ConfigurationError([fault], "fleet.identities") from None
     try:
         _lock(descriptor)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])
+        with contextlib.suppress(OSError):  # a full disk: who has the devices is not said, and that is all
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])
         yield
     finally:
         os.close(descriptor)

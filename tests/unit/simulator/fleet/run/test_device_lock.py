@@ -46,3 +46,8 @@ def test_what_a_killed_run_left_is_no_hindrance(tmp_path):
     left.write_text("scenario killed, process 1")
     with claimed_devices(scenario(), URL, tmp_path):
         assert left.read_text().startswith("scenario first")
+
+
+def test_a_folder_that_takes_no_lock_is_one_line(tmp_path):
+    with pytest.raises(ConfigurationError, match="set TMPDIR"), claimed_devices(scenario(), URL, tmp_path / "none"):
+        pass
