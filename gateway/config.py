@@ -1,13 +1,15 @@
-"""Every key of the gateway's configuration: what it means, its default, its unit and why one would change it."""
+"""The gateway's configuration: every key with its default and its rules.
+
+What each key is for stands in ``configs/gateway.yaml``; a test compares them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
-from pydantic.config import JsonDict
 
 from agent.config.credentials import Credentials, read_credentials
 from agent.config.load import load_model
@@ -22,27 +24,11 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 Word = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
-def key(what: str, *, unit: str | None = None, why: str | None = None, example: Any = None, **rules: Any) -> Any:
-    """A field with its documentation; ``rules`` go to :func:`pydantic.Field` (``default``, ``ge``, ...)."""
-    extra: JsonDict = {name: value for name, value in (("unit", unit), ("why", why)) if value is not None}
-    if example is not None:
-        rules["examples"] = [example]
-    return Field(description=what, json_schema_extra=extra or None, **rules)
-
-
 class KeysConfig(Section):
     """The key pair of the service. It lies on this server and nowhere else."""
 
-    api_key_file: Path | None = key(
-        "File that holds the API key (mk_...), mode 600. The systemd credential 'api_key' goes before it.",
-        default=None,
-        example="/etc/device-gateway/api_key",
-    )
-    secret_key_file: Path | None = key(
-        "File that holds the secret key (msk_...), mode 600. The systemd credential 'secret_key' goes before it.",
-        default=None,
-        example="/etc/device-gateway/secret_key",
-    )
+    api_key_file: Path | None = None
+    secret_key_file: Path | None = None
 
     @property
     def files(self) -> AuthConfig:
@@ -64,41 +50,22 @@ class KeysConfig(Section):
 
 
 class HttpConfig(Section):
-    """Where devices reach the gateway over HTTP."""
+    """Where devices reach the gateway over HTTP.
 
-    enabled: bool = key("False serves no device over HTTP.", default=True)
-    host: Host = key(
-        "Address to listen on; :: is every one of this machine, 0.0.0.0 every one of IPv4.",
-        why="Loopback suits a proxy in front that ends TLS.",
-        default="127.0.0.1",
-    )
-    port: Port = key("Port to listen on; 0 takes a free one.", default=8081)
-    certificate: Path | None = key(
-        "PEM file with this server's certificate and those above it. Without it the port speaks plain HTTP, which is "
-        "refused on any address but loopback.",
-        default=None,
-        example="/etc/device-gateway/server.pem",
-    )
-    private_key: Path | None = key(
-        "PEM file with the certificate's key, when it is not in the same file.",
-        default=None,
-        example="/etc/device-gateway/server.key",
-    )
-    allow_plain_http: bool = key(
-        "Allow plain HTTP on an address that is not loopback.",
-        why="Without TLS anybody on the way reads the device tokens. Right behind a proxy on a network of your own.",
-        default=False,
-    )
-    requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = key(
-        "How many requests one device may make; above it the answer is 429. 0 counts nothing.",
-        unit="1/min",
-        default=600,
-    )
-    trusted_proxies: tuple[str, ...] = key(
-        "Addresses of proxies whose X-Forwarded-For is believed; tries to enroll are counted by it.",
-        default=("127.0.0.1", "::1"),
-        example=["10.0.0.5"],
-    )
+    Attributes:
+        certificate: without it the port speaks plain HTTP, which is refused on any address but loopback.
+        requests_per_minute: of one device; 0 counts nothing.
+        trusted_proxies: whose X-Forwarded-For is believed.
+    """
+
+    enabled: bool = True
+    host: Host = "127.0.0.1"
+    port: Port = 8081
+    certificate: Path | None = None
+    private_key: Path | None = None
+    allow_plain_http: bool = False
+    requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 600
+    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
 
     @model_validator(mode="after")
     def _is_encrypted(self) -> Self:
@@ -113,34 +80,22 @@ class HttpConfig(Section):
 
 
 class MqttFrontConfig(Section):
-    """The broker that devices reach the gateway through."""
+    """The broker that devices reach the gateway through.
 
-    enabled: bool = key("True serves devices over MQTT.", default=False)
-    host: Host = key("The broker's name or address.", default="127.0.0.1")
-    port: Annotated[int, Field(ge=1, le=65_535)] = key("The broker's port; 8883 is usual with TLS.", default=1883)
-    user_name: Word | None = key(
-        "The gateway's user name at the broker, which is its client id as well; device-gateway broker-config writes "
-        "rules for 'gateway'.",
-        default=None,
-        example="gateway",
-    )
-    password_file: Path | None = key(
-        "File that holds the gateway's password at the broker, mode 600; read again for each connection.",
-        default=None,
-        example="/etc/device-gateway/mqtt_password",
-    )
-    tls: bool = key("Encrypt the connection to the broker.", default=False)
-    allow_plain_mqtt: bool = key(
-        "Allow tls: false to a broker that is not this machine.",
-        why="For a network of your own between gateway and broker.",
-        default=False,
-    )
-    ca_file: Path | None = key(
-        "PEM file with the authorities to trust instead of the system's.",
-        default=None,
-        example="/etc/device-gateway/ca.pem",
-    )
-    version: MqttVersion = key("Version of MQTT; 3.1.1 for a broker that does not speak 5.", default="5")
+    Attributes:
+        user_name: at the broker, and the client id as well.
+        password_file: read again for each connection.
+    """
+
+    enabled: bool = False
+    host: Host = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 1883
+    user_name: Word | None = None
+    password_file: Path | None = None
+    tls: bool = False
+    allow_plain_mqtt: bool = False
+    ca_file: Path | None = None
+    version: MqttVersion = "5"
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -157,46 +112,42 @@ class MqttFrontConfig(Section):
 
 
 class CommandFetchConfig(Section):
-    """How commands are fetched, for devices that are there."""
+    """How commands are fetched, for devices that are there.
 
-    poll_s: Seconds = key(
-        "How often to ask about a device where the service has no stream of commands.",
-        unit="s",
-        why="Each question is a request of the key's quota.",
-        default=5.0,
-    )
-    reconcile_s: Seconds = key("How often to ask about a device while the stream runs.", unit="s", default=900.0)
+    Attributes:
+        poll_s: where the service has no stream of commands.
+        reconcile_s: while the stream runs.
+    """
+
+    poll_s: Seconds = 5.0
+    reconcile_s: Seconds = 900.0
 
 
 class GatewayMetricsConfig(Section):
     """Figures for Prometheus (text format, GET /metrics)."""
 
-    enabled: bool = key("True serves the figures.", default=True)
-    host: Host = key("Address to listen on.", why="They name no device and hold no secret.", default="127.0.0.1")
-    port: Port = key("Port to listen on; 0 takes a free one.", default=9464)
+    enabled: bool = True
+    host: Host = "127.0.0.1"
+    port: Port = 9464
 
 
 class GatewayConfig(Section):
-    """The whole configuration of one gateway."""
+    """The whole configuration of one gateway.
 
-    service: ServiceConfig = key("The service that the devices belong to.")
-    auth: KeysConfig = key("Where the key pair is.", default_factory=KeysConfig)
-    state_dir: Path = key(
-        "Directory of the device tokens and codes. Under systemd $STATE_DIRECTORY is the default.",
-        default=Path("/var/lib/device-gateway"),
-    )
-    http: HttpConfig = key("The front for devices that speak HTTP.", default_factory=HttpConfig)
-    mqtt: MqttFrontConfig = key("The front for devices that speak MQTT.", default_factory=MqttFrontConfig)
-    commands: CommandFetchConfig = key("How commands are fetched.", default_factory=CommandFetchConfig)
-    requests_per_minute: Annotated[int, Field(ge=1, le=10_000_000)] | None = key(
-        "Requests to the service in one minute at most. Default: what its answers announce.",
-        unit="1/min",
-        why="Leaves room for other programs that use the same key.",
-        default=None,
-        example=800,
-    )
-    metrics: GatewayMetricsConfig = key("Figures for monitoring.", default_factory=GatewayMetricsConfig)
-    logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
+    Attributes:
+        state_dir: of the device tokens and codes.
+        requests_per_minute: to the service; None: what its answers announce.
+    """
+
+    service: ServiceConfig
+    auth: KeysConfig = Field(default_factory=KeysConfig)
+    state_dir: Path = Path("/var/lib/device-gateway")
+    http: HttpConfig = Field(default_factory=HttpConfig)
+    mqtt: MqttFrontConfig = Field(default_factory=MqttFrontConfig)
+    commands: CommandFetchConfig = Field(default_factory=CommandFetchConfig)
+    requests_per_minute: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    metrics: GatewayMetricsConfig = Field(default_factory=GatewayMetricsConfig)
+    logging: LoggingConfig = Field(default_factory=LoggingConfig)
 
     @model_validator(mode="after")
     def _check_has_front(self) -> Self:

@@ -1,4 +1,4 @@
-"""The gateway's configuration: every fault at once, safe defaults, and an example made from the models."""
+"""The gateway's configuration: every fault at once, safe defaults, and an example that has every key."""
 
 from __future__ import annotations
 
