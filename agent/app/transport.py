@@ -175,7 +175,6 @@ def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
         client_id=client_id,
         version=mqtt.version,
         tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
-        websocket_path=mqtt.websocket_path,
     )
 
 

@@ -9,8 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from agent.config.section import Host, Seconds, Section, is_this_machine
 
-# MQTT's own ports and those of WebSockets, by whether TLS is on (IANA: mqtt, secure-mqtt, http, https).
-_PORTS: Final = {(False, False): 1883, (False, True): 8883, (True, False): 80, (True, True): 443}
+# IANA: mqtt, secure-mqtt.
+_PORT: Final = 1883
+_TLS_PORT: Final = 8883
 
 
 def _version_as_text(value: object) -> object:
@@ -27,7 +28,6 @@ class MqttConfig(Section):
         port: see :attr:`port_in_use` for its default.
         ca_file: PEM file with the authorities to trust instead of the system's; read at each connection.
         cert_file, key_file: PEM files of this device's own certificate, for a broker that asks for one.
-        websocket_path: MQTT over a WebSocket on this path, for networks that let only the ports of the web through.
         version: of MQTT; 3.1.1 for a broker that does not speak 5.
         reconnect_max_s: the longest wait between two attempts to connect.
         receipt_timeout_s: how long to wait for a receipt before the same is sent again.
@@ -40,7 +40,6 @@ class MqttConfig(Section):
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
-    websocket_path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=255)] | None = None
     version: MqttVersion = "5"
     reconnect_max_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
     receipt_timeout_s: Seconds = 10.0
@@ -61,4 +60,4 @@ class MqttConfig(Section):
     @property
     def port_in_use(self) -> int:
         """The port, as given or by default."""
-        return self.port or _PORTS[self.websocket_path is not None, self.tls]
+        return self.port or (_TLS_PORT if self.tls else _PORT)

@@ -105,7 +105,6 @@ class Broker:
     Attributes:
         client_id: also the user name, unless ``user_name`` says otherwise.
         tls: None for a connection in the clear.
-        websocket_path: None for plain TCP.
         session_expiry_s: how long the broker keeps subscriptions and messages for a client that is away (version 5).
         receive_maximum: messages that may be on their way to this client unacknowledged (version 5).
     """
@@ -115,7 +114,6 @@ class Broker:
     client_id: str
     version: Version = "5"
     tls: Tls | None = None
-    websocket_path: str | None = None
     keepalive_s: int = 60
     connect_timeout_s: float = 15.0
     session_expiry_s: int = 3600
@@ -123,8 +121,7 @@ class Broker:
     user_name: str | None = None
 
     def __str__(self) -> str:
-        scheme = ("ws" if self.websocket_path else "mqtt") + ("s" if self.tls else "")
-        return f"{scheme}://{authority(self.host, self.port)}{self.websocket_path or ''}"
+        return f"{'mqtts' if self.tls else 'mqtt'}://{authority(self.host, self.port)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,14 +300,11 @@ class Session:
             broker.client_id,
             clean_session=None if is_5 else False,
             protocol=MQTTProtocolVersion.MQTTv5 if is_5 else MQTTProtocolVersion.MQTTv311,
-            transport="websockets" if broker.websocket_path else "tcp",
             reconnect_on_failure=False,
             manual_ack=True,
         )
         client.connect_timeout = broker.connect_timeout_s
         client.username_pw_set(broker.user_name or broker.client_id, self._password.reveal())
-        if broker.websocket_path:
-            client.ws_set_options(broker.websocket_path)
         if broker.tls is not None:
             client.tls_set_context(broker.tls.context())
         if will is not None:
@@ -338,7 +332,7 @@ class Session:
         up_by_s = time.monotonic() + broker.connect_timeout_s
         try:
             client.connect(broker.host, broker.port, broker.keepalive_s, **options)
-        except (OSError, ValueError, paho.WebsocketConnectionError) as error:
+        except (OSError, ValueError) as error:
             raise mqtt_faults.of_network(error, broker.host, self._where, has_tls=broker.tls is not None) from None
         while self._error is None:
             until_s = self._disconnect_by_s or (math.inf if self.up_at_s is not None else up_by_s)
@@ -413,8 +407,7 @@ class _Client(paho.Client):
 
 def _send_at_once(_client: paho.Client, _data: Any, connection: Any) -> None:
     """Without this a PUBACK and the message after it wait for each other's TCP acknowledgement, 40 ms each time."""
-    if hasattr(connection, "setsockopt"):  # paho's WebSocket has none
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def try_connection(broker: Broker, password: Secret, subscriptions: Sequence[tuple[str, int]] = ()) -> Offline | None:

@@ -10,7 +10,6 @@ import socket
 import ssl
 from typing import Final
 
-from paho.mqtt.client import WebsocketConnectionError
 from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.errors import LockedOut, Offline, RateLimited, ServiceError, SessionTakenOver, UnexpectedAnswer
@@ -113,8 +112,6 @@ def of_network(error: Exception, host: str, where: str, *, has_tls: bool) -> Off
             return _of_tls(error.reason or str(error), where)
         case ConnectionResetError() | BrokenPipeError() if has_tls:
             return _of_tls("EOF", where)
-        case WebsocketConnectionError():
-            text = f"{where} did not answer as a WebSocket ({error}): check mqtt.port and mqtt.websocket_path"
         case socket.gaierror():
             text = f"the name of the broker {host!r} cannot be resolved: check mqtt.host"
         case ConnectionRefusedError():

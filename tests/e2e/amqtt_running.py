@@ -1,4 +1,4 @@
-"""amqtt in a thread of this process: a broker that speaks 3.1.1 only, over TCP and WebSockets."""
+"""amqtt in a thread of this process: a broker that speaks 3.1.1 only."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ SOON_S = 60.0
 
 
 @contextlib.contextmanager
-def amqtt(kind: str = "tcp") -> Iterator[int]:
-    """The port of a running broker.
-
-    Args:
-        kind: ``tcp`` or ``ws``.
-    """
-    for name in ("amqtt", "transitions", "websockets"):
+def amqtt() -> Iterator[int]:
+    """The port of a running broker."""
+    for name in ("amqtt", "transitions"):
         logging.getLogger(name).setLevel(logging.ERROR)
     port = free_port()
     ready = threading.Event()
@@ -31,7 +27,7 @@ def amqtt(kind: str = "tcp") -> Iterator[int]:
 
     async def serve() -> None:
         config = {
-            "listeners": {"default": {"type": kind, "bind": f"127.0.0.1:{port}", "max_connections": 10}},
+            "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}", "max_connections": 10}},
             "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
         }
         broker = Broker(config)

@@ -331,22 +331,6 @@ class TestTls:
         assert "nowhere.pem" in str(line.wait_for_trouble("bad_certificate"))
 
 
-class TestWebSockets:
-    def test_mqtt_goes_over_a_websocket_too(self, connect):
-        with amqtt("ws") as port:
-            line = connect(port, websocket_path="/mqtt", version="3.1.1")
-            line.wait_for_up()
-            line.connection.session.publish(Message("v1/x", b"y" * 100_000), SOON_S)
-            line.connection.stop()
-
-    @pytest.mark.filterwarnings("ignore:unclosed")  # paho leaves a socket open when this handshake fails
-    def test_a_port_without_websockets_is_told(self, connect):
-        with scripted_broker(b"HTTP/1.1 404 Not Found\r\n\r\n") as port:
-            line = connect(port, websocket_path="/mqtt")
-            assert "mqtt.websocket_path" in str(line.wait_for_trouble("unreachable"))
-            line.connection.stop()
-
-
 class TestTrying:
     def test_what_waits_for_the_device_still_waits_afterwards(self, start_mosquitto, connect):
         broker = start_mosquitto()

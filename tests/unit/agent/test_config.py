@@ -287,7 +287,6 @@ class TestMqtt:
         assert config.mqtt.port_in_use == 8883
         for more, port in (
             ("tls: false, allow_plain_mqtt: true", 1883),
-            ("websocket_path: /mqtt", 443),
             ("port: 77", 77),
             ("version: 5", 8883),
             ("version: 3.1.1", 8883),
