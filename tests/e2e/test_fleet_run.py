@@ -156,25 +156,6 @@ def test_commands_that_end_otherwise_than_expected_fail_the_run_and_hold_up_noth
     assert read_record(tmp_path / "run") == record
 
 
-def test_a_fault_that_was_planned_for_the_time_of_a_wait_is_played_once_when_the_record_says(service, tmp_path):
-    phases = [
-        {"name": "wait", "kind": "hold", "duration_s": 3, "until": "waiting_readings > 1000000", "until_within_s": 6},
-        {"name": "after", "kind": "hold", "duration_s": 8},
-    ]
-    faults = [{"kind": "disconnect_storm", "at_s": 4, "duration_s": 3, "away_s": 3}]
-    record = run(service, tmp_path, phases=phases, faults=faults, commands=[], thresholds=[])
-    assert record.verdict.sentences == (
-        "phase wait: 'waiting_readings > 1000000' did not come true within 6 s after its end",
-    )
-    (fault,) = record.faults
-    assert fault.begin_s == pytest.approx(record.phases[1].begin_s + 1, abs=0.01)
-    assert fault.begin_s >= 9.9
-    away = [second.second for second in read_seconds(tmp_path / "run") if second.gauges.get("online", 30) < 15]
-    assert away  # it was played ...
-    assert min(away) >= fault.begin_s - 1  # ... and not in the wait as well
-    assert record.phases[1].end_s > fault.end_s
-
-
 def worker_pids() -> list[int]:
     """The worker processes of this test's run, the oldest first."""
     found = []
@@ -203,24 +184,6 @@ def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service
     assert not record.audit.complete
     assert record.audit.readings is not None
     assert record.audit.readings.lost == 0
-
-
-class Stages(RunView):
-    """Keeps what goes on outside of the load."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
-        del done, whole
-        if text and text not in self.seen:
-            self.seen.append(text)
-
-
-def test_whoever_watches_sees_what_goes_on_before_and_after_the_load(service, tmp_path):
-    view = Stages()
-    run(service, tmp_path, lambda _record: view)
-    assert view.seen == ["preparing devices", "reading everything back", "making the reports"]
 
 
 def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(service, tmp_path, monkeypatch):
@@ -290,59 +253,6 @@ def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_
     assert not record.audit.complete
     assert read_record(tmp_path / "run") == record
     assert len(list(read_seconds(tmp_path / "run"))) > 3
-
-
-def test_faults_of_the_network_are_made_and_told_and_nothing_is_lost(service, tmp_path):
-    kinds = [
-        {"kind": "disconnect_storm", "at_s": 0.5, "duration_s": 1, "away_s": 0.5},
-        {"kind": "blackout", "at_s": 1.5, "duration_s": 2, "share": 0.5},
-        {"kind": "revoked_keys", "at_s": 2, "duration_s": 3, "share": 0.3},
-        # After all others: who was refused would wait for a minute, and does not once it has been restarted.
-        {"kind": "rolling_restart", "at_s": 5.5, "duration_s": 2, "away_s": 0.2},
-    ]
-    record = run(
-        service,
-        tmp_path,
-        target={"transport": "http_poll", "timeout_s": 1},
-        phases=[{"name": "hold", "kind": "hold", "duration_s": 8}],
-        commands=[],
-        faults=kinds,
-        thresholds=["audit.lost == 0", "audit.doubled == 0"],
-    )
-    assert record.verdict.word is VerdictStatus.PASSED, record.verdict
-    assert [fault.kind for fault in record.faults] == [fault["kind"] for fault in kinds]
-    assert record.faults[0].devices == 30
-    assert 0 < record.faults[1].devices < 30
-    outcomes = record.operations["http.sensor_data"]
-    assert "transport" in outcomes
-    refused = [tallies.get("refused") for tallies in record.operations.values()]
-    assert any(tally is not None and tally.count for tally in refused), "revoked keys were never tried"
-
-
-def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
-    record = run(
-        service,
-        tmp_path,
-        kind="requests",
-        workers=1,
-        target={"connections": 8},
-        fleet={"devices": 10},
-        arrivals=[{"rate_per_s": 40}],
-        phases=[{"name": "hold", "kind": "hold", "duration_s": 2}],
-        faults=[
-            {"kind": "revoked_keys", "at_s": 0.5, "duration_s": 0.5},
-            {"kind": "blackout", "at_s": 1.2, "duration_s": 0.5},
-        ],
-        thresholds=["audit.lost == 0"],
-    )
-    outcomes = record.operations["http.sensor_data"]
-    assert outcomes["refused"].count >= 10
-    assert outcomes["transport"].count >= 10
-    # What the faults refused or cut was sent; on a busy machine the one on its way when a fault begins may not be.
-    assert record.health.intended - record.health.sent <= 2, record.verdict
-    assert record.audit is not None
-    assert record.audit.readings is not None
-    assert record.audit.readings.lost == record.audit.readings.unknown == 0
 
 
 def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):

@@ -23,43 +23,19 @@ LIMITED = 429
 
 @dataclass
 class Engines:
-    """What was made of engines, and with which options.
-
-    Attributes:
-        http, mqtt: the options of each engine, in the order in which they were made.
-        openings: of MQTT sessions, with their time since the run's begin and the device.
-        timeouts_s: that were given for requests and messages.
-    """
+    """Makes engines that reach the service of the tests."""
 
     service: Service
-    http: list[HttpOptions] = field(default_factory=list)
-    mqtt: list[tuple[BrokerAddress, dict[str, Any]]] = field(default_factory=list)
-    openings: list[tuple[float, int, Opening]] = field(default_factory=list)
-    timeouts_s: list[float] = field(default_factory=list)
     sessions: list[VirtualMqtt] = field(default_factory=list)
 
-    def http_class(self) -> type[VirtualHttp]:
+    def http(self, _options: HttpOptions, _wheel: Any = None) -> VirtualHttp:
         """In the place of the class of the HTTP engine."""
-        engines = self
+        return VirtualHttp(self)
 
-        class Http(VirtualHttp):
-            def __init__(self, options: HttpOptions, _wheel: Any = None) -> None:
-                super().__init__(engines)
-                engines.http.append(options)
-
-        return Http
-
-    def mqtt_class(self) -> type[VirtualMqtt]:
+    def mqtt(self, _broker: BrokerAddress, _wheel: Any = None, **_options: Any) -> VirtualMqtt:
         """In the place of the class of the MQTT engine."""
-        engines = self
-
-        class Mqtt(VirtualMqtt):
-            def __init__(self, broker: BrokerAddress, _wheel: Any = None, **options: Any) -> None:
-                super().__init__(engines)
-                engines.mqtt.append((broker, options))
-                engines.sessions.append(self)
-
-        return Mqtt
+        self.sessions.append(VirtualMqtt(self))
+        return self.sessions[-1]
 
     def deliver(self, device_id: str, record: dict[str, Any]) -> None:
         for engine in self.sessions:
@@ -86,7 +62,6 @@ class VirtualHttp:
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         request = read_request(device, message, self._loop.time(), timeout_s)
-        self._engines.timeouts_s.append(timeout_s)
         service, flight = self._engines.service, _Flight(caller, self._loop.time(), device)
         self._flights.add(flight)
         flight.handles.append(
@@ -166,14 +141,12 @@ class VirtualMqtt:
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
         self.cut(device)
         now_s = self._loop.time()
-        self._engines.openings.append((now_s - self._engines.service.began_s, device, opening))
         session = self._sessions[device] = _Session(device, opening, listener, now_s)
         self._later(session, TAKES_S, lambda: self._stand(session))
 
     def publish(
         self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
     ) -> None:
-        self._engines.timeouts_s.append(timeout_s)
         session, now_s = self._sessions.get(device), self._loop.time()
         if session is None or not session.is_up:
             self._loop.call_soon(publisher.failed, OutcomeClass.TRANSPORT, "no connection", None, now_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -34,7 +33,6 @@ from simulator.fleet.run.messages import (
     Stop,
     ToWorker,
 )
-from simulator.fleet.run.preparing import Preparation
 from simulator.fleet.run.worker import enter_phases
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
@@ -45,7 +43,6 @@ from tests.virtual_fleet.service import BEFORE_S, Sent, Service
 from tests.virtual_fleet.virtual_time import Time, VirtualLoop, virtual_time
 
 OFFERS = ALL - {COMMAND_EVENTS}
-_BUILD_S = 30.0
 
 
 @dataclass
@@ -54,15 +51,11 @@ class Run:
 
     Attributes:
         sent: every request and message that service and broker were sent.
-        engines: with the options that they were made with.
-        jobs: what the workers were given.
         record: of the run.
         seconds: of the record.
     """
 
     service: Service
-    engines: Engines
-    jobs: Sequence[Any]
     record: RunRecord
     seconds: list[Second]
 
@@ -85,26 +78,8 @@ class Run:
         return [(sent.at_s, sent.device, reading) for sent in self.batches for reading in sent.readings]
 
     @cached_property
-    def values(self) -> dict[str, list[float]]:
-        """The values of each reading, by its name, in the order in which they were sent."""
-        found: dict[str, list[float]] = defaultdict(list)
-        for _, _, reading in self.readings:
-            for name, value in reading["sensor_data"].items():
-                found[name].append(value)
-        return found
-
-    @cached_property
-    def polls(self) -> list[Sent]:
-        return self.of("GET /devices/*/commands")
-
-    @cached_property
     def orders(self) -> list[Sent]:
         return self.of("POST /commands/send")
-
-    @cached_property
-    def by_device(self) -> Counter[int]:
-        """How much each device sent, orders of the operator left out."""
-        return Counter(each.device for each in self.sent if each.operation != "POST /commands/send")
 
     @cached_property
     def online(self) -> list[int]:
@@ -207,48 +182,38 @@ def play(
     file: ScenarioFile,
     folder: Path,
     *,
-    offers: frozenset[str] = OFFERS,
     answers: Callable[[Sent], tuple[int, Any] | None] = lambda _sent: None,
-    is_audited: bool = True,
+    view: RunView | None = None,
 ) -> Run:
     """Perform a scenario.
 
     Args:
         file: the scenario.
         folder: a new one, for the run and its secrets.
-        offers: what the service announces.
-        answers: what it answers otherwise; None for a request as usual.
-        is_audited: books are kept and read back.
+        answers: what the service answers otherwise; None for a request as usual.
+        view: is told of the run while it goes on.
     """
     clock = Time()
-    service = Service(clock, offers, answers)
+    service = Service(clock, OFFERS, answers)
     engines = Engines(service)
     service.deliver = engines.deliver
     folder.mkdir(parents=True, exist_ok=True)
-    prepared: list[Any] = []
     with ExitStack() as ends:
         ends.enter_context(virtual_time(clock))
-        ends.enter_context(_patched(clock, service, engines, prepared))
-        stage = RunOptions(file, _way(file, folder), folder / "run", (), is_audited)
-        record = perform_run(stage, lambda _record: RunView())
-    return Run(service, engines, prepared[0].jobs, record, list(read_seconds(folder / "run")))
+        ends.enter_context(_patched(clock, service, engines))
+        stage = RunOptions(file, _way(file, folder), folder / "run", ())
+        record = perform_run(stage, lambda _record: view or RunView())
+    return Run(service, record, list(read_seconds(folder / "run")))
 
 
 @contextmanager
-def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any]) -> Iterator[None]:
+def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
     loop = VirtualLoop(clock)
-    real_prepare = Preparation.prepare
-    http = engines.http_class()
-
-    async def prepare(preparation: Preparation, on_progress: Any) -> None:
-        prepared.append(preparation)
-        await real_prepare(preparation, on_progress)
 
     def tokens(_folder: Path, device_ids: Sequence[str], _url: str) -> dict[str, Secret]:
         return {device_id: Secret(f"token-of-{device_id}") for device_id in device_ids}
 
     patches = {
-        "run.fleet_run.Preparation.prepare": prepare,
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
         "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
@@ -262,10 +227,10 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         ),
         "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
         "run.preparing.issue_gateway_tokens": tokens,
-        "engine.pool.Http1Engine": http,
-        "workload.fleet.Http1Engine": http,
-        "workload.devices.Http1Engine": http,
-        "workload.devices.MqttSessions": engines.mqtt_class(),
+        "engine.pool.Http1Engine": engines.http,
+        "workload.fleet.Http1Engine": engines.http,
+        "workload.devices.Http1Engine": engines.http,
+        "workload.devices.MqttSessions": engines.mqtt,
     }
     with ExitStack() as ends:
         for name, value in patches.items():
@@ -277,10 +242,6 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
             asyncio.set_event_loop(None)
-
-
-def _announced(service: Service, said: frozenset[str] | None) -> frozenset[str]:
-    return service.offers if said is None else said
 
 
 def _way(file: ScenarioFile, folder: Path) -> Target:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.audit.digest import digest_document, digest_values
 from simulator.fleet.audit.ledger import LedgerGap, LedgerTarget
-from tests.sudden_ends import SuddenExit
 
 
 def target(path):
@@ -109,30 +107,6 @@ def test_a_disk_that_hangs_is_a_gap_and_memory_stays_bounded(tmp_path):
     ledger.close()
     assert len(rows(path, "sendings")) == 40 - missed
     assert rows(path, "gaps")
-
-
-def test_a_thread_that_an_error_ends_is_told_of_and_everything_from_then_on_is_a_gap(tmp_path, monkeypatch):
-    path, told, ended = tmp_path / "a.sqlite", [], threading.Event()
-
-    def note(name, error):
-        told.append((name, type(error)))
-        ended.set()
-
-    def end():
-        raise SuddenExit
-
-    ledger = target(path).open(note)
-    monkeypatch.setattr(ledger, "_write_gaps", end)
-    send(ledger, 1, 1, 2)
-    ledger.flush()
-    assert ended.wait(60)
-    monkeypatch.undo()
-    send(ledger, 1, 3)
-    gaps = ledger.close()
-    assert told == [("ledger-0", SuddenExit)]
-    assert [(gap.records, gap.reason) for gap in gaps] == [(3, "ledger-0 ended unexpectedly: SuddenExit")]
-    assert ledger.missed == 3
-    assert [row[3] for row in rows(path, "ledgers")] == [0]  # without an end: nobody takes it for a whole one
 
 
 def test_a_ledger_is_never_written_over_and_says_what_to_do(tmp_path):

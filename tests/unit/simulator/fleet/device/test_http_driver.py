@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import tracemalloc
 from dataclasses import replace
 from email.utils import formatdate
 
@@ -192,28 +190,6 @@ def test_every_device_that_holds_something_is_told_also_before_it_was_reached():
     bench.driver.sample(on=False)
     assert len(bench.driver.unsettled()) == 200
     assert not bench.driver.has_settled()
-
-
-def test_a_device_at_rest_is_small():
-    """The objects of a device; benchmarks/fleet_memory.py measures the whole process."""
-    tracemalloc.start()
-    try:
-        small, large = (_traced_bytes(devices) for devices in (20, 120))
-    finally:
-        tracemalloc.stop()
-    assert (large - small) / 100 < 4000
-
-
-def _traced_bytes(devices: int) -> int:
-    bench = Bench(devices=devices)
-    bench.switch_on()
-    bench.run(65)
-    for kept in (bench.engine.requests, bench.observer.exchanges, bench.ledger.calls):
-        kept.clear()
-    gc.collect()
-    size = tracemalloc.get_traced_memory()[0]
-    assert bench.driver.fleet.gauges.online == devices
-    return size
 
 
 @pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.core.poll_interval import PollIntervals
-from agent.core.unreported import LIMITS, ReportFault
 from agent.core.values import CommandState, Contract
 from agent.retry import Backoff
 from agent.wire import extensions
@@ -270,80 +268,3 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     assert (len(world.ledger.refused_numbers), len(world.disk.outbox.rows)) == (1, 0)
     assert audit_readings(world.ledger, tuple(world.service.readings)).clean
     assert world.ledger.accepted >= 10
-
-
-def test_results_go_into_a_table_on_a_plain_server():
-    world = World(lambda: "none", offers=extensions.NONE)
-    world.run(20)
-    world.service.send(PAYLOADS[2], world.now_s)
-    world.run(20)
-    requests = world.engine.requests
-    reports = [request.json() for request in requests if result_of(request) is not None]
-    assert [(report["table_name"], report["data_payload"]["status"]) for report in reports] == [
-        ("command_results", "succeeded")
-    ]
-    assert all(isinstance(request.json(), dict) for request in requests if request.method == "POST")
-    assert all(not request.headers.get("idempotency-key") for request in requests)
-
-
-def refusing(world: World, status: int, body: bytes = b"{}", *, only_with_result: bool = False) -> list[float]:
-    """Answer every report of the world's device with this; when each one came."""
-    plain, times = world.service.answer, []
-
-    def answer(request: Request, now_s: float) -> Answer:
-        found = result_of(request)
-        is_final = found is not None and found[1]["status"] != "in_progress"
-        if is_final and (found[1].get("result") is not None or not only_with_result):
-            times.append(world.now_s)
-            if b"command_not_found" in body:
-                del world.service.commands[found[0]]
-            return status, {"content-type": "application/json"}, body
-        return plain(request, now_s)
-
-    world.service.answer = answer
-    return times
-
-
-@pytest.mark.parametrize(
-    "offers", [extensions.ALL - {extensions.LONG_POLL}, extensions.NONE], ids=["announced", "plain"]
-)
-def test_a_place_for_results_that_does_not_exist_is_given_up_by_the_agents_own_limits(offers):
-    world = World(lambda: "none", offers=offers)
-    times = refusing(world, 404)
-    world.run(10)  # its first contact: what a plain server lists there is history
-    world.service.send(PAYLOADS[0], world.now_s)
-    world.run(300)
-    tries, span_s = LIMITS[ReportFault.NO_PLACE]
-    assert len(times) >= tries
-    assert world.results == (1, 0)
-    world.run(400)
-    assert times[-1] - times[0] >= span_s
-    assert world.results == (0, 1)
-    world.service.send(PAYLOADS[0], world.now_s)
-    before = len(times)
-    world.run(20)
-    assert len(times) == before + 1
-    assert world.results == (0, 2)
-    assert world.ledger.accepted >= 100
-
-
-def test_a_drain_does_not_wait_for_a_place_that_does_not_exist():
-    world = World(lambda: "none")
-    times = refusing(world, 405)
-    world.service.send(PAYLOADS[0], world.now_s)
-    world.run(5)
-    world.drain(60)
-    assert world.driver.has_settled()
-    assert len(times) >= 5
-    assert world.results == (0, 1)
-
-
-def test_a_result_whose_content_is_refused_goes_again_without_it():
-    world = World(lambda: "none")
-    times = refusing(world, 422, b'{"error":"validation_error"}', only_with_result=True)
-    ping = world.service.send(PAYLOADS[0], world.now_s)
-    world.run(20)
-    assert len(times) == 1
-    assert world.service.commands[ping]["status"] == "succeeded"
-    assert world.service.commands[ping]["error"].startswith("result_refused: 422")
-    assert world.results == (0, 0)

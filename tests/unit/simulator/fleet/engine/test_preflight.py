@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import resource
-import socket
 
 import pytest
 
-from simulator.fleet.engine import addresses, preflight
+from simulator.fleet.engine import preflight
 from simulator.fleet.engine.preflight import Demand, Host, examine, missing, read_host
 
 GIB = 1 << 30
@@ -75,9 +74,3 @@ def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch):
     monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.update(now=new))
     assert preflight.raise_descriptor_limit() == 20_000
     assert limits["now"] == (20_000, 20_000)
-
-
-def test_a_socket_with_a_source_takes_its_port_only_when_it_connects():
-    with addresses.open_socket(socket.AF_INET, "127.0.0.1") as made:
-        assert made.getsockname() == ("127.0.0.1", 0)
-        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

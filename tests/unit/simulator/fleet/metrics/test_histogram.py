@@ -84,12 +84,3 @@ def test_what_is_no_number_of_seconds_is_refused_and_nothing_counted(value):
     with pytest.raises(ValueError, match="finite"):
         histogram.record_many([1.0, value])
     assert histogram == Histogram()
-
-
-def test_the_rank_of_a_percentile_has_no_rounding_error():
-    assert rank_of(99.9, 1_000) == 999
-    assert rank_of(0.1, 1_000) == 1
-    assert rank_of(55.00000000000001, 100) == 56
-    assert rank_of(0, 7) == 1
-    with pytest.raises(ValueError, match="between 0 and 100"):
-        rank_of(101, 7)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from simulator.fleet.metrics.ages import ReadingAges
-from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.judging import Window, judge_thresholds
+from simulator.fleet.metrics.judging import judge_thresholds
 from simulator.fleet.metrics.merging import Totals
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.thresholds import parse
@@ -218,50 +214,3 @@ def test_the_worst_window_is_the_one_furthest_on_the_wrong_side(operator, worst)
     seconds = [[(OK, 0.1)] * count for count in (3, 1, 6, 2)]
     result = result_of(f"http.poll.count {operator} 3 over 1s", seconds)
     assert result.observed == worst
-
-
-@settings(max_examples=25)
-@given(st.lists(st.lists(st.floats(1e-6, 3600), max_size=5), max_size=12), st.integers(1, 4))
-def test_a_window_is_the_histogram_of_its_own_seconds(seconds, length):
-    threshold = parse("http.poll.p99 < 1s over 4s")
-    window, whole = Window(threshold, forgets=True), Window(threshold, forgets=False)
-    for number, values in enumerate(seconds):
-        recorder = Recorder()
-        for took_s in values:
-            recorder.record("http.poll", OK, intended_s=0.0, sent_s=0.0, now_s=took_s)
-        second = recorder.cut(number).measured()
-        for each in (window, whole):
-            each.take(second)
-        if number >= length:
-            window.drop()
-        for each, first in ((window, max(0, number - length + 1)), (whole, 0)):
-            truth = Histogram()
-            truth.record_many([value for every in seconds[first : number + 1] for value in every])
-            assert each.histogram() == truth
-
-
-def test_the_age_of_readings_and_their_rate_can_stand_in_a_threshold_each_reading_counted():
-    """Ten requests in ten milliseconds, one of which brought ninety readings that had waited for four seconds."""
-    recorder = Recorder()
-    ages = ReadingAges(recorder)
-    for _ in range(10):
-        recorder.record("http.sensor_data", OK, intended_s=100.0, sent_s=100.0, now_s=100.01)
-    ages.accepted([99.99] * 9, 100.01)
-    ages.accepted([96.01] * 90, 100.01)
-    ages.given_up([90.01], TIMEOUT, 100.01)
-    second = recorder.cut(0).measured()
-    record, _ = run([QUICK], operations=second.operations)
-    held = {
-        "http.sensor_data.p99 < 20ms": True,
-        "http.count == 10": True,
-        "readings.age.p50 < 1s": False,
-        "readings.age.p99 < 5s": True,
-        "readings.age.max < 5s": False,  # what still waited at the end has waited, too
-        "readings.rate >= 99/s": True,
-        "readings.age.failed.rate <= 1%": True,
-        "readings.age.p50 < 1s over 1s": False,
-    }
-    results = judge_thresholds([parse(text) for text in held], record, [second])
-    assert {result.expression: result.held for result in results} == held
-    # Ages are no requests: the generator's lag is that of the ten alone.
-    assert Histogram.decode(second.health.send_lag).count == 10

@@ -51,20 +51,6 @@ def test_intended_sent_and_answered_are_told_apart():
     assert (health.intended, health.sent, health.cpu_percent, health.loop_lag_max_s) == (2, 2, 40.0, 0.25)
 
 
-def test_what_fell_due_in_the_phases_and_ends_in_the_drain_is_counted_as_late_as_well():
-    recorder = Recorder()
-    attempts = [Attempt.FIRST, Attempt.AFTER_REFUSAL, Attempt.AFTER_REFUSAL, Attempt.AMBIGUOUS]
-    for attempt in attempts:
-        recorder.record("http.report", OK, intended_s=1.0, sent_s=1.0, now_s=1.5, attempt=attempt)
-    recorder.drain(2.0)
-    for attempt in attempts:
-        recorder.record("http.report", OK, intended_s=1.9, sent_s=1.9, now_s=2.5, attempt=attempt)
-    found = recorder.cut(0).measured()
-    for operations in (found.operations, found.late):
-        tally = operations["http.report"][OK]
-        assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (8, 2, 2)
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_however_many_workers_are_one_log_bit_for_bit_in_whichever_order_they_report(count):
     numbers = random.Random(1)

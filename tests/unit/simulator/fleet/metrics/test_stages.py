@@ -6,7 +6,6 @@ import pytest
 
 from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.metrics import stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage, stages_of
@@ -109,17 +108,3 @@ def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, 
     ledger.command("reported", 0, "c1", 14.0)
     assert len(ways) == 0
     assert ways.ends == {0: {end: 1}}
-
-
-def test_commands_of_somebody_else_are_no_stream_s_and_their_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(stages, "_ENDED_KEPT", 5)
-    ways = CommandTracker(Recorder(), NAMES)
-    ledger = TrackedLedger(Ledger(), ways)
-    for number in range(20):
-        ledger.command("received", 0, f"foreign-{number}", 1.0)
-        ledger.command("finished", 0, f"foreign-{number}", 1.0, detail=OutcomeStatus.FAILED, error=None)
-        ledger.command("reported", 0, f"foreign-{number}", 2.0)
-    assert len(ways) == 0
-    assert ways.ends == {None: {EndState.FAILED: 15}}
-    ways.close(3.0)
-    assert ways.ends == {None: {EndState.FAILED: 20}}

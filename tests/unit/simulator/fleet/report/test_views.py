@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ from rich.screen import Screen
 from rich.text import Text
 
 from agent.errors import ConfigurationError
-from simulator.fleet.record import Second
-from simulator.fleet.report import line_file
 from simulator.fleet.report.formatting import (
     DASH,
     Tone,
@@ -31,7 +27,6 @@ from simulator.fleet.report.formatting import (
 from simulator.fleet.report.live import ConsoleView
 from simulator.fleet.report.progress_lines import PROGRESS_FORMAT, ProgressView
 from simulator.fleet.report.views import RunStatus, RunView, Views, spans_under_way
-from simulator.fleet.report.window import Window
 from tests.fleet_runs import Shape, a_run
 
 RECORD, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60))
@@ -46,10 +41,6 @@ def status_at(second: int) -> RunStatus:
         {0: "running", 1: "dead" if second > 23 else "running"},
         tuple(replace(gap, to_s=min(gap.to_s, second + 1.0)) for gap in RECORD.gaps if gap.from_s <= second),
     )
-
-
-def with_ledgers(second: Second) -> Second:
-    return replace(second, gauges={**second.gauges, "readings_sent": 900.0, "readings_accepted": 890.0})
 
 
 class Watched(Console):
@@ -70,7 +61,7 @@ def shown(last: int, width: int, height: int) -> list[str]:
     view = ConsoleView(Watched(is_terminal=True, width=width, height=height), RECORD)
     for second in SECONDS:
         if second.second <= last:
-            view.second(with_ledgers(second), status_at(second.second))
+            view.second(second, status_at(second.second))
     console = Watched(is_terminal=False, width=width, height=height)
     console.print(Screen(view.picture()))
     return console.printed.rstrip("\n").split("\n")
@@ -93,43 +84,6 @@ def test_a_picture_is_never_larger_than_the_terminal(width, height, second):
     lines = shown(second, width, height)
     assert len(lines) <= height
     assert max(cell_len(line) for line in lines) <= width
-
-
-def test_a_terminal_shows_what_matters():
-    ordinary = "\n".join(shown(17, 120, 40))
-    for text in (
-        "steady-10k", "0:18 of 0:40", "until online >= 99%", "disconnect_storm: 5,000 devices", "http.sensor_data",
-        "p99.9", "service p99", "all", "no connection", "5,000 of 10,000 online", "lag p99", "sent 100 %",
-        "900 sent · 890 accepted", "2 of 2 at work", "Ctrl-C ends the run",
-    ):  # fmt: skip
-        assert text in ordinary
-    later = "\n".join(shown(38, 160, 45))
-    for text in ("1 of 2 at work · 1 is dead", "gap", "killed by signal 9", "limited (429)"):
-        assert text in later
-    low = "\n".join(shown(17, 120, 6))
-    for text in ("0:18 of 0:40", "http.poll", "disconnect_storm"):
-        assert text in low
-
-
-def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_for_each_thing_that_happens():
-    console = Watched(is_terminal=False)
-    play(ConsoleView(console, RECORD))
-    lines = console.printed.splitlines()
-    assert lines[0] == f"steady-10k: 10,000 devices, http_poll, devices, {RECORD.target}"
-    assert lines[1].split() == ["0:00", "preparing", "devices", "(10,000)"]
-    clocks = [line.split()[0] for line in lines if "generator lag" in line]
-    # A second of the gap is no second: 0:25 to 0:28 are missing.
-    assert clocks == ["0:01", "0:06", "0:11", "0:16", "0:21", "0:29", "0:34", "0:39"]
-    told = "\n".join(lines)
-    for text in ("phase hold begins", "fault disconnect_storm begins: 5,000 devices", "fault disconnect_storm ends"):
-        assert told.count(text) == 1, "however short it was"
-    for phase in RECORD.phases:
-        assert f"{clock_text(phase.begin_s):>7}  phase {phase.name} begins" in lines, "when it began, not when told"
-    assert "   0:24  gap: worker 1 reports no seconds: killed by signal 9" in told
-    assert sum("| 1 gap, 4 s of workers" in line for line in lines) == 3, "in each line from then on"
-    for text in ("| fault link", "[red]worker[/] 1 was killed", "worker 1 dead"):
-        assert text in told
-    assert "\x1b" not in told
 
 
 def test_on_a_terminal_the_screen_is_given_back_and_the_summary_stays():
@@ -182,54 +136,12 @@ def test_the_first_line_says_what_is_run_and_the_last_one_how_it_ended(lines):
     assert any(text.startswith("fault disconnect_storm begins") for text in notes)
 
 
-def test_a_second_has_the_figures_of_the_live_view(lines):
-    window, alone = Window(), Window()
-    for second in SECONDS:
-        window.add(second)
-    alone.add(SECONDS[-1])
-    found = [line for line in lines if line["event"] == "second"]
-    assert [line["second"] for line in found] == [second.second for second in SECONDS]
-    last = found[-1]
-    row = next(row for row in window.operations() if row.name == "http.sensor_data")
-    written = last["operations"]["http.sensor_data"]
-    assert written["ok_per_s"] == row.per_s(row.good)
-    assert list(written["response_s"].values()) == pytest.approx(row.response.percentiles((50, 95, 99, 99.9)))
-    assert list(written["response_s"]) == ["p50", "p95", "p99", "p99.9"]
-    assert last["so_far"]["ok"] == window.counts["ok"]  # type: ignore[index] # a StrEnum's own word
-    assert (last["phase"]["name"], last["waiting_for"]) == ("storm", "online >= 99%")
-    assert last["workers"] == {"0": "running", "1": "dead"}
-    assert last["gaps"][0]["worker"] == 1
-    assert last["alone"]["ok_per_s"] == alone.whole().per_s(alone.whole().good)
-
-
 def test_a_run_that_never_ended_says_so_in_its_last_line(tmp_path):
     with pytest.raises(ConfigurationError), ProgressView(str(tmp_path / "p.jsonl"), RECORD, pytest.fail):
         raise ConfigurationError(["the service does not take the keys"])
     last = lines_of(tmp_path / "p.jsonl")[-1]
     assert (last["event"], last["verdict"]) == ("end", None)
     assert "does not take the keys" in last["error"]
-
-
-def test_a_full_disk_costs_lines_and_not_the_run(tmp_path, monkeypatch):
-    path, complaints, write, room = tmp_path / "p.jsonl", [], os.write, [True]
-
-    def full(descriptor: int, content: bytes) -> int:
-        if room[0]:
-            return write(descriptor, content)
-        write(descriptor, content[:10])  # half a line is there already
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with ProgressView(str(path), RECORD, complaints.append) as progress:
-        monkeypatch.setattr(line_file.os, "write", full)
-        room[0] = False
-        progress.second(SECONDS[0], RunStatus())
-        progress.second(SECONDS[1], RunStatus())
-        room[0] = True
-        progress.second(SECONDS[2], RunStatus())
-        progress.end(RECORD)
-    assert [line["event"] for line in lines_of(path)] == ["run", "second", "end"]
-    (complaint,) = complaints
-    assert "No space left on device; the run goes on" in complaint
 
 
 def names_in(value: Any) -> set[str]:

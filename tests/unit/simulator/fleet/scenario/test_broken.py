@@ -45,23 +45,3 @@ def test_a_scenario_with_anything_written_over_it(path, edits):
 @given(st.binary(max_size=200))
 def test_any_bytes(raw):
     only_faults_with_lines(raw)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["kind", "name", "fleet", "devices", "models", "phases", "x"]), inner, max_size=4
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.dictionaries(st.sampled_from(["fleet", "phases", "target", "commands", "faults", "seed"]), JSON, max_size=4))
-def test_values_of_any_shape_under_keys_that_there_are(document):
-    import yaml
-
-    only_faults_with_lines(yaml.safe_dump({"scenario": "s", **document}).encode())

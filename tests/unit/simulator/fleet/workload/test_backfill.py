@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
-from agent.core.schedule import Schedule
 from agent.errors import TransportError
 from agent.retry import Backoff
 from agent.wire.auth import KeyPair
@@ -22,12 +21,11 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.model import READER
-from simulator.fleet.signals import DeviceRandom, signals_of_json
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.provisioning import ProvisioningRequest, provision
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload import backfill, measured
-from simulator.fleet.workload.backfill import BackfillJob, BackfillWorkload, history_name, history_of, window_of
+from simulator.fleet.workload.backfill import BackfillJob, BackfillWorkload, history_name, window_of
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
@@ -40,19 +38,6 @@ RING = Keyring((KEYS,))
 ENDS = "2026-01-01T00:00:00Z"
 END_S = 1_767_225_600.0
 DAY_S = 86_400.0
-
-
-def a_history(device=0, from_s=END_S - DAY_S, to_s=END_S):
-    signals = signals_of_json({"one": {"kind": "constant", "value": 1.0}})
-    return list(history_of(signals, DeviceRandom.at(1, device), Schedule(60.0, 7.5), from_s=from_s, to_s=to_s))
-
-
-def test_history_has_every_reading_between_its_ends_at_its_time_and_two_halves_are_the_whole():
-    whole = a_history()
-    assert [reading.sequence for reading in whole] == list(range(1, 1441))
-    assert [reading.time_s for reading in whole] == [END_S - DAY_S + 7.5 + n * 60 for n in range(1440)]
-    halves = a_history(to_s=END_S - DAY_S / 3) + a_history(from_s=END_S - DAY_S / 3)
-    assert [reading.time_s for reading in halves] == [reading.time_s for reading in whole]
 
 
 def a_scenario(devices=6):
