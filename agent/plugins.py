@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final = "built-in"
 CONFIGURATION: Final = "configuration"
+NOT_READ_YET: Final = "not read yet"
+"""The state of a sensor, in :func:`states_of`, until it is read for the first time."""
 _FAULTS_SHOWN: Final = 3
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ class PluginStatus(StrEnum):
     """The agent is in safe mode, and it is nothing that repairs the device."""
     CHECK_FAILED = "check_failed"
     """Its own check says that it cannot work here."""
+    FAILING = "failing"
+    """It was loaded, and does not work."""
 
 
 _ON_PURPOSE: Final = frozenset({PluginStatus.READY, PluginStatus.DISABLED, PluginStatus.SAFE_MODE})
@@ -52,7 +56,7 @@ _ON_PURPOSE: Final = frozenset({PluginStatus.READY, PluginStatus.DISABLED, Plugi
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """One line of ``device-agent handlers`` or ``device-agent sensors``.
+    """One line of ``device-agent plugins list``.
 
     Attributes:
         name: the handler's name, or the name that the configuration gives the sensor.
@@ -302,27 +306,9 @@ def states_of(listing: Iterable[PluginInfo], parts: Mapping[str, Part]) -> dict[
         if each.kind == "sensor" and each.status is PluginStatus.READY:
             part = parts.get(key)
             if part is None or part.state != "ok":
-                state = "not read yet" if part is None else f"{part.state}: {part.detail}"
+                state = NOT_READ_YET if part is None else f"{part.state}: {part.detail}"
         states[key] = state
     return states
-
-
-def stale_packages(loaded: Mapping[str, str]) -> list[str]:
-    """A phrase for each package whose version is no longer the one that was loaded.
-
-    Args:
-        loaded: name of a package -> its version when its plug-ins were imported.
-    """
-    found = []
-    for name, then in sorted(loaded.items()):
-        try:
-            now = version(name)
-        except PackageNotFoundError:
-            found.append(f"{name} {then} runs, and is not installed any more")
-            continue
-        if now != then:
-            found.append(f"{name} {then} runs, {now} is installed")
-    return found
 
 
 _listeners: Final[list[Callable[[str], object]]] = []

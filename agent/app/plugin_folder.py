@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
@@ -64,11 +64,6 @@ def plugin_folder(path: Sequence[str] = sys.path) -> Path:
     if not found:
         raise ConfigurationError([_NOT_PACKAGED], _WHO)
     return found[-1]
-
-
-def installed(folder: Path) -> dict[str, Distribution]:
-    """The installed packages of the plug-in folder by their normalized names."""
-    return {str(canonicalize_name(each.name)): each for each in distributions(path=[str(folder)])}
 
 
 def install(folder: Path, paths: Iterable[Path]) -> list[str]:

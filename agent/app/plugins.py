@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.config import AgentConfig
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.core.values import Priority
 from agent.handlers.registry import HandlerRegistry
-from agent.plugins import PluginInfo, PluginStatus, states_of
+from agent.plugins import NOT_READ_YET, PluginInfo, PluginStatus
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
@@ -50,69 +49,65 @@ def report_rules(config: AgentConfig) -> dict[str, ReportRule]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class SensorFinding:
-    """One configured sensor, read once."""
+def try_handlers(config: AgentConfig, running: StatusFile | None) -> list[PluginInfo]:
+    """Every handler with its state, loaded here.
 
-    name: str
-    type: str
-    state: str
-    reason: str = ""
-    values: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def is_good(self) -> bool:
-        """It was read, or is switched off on purpose."""
-        return self.state in {"ok", str(PluginStatus.DISABLED)}
+    Args:
+        config: its sections ``commands.handlers`` and ``executables`` count.
+        running: see :func:`_beside_running`.
+    """
+    return [_beside_running(info, running) for info in load_handlers(config).listing()]
 
 
-def read_sensors(config: AgentConfig, running: StatusFile | None) -> list[SensorFinding]:
+def try_sensors(config: AgentConfig, running: StatusFile | None) -> list[PluginInfo]:
     """Read each configured sensor once, all at the same time, each within its timeout.
 
     Args:
         config: its section ``sensors`` counts.
-        running: of the agent that runs. What it says of a sensor counts: it may hold the device that this process
-            cannot open. None: no agent runs.
+        running: see :func:`_beside_running`.
+
+    Returns:
+        The sensors with their states; the description of one that was read is its readings.
     """
     registry = load_sensors(config)
     reader = SensorReader(registry.ready())
     results = reader.read()
     reader.close()
-    findings = []
+    found = []
     for info in registry.listing():
-        result = results.get(info.name)
-        if result is None:
-            found = SensorFinding(info.name, info.type, str(info.status), info.reason)
-        elif result.error is not None:
-            found = SensorFinding(info.name, info.type, "failing", result.error)
-        else:
-            found = SensorFinding(info.name, info.type, "ok", "; ".join(result.refused), dict(result.values))
-        part = None if running is None else running.parts.get(f"sensor:{info.name}")
-        if part is not None and (part.state == "ok") is not found.is_good:
-            here = f"the agent that runs says so; here it is {found.state} {found.reason}".rstrip()
-            found = replace(found, state=part.state, reason=f"{part.detail}; {here}".removeprefix("; "))
-        findings.append(found)
-    return findings
+        if (result := results.get(info.name)) is not None:
+            readings = [f"{name}={value:g}" for name, value in result.values.items()]
+            info = replace(info, description=", ".join([*readings, *result.refused]))
+            if result.error is not None:
+                info = replace(info, status=PluginStatus.FAILING, reason=result.error)
+        found.append(_beside_running(info, running))
+    return found
 
 
-def list_handlers(config: AgentConfig, running: StatusFile | None) -> list[PluginInfo]:
-    """Every handler with its state, loaded here.
+def _beside_running(info: PluginInfo, running: StatusFile | None) -> PluginInfo:
+    """A plug-in with the state that the running agent gives it: that may hold a device which cannot be opened here.
 
     Args:
-        config: its sections ``commands.handlers`` and ``executables`` count.
-        running: of the agent that runs. Where it says otherwise of a handler, the reason says so. None: no agent runs.
+        info: as it was found here.
+        running: what the running agent says; None: no agent runs.
     """
-    listing = load_handlers(config).listing()
     if running is None:
-        return listing
-    told, here = running.plugins, states_of(listing, running.parts)
-    return [
-        replace(info, reason=f"the agent that runs has it as: {told.get(name, 'unknown')}; restart it. {info.reason}")
-        if told.get(name) != here[name]
-        else info
-        for info in listing
-        for name in [f"{info.kind}:{info.name}"]
-    ]
+        return info
+    package, _, version = info.origin.rpartition(" ")
+    loaded = running.packages.get(package, version)
+    if loaded != version:
+        info = replace(info, origin=f"{info.origin} (the running agent has {loaded}: restart it)")
+    told = running.plugins.get(f"{info.kind}:{info.name}", "unknown")
+    here = f"{info.status}: {info.reason}".removesuffix(": ")
+    if told in {here, NOT_READ_YET}:
+        return info
+    if told == "unknown":
+        return replace(info, reason=f"the running agent has not loaded it: restart it. {info.reason}".strip())
+    is_ready = told == PluginStatus.READY
+    if is_ready and info.status not in {PluginStatus.FAILING, PluginStatus.CHECK_FAILED}:
+        return info  # whatever runs: the configuration is wrong now, or another one has this name
+    status = PluginStatus.READY if is_ready else PluginStatus.FAILING
+    return replace(info, status=status, reason=f"the running agent has it as {told}; here it is {here}")
 
 
 def is_usable(info: PluginInfo) -> bool:

@@ -1,16 +1,20 @@
-"""``device-agent plugins`` and ``update``: what changes the installation of the Debian package."""
+"""``device-agent plugins`` and ``update``: handlers and sensors, and what changes the Debian package's installation."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
 import click
 
+from agent.app.plugins import is_usable, try_handlers, try_sensors
 from agent.app.status import read_running
+from agent.cli.check import log_nothing_but_loading
 from agent.cli.options import (
+    AS_ROOT,
     config_option,
     is_root,
     json_option,
@@ -20,16 +24,16 @@ from agent.cli.options import (
 )
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CHECK_FAILED
-from agent.handlers.registry import GROUP as HANDLERS
-from agent.sensors.registry import GROUP as SENSORS
+from agent.sensors.registry import sensor_types
 from agent.update.state import Places
 
 
 @click.group()
 def plugins() -> None:
-    """Install, remove and list handlers and sensors of the Debian package.
+    """List handlers and sensors; install and remove them.
 
-    They are wheels; no package index is asked. With another installation use the pip of its environment.
+    To install and remove them is for the Debian package: they are wheels, and no package index is asked. With another
+    installation use the pip of its environment.
     """
 
 
@@ -60,22 +64,27 @@ def remove_command(name: str) -> None:
 @config_option
 @json_option
 def list_command(config_path: Path, *, as_json: bool) -> None:
-    """List what is installed, with the version that the running agent has loaded."""
-    folder = _folder_module()
-    found = folder.installed(folder.plugin_folder())
-    running = read_running(load(config_path).config, os.environ)
-    rows = []
-    for name, each in sorted(found.items()):
-        points = sorted(point.name for point in each.entry_points if point.group in {HANDLERS, SENSORS})
-        loaded = "" if running is None else running.packages.get(each.name, "")
-        rows.append((name, each.version, loaded, ", ".join(points)))
+    """List handlers and configured sensors with their states, each sensor read once.
+
+    Beside a running agent its own word on them counts. Exit code 1 when one cannot be used.
+    """
+    log_nothing_but_loading()
+    config = load(config_path).config
+    running = read_running(config, os.environ)
+    found = [*try_handlers(config, running), *try_sensors(config, running)]
+    types = sensor_types()
     if as_json:
-        keys = ("name", "installed", "loaded", "brings")
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
-    elif rows:
-        print_table(("NAME", "INSTALLED", "LOADED BY THE AGENT", "BRINGS"), rows)
+        print_json({"plugins": [asdict(each) for each in found], "sensor_types": dict(types)})
     else:
-        click.echo("nothing is installed")
+        rows = [
+            (each.kind, each.name, each.status, each.type, each.contract, each.origin, each.reason or each.description)
+            for each in found
+        ]
+        print_table(("KIND", "NAME", "STATE", "TYPE", "CONTRACT", "FROM", "WHAT"), rows)
+        click.echo(f"\nTypes of sensors that can be configured: {', '.join(types)}")
+        if is_root():
+            click.echo(AS_ROOT)
+    raise SystemExit(0 if all(map(is_usable, found)) else EXIT_CHECK_FAILED)
 
 
 def _folder_module() -> ModuleType:

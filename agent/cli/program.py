@@ -15,12 +15,10 @@ _COMMANDS: Final = {
     "diagnostics": "agent.cli.check:diagnostics",
     "doctor": "agent.cli.check:doctor",
     "enroll": "agent.cli.enroll:enroll",
-    "handlers": "agent.cli.status:handlers",
     "init": "agent.cli.enroll:init",
     "keys": "agent.cli.enroll:keys",
     "plugins": "agent.cli.plugins:plugins",
     "run": "agent.cli.run:run",
-    "sensors": "agent.cli.status:sensors",
     "status": "agent.cli.status:status",
     "update": "agent.cli.plugins:update",
 }

@@ -1,4 +1,4 @@
-"""``device-agent status``, ``handlers`` and ``sensors``: what there is on this device."""
+"""``device-agent status``: how the agent is, and what its store holds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from typing import Final
 
 import click
 
-from agent.app.plugins import is_usable, list_handlers, read_sensors
-from agent.app.status import AgentStatus, read_agent_status, read_running
-from agent.cli.check import log_nothing_but_loading
+from agent.app.status import AgentStatus, read_agent_status
 from agent.cli.options import (
-    AS_ROOT,
     ago,
     config_option,
-    is_root,
     json_option,
     load,
     print_json,
@@ -25,8 +21,6 @@ from agent.cli.options import (
     span,
 )
 from agent.exit_codes import EXIT_CHECK_FAILED
-from agent.plugins import stale_packages
-from agent.sensors.registry import sensor_types
 from agent.store.status import StoreStatus
 
 # What was set by commands: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
@@ -55,8 +49,6 @@ def _print(found: AgentStatus) -> None:
     if found.last_status is not None:
         click.echo(f"device     {found.last_status.device_id}, agent {found.last_status.version}")
         print_parts(found.state, found.last_status)
-        for text in stale_packages(found.last_status.packages) if found.state == "running" else ():
-            click.echo(f"plug-ins   {text}: systemctl restart device-agent")
     if found.server:
         click.echo(f"server     {', '.join(found.server)}")
     if found.store_fault:
@@ -97,50 +89,3 @@ def _print_store(store: StoreStatus) -> None:
             for line in store.last_commands
         ]
         print_table(("COMMAND", "HANDLER", "STATE", "RECEIVED", "REASON"), rows)
-
-
-@click.command()
-@config_option
-@json_option
-def handlers(config_path: Path, *, as_json: bool) -> None:
-    """List the command handlers with their state; exit code 1 when one cannot be used."""
-    log_nothing_but_loading()
-    config = load(config_path).config
-    listing = list_handlers(config, read_running(config, os.environ))
-    if as_json:
-        print_json([asdict(info) for info in listing])
-    else:
-        rows = [
-            (each.name, str(each.status), each.contract, each.origin, each.reason or each.description)
-            for each in listing
-        ]
-        print_table(("NAME", "STATE", "CONTRACT", "FROM", "WHAT"), rows)
-    raise SystemExit(0 if all(map(is_usable, listing)) else EXIT_CHECK_FAILED)
-
-
-@click.command()
-@config_option
-@json_option
-def sensors(config_path: Path, *, as_json: bool) -> None:
-    """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
-    log_nothing_but_loading()
-    config = load(config_path).config
-    found = read_sensors(config, read_running(config, os.environ))
-    types = sensor_types()
-    if as_json:
-        print_json({"sensors": [asdict(sensor) for sensor in found], "types": dict(types)})
-    else:
-        rows = [
-            (
-                sensor.name,
-                sensor.type,
-                sensor.state,
-                sensor.reason or ", ".join(f"{name}={value:g}" for name, value in sensor.values.items()),
-            )
-            for sensor in found
-        ]
-        print_table(("NAME", "TYPE", "STATE", "READINGS"), rows)
-        click.echo(f"\nTypes that can be configured: {', '.join(types)}")
-        if is_root():
-            click.echo(AS_ROOT)
-    raise SystemExit(0 if all(sensor.is_good for sensor in found) else EXIT_CHECK_FAILED)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.app.lock import holder_of
-from agent.app.plugins import is_usable, load_handlers, read_sensors
+from agent.app.plugins import is_usable, load_handlers, try_sensors
 from agent.app.version import VERSION
 from agent.core.timekeeping import is_plausible
 from agent.doctor.device import UNIT, Device
@@ -229,23 +229,23 @@ def _handlers(device: Device) -> Iterator[Finding]:
     how = "each loaded once" if running is None else "as the running agent reports"
     yield ok(f"{len(usable)} can be used, {how}: {', '.join(usable)}")
     for name, why in faults.items():
-        fix = f"mend it, or set commands.handlers.{name}.enabled: false; device-agent handlers lists all"
+        fix = f"mend it, or set commands.handlers.{name}.enabled: false; device-agent plugins list shows all"
         yield failed(f"{name} cannot be used", f"{name} is {why}", fix)
 
 
 def _sensors(device: Device) -> Iterator[Finding]:
-    fix = "mend wiring, settings or access (docs/operations.md, The sandbox); device-agent sensors reads them all"
+    fix = "mend wiring, settings or access (docs/operations.md, The sandbox); device-agent plugins list reads them all"
     if device.running is not None and not device.loads_plugins:
         # A bus that two programs read at once may give both nonsense.
         yield ok(f"{len(device.config.sensors)} configured, read as the running agent reports")
         return
-    for each in read_sensors(device.config, device.running):
-        if each.state == "ok":
-            yield ok(f"{each.name} reads {', '.join(f'{name}={value:g}' for name, value in each.values.items())}")
-        elif each.is_good:
+    for each in try_sensors(device.config, device.running):
+        if each.status is PluginStatus.READY:
+            yield ok(f"{each.name} reads {each.description}")
+        elif is_usable(each):
             yield ok(f"{each.name} is switched off")
         else:
-            yield failed(each.name, f"{each.name} is {each.state}: {each.reason}", fix)
+            yield failed(each.name, f"{each.name} is {each.status}: {each.reason}", fix)
 
 
 def _unit(device: Device) -> Iterator[Finding]:

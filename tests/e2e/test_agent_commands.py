@@ -113,11 +113,11 @@ def test_a_sensor_that_cannot_be_read_fails_the_listing_and_hides_no_other(folde
         "\nsensors:\n", "\nsensors:\n- {name: gone, type: file, settings: {path: /none}}\n"
     )
     config.write_text(text)
-    found = run("sensors", "--json", "--config", str(config))
+    found = run("plugins", "list", "--json", "--config", str(config))
     assert found.exit_code == 1
-    states = {sensor["name"]: sensor["state"] for sensor in json.loads(found.output)["sensors"]}
-    assert states["board"] == "ok"
-    assert states["gone"] != "ok"
+    states = {each["name"]: each["status"] for each in json.loads(found.output)["plugins"]}
+    assert states["board"] == "ready"
+    assert states["gone"] != "ready"
 
 
 def test_status_before_the_first_start_says_so(folder):

@@ -209,13 +209,11 @@ AGENT = {
     "diagnostics": "--config {agent} --dir {home}",
     "doctor": "--config {agent} --offline",
     "enroll": "http://127.0.0.1:9 {code} --dir {home} --no-start --identifier SN-1",
-    "handlers": "--config {agent}",
     "init": "--dir {home} --base-url http://127.0.0.1:9 --device-id d1 --allow-secret-key-on-device --force",
     "keys make": "{home}/made",
     "plugins install": "{agent}",
     "plugins list": "--config {agent}",
     "plugins remove": "nothing",
-    "sensors": "--config {agent}",
     "status": "--config {agent}",
     "update": "--file {home}/config.yaml",
 }
@@ -251,7 +249,7 @@ def test_root_opens_nothing_in_a_folder_of_another_user(site: Site, program: str
 
 
 def test_what_a_layer_of_the_agents_user_names_runs_as_that_user(site: Site) -> None:
-    done = site.run("device-agent", "sensors", "--config", site.agent_config)
+    done = site.run("device-agent", "plugins", "list", "--config", site.agent_config)
     site.judge(done)
     assert (site.marks / "ran").exists(), f"{done.stdout}{done.stderr}"
 
@@ -327,7 +325,7 @@ def test_a_configuration_in_another_users_folder_is_read_as_that_user(site: Site
     link = site.folder / "etc" / "link.yaml"
     link.symlink_to(site.home / "config.yaml")
     for path in (site.home / "config.yaml", link):
-        done = site.run("device-agent", "sensors", "--config", path)
+        done = site.run("device-agent", "plugins", "list", "--config", path)
         site.judge(done)
 
 

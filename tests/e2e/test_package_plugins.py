@@ -114,16 +114,15 @@ def packaged(bench, tmp_path) -> Packaged:
     return made
 
 
-def states(done: subprocess.CompletedProcess[str], key: str) -> dict[str, str]:
-    found = json.loads(done.stdout)
-    return {each["name"]: each[key] for each in (found["sensors"] if isinstance(found, dict) else found)}
+def listed(done: subprocess.CompletedProcess[str], key: str) -> dict[str, str]:
+    return {each["name"]: each[key] for each in json.loads(done.stdout)["plugins"]}
 
 
 def test_what_commands_say_of_plug_ins_is_what_the_agent_of_the_package_does(packaged, bench):
     assert packaged.run("plugins", "install", str(packaged.tank("1.0")), str(packaged.needs())).returncode == 0
     for runs in (False, True):
-        assert states(packaged.run("handlers", "--json"), "status")["tank"] == "ready", runs
-        assert states(packaged.run("sensors", "--json"), "state") == {"level": "ok"}, runs
+        states = listed(packaged.run("plugins", "list", "--json"), "status")
+        assert (states["tank"], states["level"]) == ("ready", "ready"), runs
         checked = packaged.run("check")
         assert "tank is" not in checked.stdout
         assert "level reads level=1.5" in checked.stdout
@@ -147,8 +146,8 @@ def test_a_wheel_that_is_installed_again_replaces_the_old_one_and_the_version_th
     assert "tank 2.0 is installed in place of 1.0" in done.stdout, done.stderr
     assert not (packaged.folder / "tank_old.py").exists()
     assert [path.name for path in packaged.folder.glob("tank-*")] == ["tank-2.0.dist-info"]
-    (row,) = [each for each in json.loads(packaged.run("plugins", "list", "--json").stdout) if each["name"] == "tank"]
-    assert row == {"name": "tank", "installed": "2.0", "loaded": "1.0", "brings": "tank, tank"}
+    origins = listed(packaged.run("plugins", "list", "--json"), "origin")
+    assert origins["tank"] == "tank 2.0 (the running agent has 1.0: restart it)"
     agent.terminate()
     bench.start(command=packaged.command)
     assert bench.wait_for(bench.send(command="tank"), "succeeded").result == {"version": "2.0", "answer": 42}
@@ -182,7 +181,7 @@ def test_what_does_not_go_together_is_refused_by_name_and_nothing_is_changed(pac
 
 def test_another_installation_is_told_to_use_its_own_pip(bench):
     done = subprocess.run(
-        [sys.executable, "-m", "agent.cli", "plugins", "list", "--config", str(bench.config)],
+        [sys.executable, "-m", "agent.cli", "plugins", "remove", "tank"],
         capture_output=True,
         text=True,
         timeout=60,

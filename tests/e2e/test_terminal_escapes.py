@@ -161,7 +161,7 @@ state_dir: {tmp_path}/state
     (tmp_path / "state").mkdir(mode=0o700)
     given = ("--config", str(config))
     check(shown("agent.cli", "run", *given, folder=tmp_path, ends_by_itself=False, wanted="422"))
-    for command in (("status",), ("doctor",), ("check", "--server"), ("diagnostics",), ("handlers",)):
+    for command in (("status",), ("doctor",), ("check", "--server"), ("diagnostics",), ("plugins", "list")):
         text = shown("agent.cli", *command, *given, folder=tmp_path)
         check(text)
         assert text

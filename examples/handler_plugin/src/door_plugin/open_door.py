@@ -33,7 +33,7 @@ class OpenDoor(Handler):
         self._value_file = settings.value_file
 
     def check(self) -> None:
-        """The opener is there and may be written; what is raised here is shown by ``device-agent handlers``."""
+        """The opener is there and may be written; what is raised here is shown by ``device-agent plugins list``."""
         with self._value_file.open("r+"):
             pass
 

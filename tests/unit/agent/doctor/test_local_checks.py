@@ -135,7 +135,7 @@ class TestAgent:
         device.values["executables"] = {"valve": {"argv": ["/nowhere/valve"]}}
         device.values["sensors"] = [{"name": "t", "type": "no_such_type"}]
         is_bad(device.look("handlers"), "failed", "/nowhere/valve", "commands.handlers.valve.enabled: false")
-        is_bad(device.look("sensors"), "failed", "no_such_type", "device-agent sensors")
+        is_bad(device.look("sensors"), "failed", "no_such_type", "device-agent plugins list")
 
     def test_beside_one_that_runs_its_word_counts_and_no_sensor_is_read(self, device):
         device.values["sensors"] = [{"name": "t", "type": "no_such_type"}]
