@@ -6,7 +6,7 @@ import json
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from agent.core.commands import (
     HISTORY_LOST,
@@ -340,30 +340,3 @@ class FakeUplink:
         if self.report_errors:
             raise self.report_errors.popleft()
         self.reports.append(report)
-
-
-@dataclass
-class FakeNotifier:
-    """A service manager that writes down what it is told."""
-
-    watchdog_s: float | None = None
-    told: list[str] = field(default_factory=list)
-
-    def ready(self) -> None:
-        self.told.append("READY=1")
-
-    def status(self, text: str) -> None:
-        self.told.append(f"STATUS={text}")
-
-    def alive(self) -> None:
-        self.told.append("WATCHDOG=1")
-
-    def stopping(self) -> None:
-        self.told.append("STOPPING=1")
-
-    def reloading(self) -> None:
-        self.told.append("RELOADING=1")
-
-    @property
-    def watchdog_interval_s(self) -> float | None:
-        return self.watchdog_s

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
-import resource
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +24,7 @@ from agent.errors import ConfigurationError, StorageError
 from agent.store.sqlite import PAGE_BYTES, VERSION, damaged_copies
 from agent.store.status import read_store_status
 from agent.store.store import REPLACED, Store
-from tests.factories import make_entry, make_moment, make_outcome, make_reading
+from tests.factories import make_entry, make_moment, make_reading
 from tests.fakes import START_WALL_S, FakeClock
 
 MIB = 1024**2
@@ -304,23 +298,6 @@ def test_every_reading_is_delivered_waiting_or_told_in_a_gap_whatever_happens(tm
     assert len(delivered) == stats.delivered
 
 
-def test_a_batch_of_any_size_is_read_and_deleted_with_as_many_statements(start):
-    counts = []
-    for size in (3, 300):
-        store = start()
-        for n in range(size):
-            store.outbox.put(make_reading({"n": n}))
-        store.journal.put_setting("commit", "1")
-        statements: list[str] = []
-        connection = store.call(store.connection, writes=False)
-        store.call(partial(connection.set_trace_callback, statements.append), writes=False)
-        deliver(store, size)
-        store.call(partial(connection.set_trace_callback, None), writes=False)
-        assert store.outbox.stats().rows == 0
-        counts.append(len(statements))
-    assert counts[0] == counts[1] < 25
-
-
 # --- the file -------------------------------------------------------------------------------------------------------
 
 
@@ -456,38 +433,6 @@ def test_damage_that_sqlite_tells_is_believed_once_the_file_was_looked_through(s
     assert len(damaged_copies(path)) == 1
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_flipped_bits_anywhere_in_file_and_log_never_stop_the_store_and_nothing_is_made_up(path, start, seed):
-    chance = random.Random(seed)
-    ids = [f"c{n}" for n in range(60)]
-    store = start()
-    store.journal.admit([make_entry(each, CommandState.REPORTED, outcome=make_outcome()) for each in ids])
-    for n in range(120):
-        store.outbox.put(make_reading({"n": n}), wait=n % 20 == 19)
-    # As the power would leave it: the log is full and nobody closed anything.
-    copies = {each: each.read_bytes() for each in (path, path.with_name("agent.db-wal"))}
-    store.stop(60)
-    for each, content in copies.items():
-        damaged = bytearray(content)
-        for _ in range(chance.randint(0, 3)):
-            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
-        each.write_bytes(damaged)
-    store = start()
-    for _ in range(4):
-        # Damage that shows only in use is found by whoever reads it, and then the file is replaced, too.
-        try:
-            store.journal.known(ids)
-            batch = store.outbox.next_batch(1000)
-            store.outbox.put(make_reading({"n": 1000}), wait=True)
-            break
-        except StorageError:
-            continue
-    else:
-        pytest.fail("the damage stays")
-    assert len({each.idempotency_key for each in batch}) == len({each.key for each in batch}) == len(batch) <= 120
-    assert all(isinstance(value, int | float) for each in batch for value in each.reading.values.values())
-
-
 # --- a full or failing disk -------------------------------------------------------------------------------------------
 
 
@@ -563,36 +508,6 @@ def test_a_commit_that_failed_and_comes_back_out_of_the_log_is_taken_back(start)
     store.outbox.put(make_reading({"second": 2}), wait=True)
     (again,) = store.outbox.next_batch(10)
     assert (again.key, again.reading.values) == (2, {"second": 2})
-
-
-def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothing_that_was_accepted(path, start):
-    program = """
-        import os, resource, sys
-        from pathlib import Path
-        from agent.errors import StorageError
-        from agent.store.store import Store
-        from tests.factories import make_reading
-        from tests.fakes import FakeClock
-
-        store = Store(Path(sys.argv[1]), clock=FakeClock())
-        store.start()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
-        accepted = 0
-        try:
-            for _ in range(5000):
-                store.outbox.put(make_reading({f"reading_{n}": n for n in range(20)}), wait=True)
-                accepted += 1
-        except StorageError as error:
-            print(accepted, error, flush=True)
-        os._exit(0)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(path)]
-    where = Path(__file__).parents[3]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=where)
-    accepted, _, text = done.stdout.partition(" ")
-    assert "look into dmesg" in text or "free space" in text, done
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-    assert start().outbox.stats().rows >= int(accepted) > 10
 
 
 # --- the time of boots ------------------------------------------------------------------------------------------------

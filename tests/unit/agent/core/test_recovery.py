@@ -16,7 +16,6 @@ OTHER_BOOT = make_moment(9000.0, boot_id="boot-0")
 SINCE = make_moment(501.0)
 
 AGAIN = Recovery()
-AFTER_RESTART = Recovery()
 ASK = Recovery(verify=True)
 
 
@@ -36,13 +35,13 @@ CAN_TELL = {"verifies": True}
     ("contract", "members", "entry", "canceled_by", "expected"),
     [
         # An idempotent handler runs again until it was tried too often, or was taken back before the crash.
-        (IDEMPOTENT, {}, started(1), None, AFTER_RESTART),
-        (IDEMPOTENT, {}, started(2), None, AFTER_RESTART),
+        (IDEMPOTENT, {}, started(1), None, AGAIN),
+        (IDEMPOTENT, {}, started(2), None, AGAIN),
         (IDEMPOTENT, {}, started(3), None, "too_many_attempts"),
         (IDEMPOTENT, {"max_attempts": 1}, started(1), None, "too_many_attempts"),
-        (IDEMPOTENT, {"max_attempts": 5}, started(4), None, AFTER_RESTART),
+        (IDEMPOTENT, {"max_attempts": 5}, started(4), None, AGAIN),
         (IDEMPOTENT, {}, started(1), "by command 9", "canceled"),
-        (IDEMPOTENT, CAN_TELL, started(1), None, AFTER_RESTART),
+        (IDEMPOTENT, CAN_TELL, started(1), None, AGAIN),
         # A once handler never runs again on its own; its verify hook is asked, and that ends, too.
         (ONCE, {}, started(1), None, "indeterminate"),
         (ONCE, {}, started(1), "by command 9", "indeterminate"),
@@ -52,10 +51,10 @@ CAN_TELL = {"verifies": True}
         (ONCE, CAN_TELL, started(1), "by command 9", ASK),
         (ONCE, {"verifies": True, "max_attempts": 1}, started(1), None, "indeterminate"),
         # A restart that happened is concluded by the run after it, also with the smallest cap and after a cancel.
-        (RESTARTS, {}, started(1), None, AFTER_RESTART),
-        (RESTARTS, {}, started(1, OTHER_BOOT), None, AFTER_RESTART),
-        (RESTARTS, {}, started(1), "by command 9", AFTER_RESTART),
-        (RESTARTS, {"max_attempts": 1}, started(1), None, AFTER_RESTART),
+        (RESTARTS, {}, started(1), None, AGAIN),
+        (RESTARTS, {}, started(1, OTHER_BOOT), None, AGAIN),
+        (RESTARTS, {}, started(1), "by command 9", AGAIN),
+        (RESTARTS, {"max_attempts": 1}, started(1), None, AGAIN),
         (RESTARTS, {"max_attempts": 1}, started(2), None, "too_many_attempts"),
         (RESTARTS, {}, started(3), None, "too_many_attempts"),
         # One that did not happen is not known to have failed.

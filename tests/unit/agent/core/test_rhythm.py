@@ -43,11 +43,6 @@ def test_the_next_instant_is_after_now_and_within_one_period(device, period_s, n
     assert now_s < due_s <= now_s + period_s * 1.000001 + 1e-6
 
 
-def test_ticks_follow_the_grid_and_missed_ones_are_skipped():
-    schedule = Schedule(10.0, 3.0)
-    assert [schedule.next_after(now) for now in (0.0, 3.0, 3.1, 12.9, 47.0)] == [3.0, 13.0, 13.0, 13.0, 53.0]
-
-
 # --- polling ------------------------------------------------------------------------------------------------------
 
 

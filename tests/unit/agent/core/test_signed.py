@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 
 import pytest
 
 from agent.core.admission import decide_commands
 from agent.core.signed import setting_of
-from agent.errors import StorageError
 from agent.wire.signed import SigningKey
 from tests.factories import make_moment
 from tests.fakes import START_WALL_S
@@ -23,16 +21,6 @@ def device(tmp_path):
     device = Device(tmp_path, make_rules(KEY))
     yield device
     device.close()
-
-
-def test_a_replay_is_refused_after_a_reboot_with_the_clock_at_1970(device):
-    payload = sign(KEY, 5)
-    assert device.take_one(payload) == "ran"
-    device.restart()
-    device.now_s = None
-    assert device.take_one(payload) == "signature_replayed"
-    assert device.take_one(sign(KEY, 4)) == "signature_replayed"
-    assert device.take_one(sign(KEY, 6)) == "ran"
 
 
 def test_where_signing_is_accepted_an_unsigned_command_runs_unless_its_handler_asks_for_a_signature(device):
@@ -95,34 +83,3 @@ def test_the_limit_counts_for_the_envelope_and_nothing_above_it_is_verified(devi
 def test_a_counter_that_cannot_be_read_lets_nothing_through(device):
     device.store.journal.put_setting(setting_of(KEY.key_id), "many")
     assert device.take_one(sign(KEY, 1)) == "signature_replayed"
-
-
-def test_a_failed_commit_uses_no_counter_up_and_loses_no_command(device, monkeypatch):
-    payload = sign(KEY, 1)
-
-    def fail(*_arguments):
-        raise StorageError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(device.store.journal, "admit", fail)
-        with pytest.raises(StorageError):
-            device.take([command_of(payload, "a")])
-    assert device.store.journal.setting(setting_of(KEY.key_id)) is None
-    assert device.take_one(payload, "a") == "ran"
-
-
-def test_what_a_power_cut_leaves_has_both_the_command_and_its_counter_or_neither(device, tmp_path):
-    """The files as they are on the disk at each moment, opened as after a power cut."""
-    payload = sign(KEY, 1)
-    states = []
-    for step in range(2):
-        if step:
-            device.take([command_of(payload, "a")])
-        copy = tmp_path / f"copy-{step}"
-        copy.mkdir()
-        for file in tmp_path.glob("agent.db*"):
-            shutil.copyfile(file, copy / file.name)
-        found = Device(copy, device.rules)
-        states.append((sorted(found.store.journal.known(["a"])), found.take_one(payload)))
-        found.close()
-    assert states == [([], "ran"), (["a"], "signature_replayed")]

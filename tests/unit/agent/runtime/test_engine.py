@@ -233,15 +233,6 @@ def test_a_run_that_lasts_is_reported_as_under_way_once(monkeypatch):
 # --- too late ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_command_that_expired_while_it_waited_is_rejected_without_a_run():
-    bench = Bench()
-    bench.service_now = 2000.0
-    bench.admit(make_entry(command=make_command("c1", expires_at=1990.0)))
-    bench.process_all()
-    assert bench.runs == []
-    assert bench.error("c1").startswith("expired:")
-
-
 @pytest.mark.parametrize("is_verified", [False, True])
 def test_a_command_that_expired_while_its_start_was_written_does_not_run(is_verified):
     """The disk is full for an hour, or the process stands still between the two."""
@@ -276,15 +267,6 @@ def test_a_command_of_an_earlier_boot_waits_until_it_is_known_whether_it_has_exp
     bench.engine.time_is_known()
     bench.process_all()
     assert bench.runs == ["c1"]
-
-
-def test_a_command_whose_lane_comes_too_late_does_not_run():
-    bench = Bench(start_timeout_s=30.0)
-    bench.admit(make_entry("c1"))
-    bench.clock.advance(31)
-    bench.process_all()
-    assert bench.runs == []
-    assert bench.error("c1").startswith("not_started_in_time: ")
 
 
 @pytest.mark.parametrize("fault", [None, "the disk is full"])
@@ -389,18 +371,6 @@ def test_at_the_stop_a_handler_that_goes_on_is_left_and_the_next_process_goes_by
     assert after.results == ["c1"]
 
 
-def test_an_idempotent_command_that_a_crash_interrupted_runs_again():
-    bench = Bench(contract=Contract.IDEMPOTENT)
-    bench.journal.admit([make_entry("c1"), make_entry("c2")])
-    bench.journal.start("c1", bench.clock.now())
-    bench.clock.advance(5)
-    attempts: list[int] = []
-    bench.work = lambda context: attempts.append(context.attempt)
-    bench.resume()
-    bench.process_all()
-    assert (bench.runs, attempts) == (["c1", "c2"], [2, 1])
-
-
 class TestRestart:
     """Handlers that end this process on purpose."""
 
@@ -467,10 +437,6 @@ class TestVerify:
         assert bench.runs == []
         assert bench.error("c1").startswith("indeterminate: ")
         assert words in bench.error("c1")
-
-    def test_a_look_that_takes_the_agent_down_is_not_repeated_for_ever(self):
-        bench = self.bench(lambda _context: pytest.fail("asked"), starts=3, max_attempts=3)
-        assert bench.error("c1").startswith("indeterminate: ")
 
     def test_a_command_that_was_taken_back_before_the_crash_is_looked_at_and_not_run(self):
         done = self.bench(lambda _context: Verified.succeeded({"ok": True}), canceled_by="by command 9")
