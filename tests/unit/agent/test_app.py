@@ -1,4 +1,4 @@
-"""The glue: lock, status file, handlers as jobs, token file."""
+"""The glue: the state directory, status file, handlers that are called, token file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
-import tracemalloc
 
 import pytest
 
-from agent.app.lock import holder_of, state_lock
+from agent.app.lock import state_lock
 from agent.app.status import read_agent_status
 from agent.app.status_file import StatusFile, read_status, write_status
 from agent.config import AgentConfig
@@ -29,29 +26,6 @@ from agent.wire.secret import Secret
 
 
 class TestLock:
-    def test_the_second_one_is_refused_and_told_who_holds_it(self, tmp_path):
-        code = (
-            "import sys\nfrom pathlib import Path\nfrom agent.app.lock import state_lock\n"
-            "with state_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
-        )
-        holder = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        try:
-            assert holder.stdout.readline() == b"held\n"
-            assert holder_of(tmp_path) == holder.pid
-            with pytest.raises(ConfigurationError, match=f"process {holder.pid}"), state_lock(tmp_path):
-                pass
-        finally:
-            holder.stdin.close()
-            holder.stdout.close()
-            holder.wait(60)
-        assert holder_of(tmp_path) is None
-        with state_lock(tmp_path):
-            assert holder_of(tmp_path) == os.getpid()
-
     def test_a_directory_that_cannot_be_made_is_a_configuration_fault(self, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(ConfigurationError, match="cannot be used"), state_lock(tmp_path / "file" / "state"):
@@ -106,9 +80,6 @@ class TestStatusOfARunningAgent:
         assert len(answers) == 2
 
 
-HUGE = {"rows": [["x" * 10_000] * 10_000]}
-
-
 class Door(Handler):
     """Does what the payload says."""
 
@@ -134,8 +105,6 @@ class Door(Handler):
                 return {"t": float("nan")}
             case "object":
                 return {"t": object()}
-            case "huge":
-                return HUGE
             case "none":
                 return None
         return {"attempt": context.attempt, "device": context.device_id}
@@ -161,18 +130,6 @@ class TestCallingAHandler:
         assert self.run("fail") == Outcome(OutcomeStatus.FAILED, error="stuck: the door is stuck")
         assert (self.run("exit").error or "").startswith("handler_error: SystemExit")
         assert len(self.run("raise").error or "") < 1100
-
-    def test_a_result_that_no_request_could_carry_fails_without_a_copy_of_it(self):
-        tracemalloc.start()
-        try:
-            outcome = self.run("huge")
-            _, peak_bytes = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert outcome.status is OutcomeStatus.FAILED
-        assert outcome.result is None
-        assert (outcome.error or "").startswith("result_too_large: 'door' did run, but its result is more than 253952")
-        assert peak_bytes < 3_000_000
 
     def test_a_payload_is_judged_in_the_run_and_not_by_triage(self):
         registry = HandlerRegistry()

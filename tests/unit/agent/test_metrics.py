@@ -18,7 +18,7 @@ from agent.core.values import CommandState
 from agent.errors import StorageError
 from agent.runtime.health import Health
 from agent.wire.instances import Instance
-from tests.factories import make_entry, make_moment, make_outcome
+from tests.factories import make_entry, make_outcome
 from tests.fakes import FakeClock, FakeJournal, FakeOutbox
 
 
@@ -49,15 +49,6 @@ def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:
     return found
 
 
-def test_one_that_outlived_a_reboot_has_no_duration():
-    metrics, _ = make()
-    begun, ended = make_moment(5000.0, boot_id="boot-1"), make_moment(10.0, boot_id="boot-2")
-    metrics.ended(make_entry("a", CommandState.FINISHED, started=begun, finished=ended, outcome=make_outcome()))
-    found = shown(metrics)
-    assert found["device_agent_commands_total", "ping", "succeeded"] == 1
-    assert found["device_agent_command_duration_seconds_count",] == 0
-
-
 @given(names=st.lists(st.text(min_size=1, max_size=30), max_size=100))
 def test_names_from_outside_make_no_more_series(names):
     metrics, _ = make()
@@ -77,12 +68,6 @@ def test_a_store_that_does_not_answer_is_a_figure_and_no_failure():
     found = shown(metrics)
     assert found["device_agent_store_up",] == 0
     assert ("device_agent_outbox_readings",) not in found
-
-
-def test_before_the_first_contact_nothing_is_made_up():
-    found = shown(make()[0])
-    assert ("device_agent_last_contact_timestamp_seconds",) not in found
-    assert ("device_agent_service_clock_offset_seconds",) not in found
 
 
 def test_without_the_library_the_fix_is_named():

@@ -95,12 +95,6 @@ def test_the_path_units_wait_where_the_agent_writes():
     assert settings(REBOOT)["RuntimeDirectoryPreserve"] == "yes"
 
 
-def test_the_gateway_gets_its_key_pair_as_credentials():
-    lines = GATEWAY.read_text().splitlines()
-    loaded = [line.partition("=")[2].split(":")[0] for line in lines if line.startswith("LoadCredential=")]
-    assert loaded == ["api_key", "secret_key"]
-
-
 def test_the_agents_unit_takes_any_credential_and_needs_none():
     lines = UNIT.read_text().splitlines()
     names = {line.partition("=")[2].partition(":")[0] for line in lines if line.startswith("SetCredential=")}

@@ -10,29 +10,24 @@ import pytest
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext
-from agent.handlers.maintenance import CollectDiagnostics, UpdateConfig
+from agent.handlers.maintenance import CollectDiagnostics
 
 
 class FakeControls:
-    """Sensors, intervals and an identity in memory; restarts are noted."""
+    """Sensors, intervals and an identity in memory."""
 
     def __init__(self) -> None:
         self.sensors: dict[str, Mapping[str, float] | str] = {
             "board": {"cpu_temperature_c": 48.5},
             "boiler": "no answer within 10 s",
         }
-        self.intervals = {"board": 60.0, "poll": 30.0}
+        self.intervals = {"board": 60.0}
         self.boot_id = "boot-1"
-        self.restarts: list[str] = []
         self.notes: dict[str, str | None] = {}
         self.upkeep = self
         self.ca_file = None
-        self.changes: list[UpdateConfig.Settings] = []
-        self.levels: list[tuple[str, float, str]] = []
         self.bundles: list[CollectDiagnostics.Settings] = []
         self.bundle: JsonObject = {}
-        self.commands: dict[str, str] = {}
-        self.canceled: list[tuple[str, str]] = []
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         return dict(self.sensors) if names is None else {name: self.sensors[name] for name in names}
@@ -52,20 +47,6 @@ class FakeControls:
 
     def remember(self, name: str, value: str | None) -> None:
         self.notes[name] = value
-
-    def cancel_command(self, command_id: str, why: str) -> str:
-        self.canceled.append((command_id, why))
-        return self.commands.get(command_id, "unknown")
-
-    def request_restart(self, reason: str) -> None:
-        self.restarts.append(reason)
-
-    def try_configuration(self, command_id: str, config: object, settings: UpdateConfig.Settings) -> None:
-        self.changes.append(settings)
-
-    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
-        self.levels.append((level, for_s, logger))
-        return {"level": level}
 
     def collect_diagnostics(self, settings: CollectDiagnostics.Settings) -> JsonObject:
         self.bundles.append(settings)

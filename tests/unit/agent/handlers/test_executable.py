@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from agent.core.values import Contract, Outcome, OutcomeStatus
+from agent.core.values import Contract
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.executable import AnyPayload, Executable, ExecutableSettings
 from agent.process.program import ProgramNotStarted
@@ -81,30 +81,12 @@ def test_arguments_of_a_command_need_a_pattern_that_each_matches_and_no_shell_se
     assert shell('echo "{\\"n\\": $#}"').handle(payload(args=["x"]), make_context()) == {"n": 0}
 
 
-def test_a_program_that_hangs_is_ended_by_its_timeout(make_context):
-    with pytest.raises(HandlerFailed, match="timeout: the program was ended by its timeout"):
-        shell("sleep 60", timeout_s=0.1).handle(payload(), make_context())
-
-
-def test_text_output_is_taken_as_it_is_when_the_configuration_says_so(make_context):
-    result = shell(r"printf 'caf\351 \000 ok'", output="text").handle(payload(), make_context())
-    assert result == {"output": "caf\ufffd \ufffd ok", "truncated": False}
-
-
 def test_a_program_that_vanished_after_the_start_fails_with_a_sentence(make_context):
     handler = Executable("gone", ExecutableSettings(argv=("/no/such/program",)))
     with pytest.raises(HandlerFailed, match="program_not_started: program /no/such/program is not there"):
         handler.handle(payload(), make_context())
     with pytest.raises(Exception, match="is not there.*: install it"):
         handler.check()
-
-
-def test_its_settings_become_its_contract_lane_and_timeout():
-    handler = shell("true", contract=Contract.IDEMPOTENT, lane="valves", timeout_s=9, description="Opens a valve.")
-    assert (handler.name, handler.contract, handler.lane) == ("open_valve", Contract.IDEMPOTENT, "valves")
-    assert handler.timeout_s > 9
-    assert handler.description == "Opens a valve."
-    assert shell("true").contract is Contract.ONCE
 
 
 @pytest.mark.parametrize("script", ["kill -TERM $$", "sleep 60"])
@@ -121,18 +103,6 @@ def test_a_program_that_restarts_the_device_is_not_failed_by_the_restart_it_aske
 
 
 # --- verify, and signs of life --------------------------------------------------------------------------------------
-
-
-def test_the_verify_program_gets_the_payload_and_the_environment(make_context):
-    handler = shell("exit 9", verify=("/bin/sh", "-c", 'echo "{\\"got\\": $(cat), \\"id\\": \\"$COMMAND_ID\\"}"'))
-    found = handler.verify(payload(valve=3), make_context(attempt=2))
-    assert found is not None
-    assert found.outcome == Outcome(OutcomeStatus.SUCCEEDED, {"got": {"valve": 3}, "id": "command-1"})
-
-
-def test_a_verify_program_that_is_missing_is_found_at_the_start():
-    with pytest.raises(ProgramNotStarted, match="/no/such is not there"):
-        shell("true", verify=("/no/such",)).check()
 
 
 @pytest.mark.parametrize(

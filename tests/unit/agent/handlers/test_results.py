@@ -23,6 +23,7 @@ def test_the_longest_result_is_taken_and_one_byte_more_is_not():
         {"x" * RESULT_BYTES: 0},
         {str(number): None for number in range(RESULT_BYTES // 8)},
         [[[]] * 1000] * 1000,
+        {"rows": [["x" * 10_000] * 10_000]},  # a gigabyte as text
     ],
 )
 def test_every_way_to_be_long_is_found(value):

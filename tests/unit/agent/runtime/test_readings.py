@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import json
+import pytest
 
 from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.health import Health
@@ -12,24 +12,12 @@ from tests.threadless import ThreadlessService
 
 
 class Bench:
-    def __init__(
-        self,
-        store: FakeStore | None = None,
-        clock: FakeClock | None = None,
-        batch_size: int = 500,
-        *,
-        repeats_batches: bool = True,
-        takes_arrays: bool = True,
-        apart_s: float = 1.0,
-    ) -> None:
+    def __init__(self, apart_s: float = 1.0) -> None:
         self.apart_s = apart_s
-        self.takes_arrays = takes_arrays
-        self.repeats_batches = repeats_batches
-        self.clock = clock or FakeClock()
-        self.store = store or FakeStore()
+        self.clock = FakeClock()
+        self.store = FakeStore()
         self.uplink = FakeUplink()
         self.health = Health(self.clock)
-        self.batch_size = batch_size
         self.start()
 
     def start(self) -> None:
@@ -38,10 +26,10 @@ class Bench:
         self.service = ReadingStream(
             parts,
             self.store,
-            batch_size=self.batch_size,
+            batch_size=500,
             apart_s=self.apart_s,
-            repeats_batches=self.repeats_batches,
-            takes_arrays=lambda: self.takes_arrays,
+            repeats_batches=True,
+            takes_arrays=lambda: True,
         )
         self.driven = ThreadlessService(self.service, self.clock)
 
@@ -65,16 +53,6 @@ def test_a_reading_leaves_the_outbox_only_after_it_is_stored_on_the_other_side()
     bench.run(60)
     assert bench.store.stats().rows == 0
     assert len(bench.uplink.stored) == 1
-
-
-def test_a_reading_whose_answer_was_lost_goes_alone_again_though_others_have_joined_it():
-    bench = Bench()
-    bench.uplink.lose_answers.append(TransportError("lost"))
-    bench.put(1.0)
-    bench.run(1)
-    bench.put(2.0, 3.0)
-    bench.run(30)
-    assert [[stored.reading.values["n"] for stored in batch] for batch in bench.uplink.sent] == [[1], [1], [2, 3]]
 
 
 def test_new_readings_wait_for_others_and_urgent_ones_do_not():
@@ -103,41 +81,20 @@ def test_a_poison_reading_is_not_sent_again_and_the_others_go(caplog):
     assert "is not sent again" in caplog.text
 
 
-def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was():
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("numbers", [(1.0,), (1.0, 2.0)], ids=["alone", "batch"])
+def test_what_may_have_arrived_is_sent_again_as_it_was_though_others_have_joined_it(numbers, crashes):
     bench = Bench()
     bench.uplink.lose_answers.append(TransportError("reset"))
-    bench.put(1.0, 2.0)
-    bench.clock.advance(2)
+    bench.put(*numbers)
     bench.driven.process_all()
-    bench.put(3.0)
+    if crashes:
+        bench.start()
+    bench.put(8.0, 9.0)
     bench.run(60)
-    first, again, rest = bench.uplink.sent
-    assert first == again or [each.key for each in first] == [each.key for each in again]
-    assert [each.key for each in rest] == [3]
-    assert len(bench.uplink.stored) == 3
-
-
-def test_after_a_crash_the_batch_of_unknown_fate_is_sent_again_as_it_was():
-    bench = Bench()
-    bench.uplink.lose_answers.append(TransportError("reset"))
-    bench.put(1.0, 2.0)
-    bench.clock.advance(2)
-    bench.driven.process_all()
-    assert json.loads(bench.store.settings[IN_FLIGHT])[1:] == [[1, 2], 0, [2], 0]
-    bench.put(3.0)
-    bench.start()
-    bench.run(60)
-    assert [[each.key for each in batch] for batch in bench.uplink.sent] == [[1, 2], [1, 2], [3]]
-
-
-def test_after_a_crash_what_may_have_been_sent_alone_goes_alone_again():
-    bench = Bench()
-    bench.put(1.0)
-    bench.put(2.0)
-    bench.start()
-    bench.put(3.0, 4.0)
-    bench.run(10)
-    assert [[each.key for each in batch] for batch in bench.uplink.sent] == [[1], [2], [3, 4]]
+    sent = [tuple(stored.reading.values["n"] for stored in batch) for batch in bench.uplink.sent]
+    assert sent == [numbers, numbers, (8.0, 9.0)]
+    assert len(bench.uplink.stored) == len(numbers) + 2
 
 
 def test_a_broken_note_of_what_was_sent_does_not_stop_the_uplink():

@@ -30,17 +30,17 @@ from tests.threadless import ThreadlessService
 
 
 class Bench:
-    def __init__(self, store: FakeStore | None = None, clock: FakeClock | None = None) -> None:
-        self.clock = clock or FakeClock()
-        self.store = store or FakeStore()
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = FakeStore()
         self.uplink = FakeUplink()
         self.health = Health(self.clock)
         self.start()
 
-    def start(self, *, expects_place: bool = True) -> None:
+    def start(self) -> None:
         """A new process on the same store."""
         parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5)
-        self.service = ResultStream(parts, wall_of=lambda moment: moment.wall_s, expects_place=expects_place)
+        self.service = ResultStream(parts, wall_of=lambda moment: moment.wall_s, expects_place=True)
         self.driven = ThreadlessService(self.service, self.clock)
 
     def finish(self, command_id: str, **outcome) -> None:

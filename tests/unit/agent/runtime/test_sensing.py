@@ -121,16 +121,6 @@ def test_sensors_of_one_interval_are_one_reading_and_a_slow_one_is_not_waited_fo
     assert list(bench.outbox.rows.values())[-1].values == {"v": 4.0}
 
 
-def test_while_a_read_is_under_way_its_sensor_is_skipped():
-    bench = Bench(slow=Result({"t": 1.0}), interval_s=2)
-    bench.reader.hanging = {"slow"}
-    bench.run(100)
-    assert len(bench.reader.pending) == 1
-    bench.reader.pending.pop().result.set_result(Result({"t": 1.0}))
-    bench.run(3)
-    assert len(bench.reader.pending) == 1
-
-
 def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_late_answer_is_not_taken(caplog):
     bench = Bench(slow=Result({"t": 1.0}), good=Result({"u": 1.0}), interval_s=10)
     bench.reader.hanging = {"slow"}

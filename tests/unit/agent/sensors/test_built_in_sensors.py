@@ -9,7 +9,6 @@ from agent.sensors.file import FileSensor
 from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
 from agent.sensors.program import ProgramSensor
-from agent.sensors.simulated import SimulatedSensor
 from agent.sensors.system import SystemSensor
 
 
@@ -242,12 +241,3 @@ def test_program_that_is_missing_is_found_at_the_start_and_one_that_runs_ends_wi
     sensor.interrupt()
     with pytest.raises(SensorFailed, match="it had to stop"):
         sensor.read()
-
-
-@pytest.mark.parametrize("shape", ["sine", "random_walk"])
-def test_simulated_stays_within_its_bounds_and_moves(shape):
-    settings = SimulatedSensor.Settings(shape=shape, mean=10, amplitude=1, period_s=0.001, reading="x")
-    sensor = SimulatedSensor(settings)
-    values = {sensor.read()["x"] for _ in range(200)}
-    assert all(9 <= value <= 11 for value in values)
-    assert len(values) > 50

@@ -46,26 +46,6 @@ def test_a_sensor_of_a_package_is_found_and_only_when_it_is_used_imported(entry_
     assert registry.listing()[1].status is PluginStatus.DISABLED
 
 
-def test_a_sensor_that_fails_its_check_has_a_sentence_and_the_others_go_on(entry_point):
-    text = SCALE + "\n    def check(self): raise OSError('no bus')"
-    registry = load({"shop": sensor("scale"), "sim": sensor("simulated")}, entry_point("scale", "Scale", text))
-    info = registry.listing()[0]
-    assert (info.status, info.reason) == (PluginStatus.CHECK_FAILED, "sensor 'shop' cannot work here: no bus.")
-    assert registry.names() == ["sim"]
-
-
-def test_a_timeout_that_is_no_number_is_refused(entry_point):
-    text = SCALE.replace("3.0", '"3"')
-    (info,) = load({"shop": sensor("scale")}, entry_point("scale", "Scale", text)).listing()
-    assert (info.status, "timeout_s must be a number above 0" in info.reason) == (PluginStatus.NOT_LOADED, True)
-
-
-def test_an_unknown_type_comes_with_the_nearest_one():
-    (info,) = load({"board": sensor("sytem")}).listing()
-    assert info.status is PluginStatus.UNKNOWN
-    assert "did you mean 'system'" in info.reason
-
-
 def test_a_package_never_replaces_a_built_in_type_and_of_two_packages_neither_is_used(entry_point):
     points = [entry_point(name, "Scale", SCALE) for name in ("system", "scale", "scale")]
     registry = load({"board": sensor("system"), "shop": sensor("scale")}, *points)
