@@ -213,7 +213,6 @@ class CommandPoll:
         commands: what is listed, oldest first; empty when ``unchanged``.
         unchanged: the list is the same as last time (304).
         malformed: one sentence for each listed item that could not be parsed; the others still count.
-        server_time: the service's clock, seconds since the epoch; None when unknown.
         held: the service held this poll open (long poll), so the next one may follow at once.
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
@@ -224,7 +223,6 @@ class CommandPoll:
     commands: tuple[Command, ...] = ()
     unchanged: bool = False
     malformed: tuple[str, ...] = ()
-    server_time: float | None = None
     held: bool = False
     pushed: bool = False
     omitted: int = 0

@@ -30,26 +30,21 @@ _EMPTY_PAGES_MAX: Final = 100
 _DEPTH_MAX: Final = 3
 _ENVELOPES: Final = ("data", "items", "results", "result", "records", "response", "content", "value", "_embedded")
 _NOT_ITEMS: Final = frozenset({"errors", "error", "warnings", "details", "messages", "links", "_links", "meta", "tags"})
-_PAGING: Final = ("meta", "pagination", "paging", "page", "page_info", "pageInfo", "links", "_links")
+_PAGING: Final = ("meta", "pagination", "paging", "page", "links", "_links")
 """Members that hold objects which speak about paging."""
-_NEXT: Final[Mapping[str, str]] = {
+_CURSORS: Final[Mapping[str, str]] = {
     "next_cursor": "cursor",
     "nextCursor": "cursor",
     "next_page_token": "page_token",
     "nextPageToken": "pageToken",
-    "next_offset": "offset",
-    "next_page": "page",
     "next": "cursor",
-    "next_url": "cursor",
-    "next_link": "cursor",
-    "next_page_url": "cursor",
 }
 """Member -> the parameter that takes its value, where that is no address."""
-_MORE: Final = ("has_more", "hasMore", "has_next", "hasNext", "hasNextPage")
+_MORE: Final = ("has_more", "hasMore", "has_next", "hasNext")
 _NUMBERS: Final = ("page", "current_page", "currentPage")
-_TOTAL_PAGES: Final = ("total_pages", "totalPages", "last_page", "page_count", "pages")
-_SIZES: Final = ("per_page", "perPage", "page_size", "pageSize", "limit", "size")
-_OFFSETS: Final = ("offset", "skip", "start")
+_LAST_PAGES: Final = ("total_pages", "totalPages", "last_page")
+_SIZES: Final = ("per_page", "perPage", "page_size", "pageSize", "limit")
+_OFFSETS: Final = ("offset", "skip")
 _TOTALS: Final = ("total", "total_count", "totalCount", "count")
 _LINK: Final = re.compile(r'<([^>]*)>((?:[^,"]|"[^"]*")*)')
 _REL: Final = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,]+))', re.IGNORECASE)
@@ -64,8 +59,8 @@ class Page:
         total: how many items the whole list has; None when the answer does not say.
         cursor: parameter and value that ask for the next page, as the answer names them.
         next_url: where the body says the next page is; as it came.
-        counted: parameter and value that ask for the next page of a list that is counted by pages or items.
-        places: parameter -> the number of this page or of its first item, as the answer says.
+        place: of a list that is counted: the parameter, and the number of this page or of its first item.
+        following: the same of the next page; None when there is none.
     """
 
     items: list[Any]
@@ -73,8 +68,8 @@ class Page:
     total: int | None = None
     cursor: tuple[str, str] | None = None
     next_url: str | None = None
-    counted: tuple[str, int] | None = None
-    places: Mapping[str, int] = field(default_factory=dict)
+    place: tuple[str, int] | None = None
+    following: tuple[str, int] | None = None
 
 
 # --- one answer -------------------------------------------------------------------------------------------------------
@@ -129,48 +124,45 @@ def _find_items(value: dict[str, Any], word: str, around: list[dict[str, Any]]) 
 
 def _with_paging(items: list[Any], scopes: list[dict[str, Any]]) -> Page:
     more = next((scope[name] for name in _MORE for scope in scopes if isinstance(scope.get(name), bool)), None)
-    total, size, pages = (_count(scopes, names) for names in (_TOTALS, _SIZES, _TOTAL_PAGES))
-    if pages is None and total is not None and size:
-        pages = -(-total // size)
-    places: dict[str, int] = {}
-    counted: tuple[str, int] | None = None
-    for name in _OFFSETS:
-        first = _count(scopes, (name,))
-        if first is not None:
-            places[name] = first
-            if more or (total is not None and first + len(items) < total):
-                counted = name, first + len(items)
-    number = _count(scopes, _NUMBERS)
+    total = _find_count(scopes, _TOTALS)
+    number, last = _find_count(scopes, _NUMBERS), _find_count(scopes, _LAST_PAGES)
+    place, following, has_following = None, None, bool(more)
     if number is not None:
-        places["page"] = number
-        if more or (pages is not None and number < pages):
-            counted = "page", number + 1
-    cursor, url = _find_next(scopes, is_numbered=number is not None)
-    return Page(items, more, total, cursor, url, counted if items else None, places)
+        size = _find_count(scopes, _SIZES)
+        if last is None and total is not None and size:
+            last = -(-total // size)
+        place, following = ("page", number), ("page", number + 1)
+        has_following = has_following or (last is not None and number < last)
+    else:
+        for name in _OFFSETS:
+            first = _find_count(scopes, (name,))
+            if first is not None:
+                place, following = (name, first), (name, first + len(items))
+                has_following = has_following or (total is not None and following[1] < total)
+                break
+    cursor, url = _find_cursor(scopes)
+    return Page(items, more, total, cursor, url, place, following if items and has_following else None)
 
 
-def _find_next(scopes: list[dict[str, Any]], *, is_numbered: bool) -> tuple[tuple[str, str] | None, str | None]:
+def _find_cursor(scopes: list[dict[str, Any]]) -> tuple[tuple[str, str] | None, str | None]:
     """What asks for the next page: parameter and value, or an address."""
-    for name, param in _NEXT.items():
+    for name, param in _CURSORS.items():
         for scope in scopes:
             value = scope.get(name)
             if isinstance(value, dict):
-                value = value.get("href", value.get("url"))
-            if isinstance(value, int) and not isinstance(value, bool):
-                value = str(value)
-            if isinstance(value, str) and value:
-                is_url = "?" in value or value.startswith(("/", "http://", "https://"))
-                return (None, value) if is_url else (("page" if name == "next" and is_numbered else param, value), None)
+                value = value.get("href")
+            if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+                text = str(value)
+                is_url = "?" in text or text.startswith(("/", "http://", "https://"))
+                return (None, text) if is_url else ((param, text), None)
     return None, None
 
 
-def _count(scopes: list[dict[str, Any]], names: tuple[str, ...]) -> int | None:
-    """A number of 0 or more, also as digits."""
+def _find_count(scopes: list[dict[str, Any]], names: tuple[str, ...]) -> int | None:
+    """A whole number of 0 or more."""
     for name in names:
         for scope in scopes:
             value = scope.get(name)
-            if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
-                return int(value)
             if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
                 return value
     return None
@@ -218,11 +210,9 @@ class PageWalk:
             self.done = True
             return Page([])
         page = read_page(answer.json(), answer.source, self._word)
-        param, place = self._expected or ("", 0)
-        if page.places.get(param, place) != place:
-            raise UnexpectedAnswer(
-                f"{answer.source} answers page {page.places[param]} of this list where {place} was asked for: stopped"
-            )
+        if self._expected is not None and page.place is not None and page.place != self._expected:
+            asked, got = (f"{name} {number}" for name, number in (self._expected, page.place))
+            raise UnexpectedAnswer(f"{answer.source} answers {got} of this list where {asked} was asked for: stopped")
         return page
 
     def proceed(self, answer: Answer, page: Page) -> None:
@@ -254,8 +244,8 @@ class PageWalk:
         if link is not None:
             self.target, self.params, self._expected = str(link), {}, None
             return self.target
-        self._expected = None if page.cursor else page.counted
-        asked = page.cursor or page.counted
+        self._expected = None if page.cursor else page.following
+        asked = page.cursor or page.following
         if asked is None:
             return None
         self.target, self.params = self._path, {**self._query, asked[0]: asked[1]}
@@ -301,7 +291,6 @@ class CommandList:
         malformed: one sentence for each that could not; never its content.
         etag: the list's version, for the next conditional request; None when the service gives none.
         unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
-        server_time: the service's clock, seconds since the epoch; None when the answer has no ``Date``.
         omitted: so many commands at least were listed and not read, since there were too many: what is missing in
             ``records`` may be listed all the same.
         has_hidden: by its own count the list has more items, and the answer does not say how to get them.
@@ -315,7 +304,6 @@ class CommandList:
     malformed: tuple[str, ...] = ()
     etag: str | None = None
     unchanged: bool = False
-    server_time: float | None = None
     omitted: int = 0
     has_hidden: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -340,14 +328,14 @@ def read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, 
     """
     found = _Commands(reading)
     page_count, count, size_bytes, omitted, total = 0, 0, 0, 0, None
-    etag, unchanged, server_time = None, False, None
+    etag, unchanged = None, False
     incomplete: ServiceError | None = None
     try:
         for answer, page in pages:
             page_count += 1
             # With more than one page the first one's tag does not speak for the whole list.
             etag = answer.etag if page_count == 1 else None
-            unchanged, server_time = answer.is_unchanged, answer.server_time
+            unchanged = answer.is_unchanged
             items = page.items
             if len(items) > ITEMS_MAX:
                 items = [*items[: ITEMS_MAX // 2], *items[-ITEMS_MAX // 2 :]]
@@ -383,7 +371,6 @@ def read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, 
         tuple(found.malformed),
         etag=etag,
         unchanged=unchanged,
-        server_time=server_time,
         omitted=omitted,
         has_hidden=has_hidden,
         notes=found.notes,

@@ -151,7 +151,7 @@ class HttpDevice(Device):
     def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
         """Decide on what is listed; whether it brought something new."""
         poll = listing.poll
-        self.time = self.time.observe(poll.server_time, now, now.monotonic_s - sent_s)
+        self.time = self.time.observe(listing.server_time, now, now.monotonic_s - sent_s)
         has_news = not poll.unchanged and take_in(self, poll, now)
         if has_news:
             self.own_due_s = _AT_ONCE_S

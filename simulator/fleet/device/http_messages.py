@@ -301,10 +301,17 @@ def _time(epoch_s: float | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A judged list of commands: what the core decides on, and the version for the next conditional request."""
+    """A judged list of commands.
+
+    Attributes:
+        poll: what the core decides on.
+        etag: the list's version, for the next conditional request.
+        server_time: the service's clock, seconds since the epoch; None when the answer has no ``Date``.
+    """
 
     poll: CommandPoll
     etag: str | None
+    server_time: float | None
 
 
 class PagedPoll:
@@ -381,11 +388,10 @@ class PagedPoll:
             tuple(commands),
             unchanged=found.unchanged,
             malformed=tuple(malformed),
-            server_time=found.server_time,
             held=self._request.wait_s > 0,
             pushed=not is_whole,
         )
-        return Listing(poll, found.etag if is_whole else None)
+        return Listing(poll, found.etag if is_whole else None, self._pages[-1][0].server_time)
 
 
 def command_of(record: CommandRecord, device_id: str) -> Command:

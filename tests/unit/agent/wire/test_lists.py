@@ -87,14 +87,6 @@ PAGERS: dict[str, Pager] = {
     },
     "offset": lambda at, size, total, items: {"commands": items, "offset": at, "limit": size, "total": total},
     "skip in meta": lambda at, size, total, items: {"list": items, "meta": {"skip": at, "totalCount": total}},
-    "next_offset": lambda at, size, total, items: {
-        "commands": items,
-        "next_offset": at + size if at + size < total else None,
-    },
-    "next_page": lambda at, size, total, items: {
-        "commands": items,
-        "next_page": at // size + 2 if at + size < total else None,
-    },
     "all at once": lambda at, size, total, items: wrapped(list(COMMANDS)),
 }
 

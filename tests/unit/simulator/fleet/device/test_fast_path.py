@@ -77,7 +77,7 @@ def test_a_poll_on_the_fast_path_means_the_same_as_the_parsed_one(answers):
         if stamps is not None:
             assert (answer.status == 304) == listing.poll.unchanged
             assert (listing.poll.commands, listing.poll.malformed) == ((), ())
-            assert stamps == (listing.poll.server_time, listing.etag)
+            assert stamps == (listing.server_time, listing.etag)
         if not (listing.poll.unchanged or listing.poll.commands or listing.poll.malformed):
             known.learn_empty_list(answer.body)
             assert known.is_empty_list(answer) is (answer.status == 200)
