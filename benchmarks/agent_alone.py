@@ -1,7 +1,7 @@
 """Figure A1 for a device: the memory of an idle agent on a system where no other process shares its pages.
 
 Method: a Debian boots with its own systemd in a container (systemd-nspawn), the agent in it as its unit starts it, with
-the file of ``device-agent init`` and a token. PSS out of ``/proc/PID/smaps_rollup``, the median of the idle time's
+a configuration with the sensor ``system``. PSS out of ``/proc/PID/smaps_rollup``, the median of the idle time's
 samples. Python and the libraries lie in the container's own files, which nobody outside has open, so nothing but what
 systemd itself uses (the C library) is shared. ``agent_footprint.py`` measures beside peers, which is less.
 
@@ -31,6 +31,15 @@ from tests.e2e.agent_bench import API_KEY, AgentBench
 from tests.nspawn import Container
 
 UNIT = "device-agent.service"
+CONFIG = """
+service: {{base_url: "{base_url}"}}
+device: {{device_id: {device_id}}}
+auth:
+  allow_secret_key_on_device: true
+  api_key_file: /etc/device-agent/api_key
+  secret_key_file: /etc/device-agent/secret_key
+sensors: [{{name: board, type: system, interval_s: 60}}]
+"""
 SETTLE_S = 20.0
 SAMPLE_S = 5.0
 
@@ -63,8 +72,8 @@ def main() -> int:
 
 def install(machine: Container, base_url: str, device_id: str) -> None:
     """The steps of docs/operations.md."""
-    program = "/opt/device-agent/bin/device-agent"
-    machine.run(program, "init", "--base-url", base_url, "--device-id", device_id, "--allow-secret-key-on-device")
+    machine.run("mkdir", "--parents", "/etc/device-agent")
+    machine.write("/etc/device-agent/config.yaml", CONFIG.format(base_url=base_url, device_id=device_id), 0o644)
     machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
     machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
     machine.run("cp", "/opt/systemd/sysusers.d/device-agent.conf", "/usr/lib/sysusers.d/")

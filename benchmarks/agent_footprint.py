@@ -1,7 +1,7 @@
 """Figures A1 to A3: what an idle agent costs, beside what importing its five dependencies alone costs.
 
 Method: the local service runs in a process of its own; the agent polls it over HTTP (held polls) and sends one reading
-of the sensor ``system`` a minute, as the file of ``device-agent init`` says.
+of the sensor ``system`` a minute.
 
 =============  ==========================================================================================
 memory         PSS out of ``/proc/PID/smaps_rollup``, the median of the idle time's samples; agent and peers
@@ -246,19 +246,19 @@ def measure(place: Place, runs: int, minutes: float) -> tuple[Cost, ...]:
 
 
 def write_config(folder: Path, base_url: str, device_id: str) -> Path:
-    """The file that ``device-agent init`` writes, for this service."""
-    from agent.app.first_configuration import CONFIGURATION, device_configuration
-
-    path = folder / CONFIGURATION
+    """The configuration of the agent, for this service."""
+    path = folder / "config.yaml"
     path.write_text(
-        device_configuration(
-            folder,
-            device_id,
-            service={"base_url": base_url},
-            has_key_pair=True,
-            state_dir=folder / "state",
-            source="benchmark",
-        )
+        f"""
+service: {{base_url: "{base_url}"}}
+device: {{device_id: {device_id}}}
+auth:
+  allow_secret_key_on_device: true
+  api_key_file: {folder}/api_key
+  secret_key_file: {folder}/secret_key
+sensors: [{{name: board, type: system, interval_s: 60}}]
+state_dir: {folder}/state
+"""
     )
     return path
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import stat
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.app.first_configuration import KEY_FILES, checked_file, write_key
+from agent.app.first_configuration import checked_file
+from agent.config.credentials import PLACEHOLDER
 from agent.errors import ConfigurationError
 from agent.files import give_to, replace_file
 from agent.process.identity import as_owner_of, owner_of
@@ -17,6 +19,7 @@ from gateway.config import GatewayConfig
 
 OWNER: Final = "device-gateway"
 """As whom the unit runs the gateway."""
+KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
 HTTPS_PORT: Final = 8443
 MQTTS_PORT: Final = 8883
 _LOOPBACK: Final = "127.0.0.1"
@@ -68,7 +71,7 @@ def write_initial_gateway(
         text = checked_file(GatewayConfig, "device-gateway", values, "init")
         replace_file(path, text, 0o644)
         lines = [f"wrote {path}", *(files.lines if files else ())]
-        lines += [write_key(directory / name, keys.get(name, ""), OWNER) for name in KEY_FILES]
+        lines += [_write_key(directory / name, keys.get(name, "")) for name in KEY_FILES]
         if not state_dir.exists():
             as_owner_of(state_dir, lambda: state_dir.mkdir(mode=0o700, parents=True))
             if owner_of(state_dir) is None:
@@ -117,3 +120,22 @@ def _values(
             **({} if files is None else {"ca_file": str(files.authority)}),
         }
     return values
+
+
+def _write_key(path: Path, key: str) -> str:
+    """Write a key file, or keep the one that is there when no key is given; a sentence that says so.
+
+    Mode 600; what root writes stays root's and has mode 640, for the group of the gateway's user.
+
+    Args:
+        path: its name says what it holds.
+        key: what to write; empty writes the placeholder.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    if path.exists() and not key:
+        return f"kept {path}, which was there already"
+    replace_file(path, (key or KEY_FILES[path.name]) + "\n", 0o600, group=OWNER)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return f"wrote {path} (mode {mode:o})" + ("" if key else f"; replace its content by the {path.name}")

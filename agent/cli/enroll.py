@@ -1,4 +1,4 @@
-"""``device-agent enroll``, ``init`` and ``keys``: what prepares a device."""
+"""``device-agent enroll`` and ``keys``: what prepares a device."""
 
 from __future__ import annotations
 
@@ -14,34 +14,16 @@ import click
 
 from agent.app.enroll import enroll as enroll_at
 from agent.app.enroll import plan_enrollment
-from agent.app.first_configuration import (
-    CONFIGURATION,
-    KEY_FILES,
-    TOKEN,
-    TOKEN_PLACEHOLDER,
-    USER,
-    device_configuration,
-    write_key,
-)
+from agent.app.first_configuration import CONFIGURATION, USER
 from agent.cli.options import is_root, json_option, print_json
 from agent.error_text import bounded
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
 from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
-from agent.files import replace_file
 from agent.wire.enrollment import LABEL_PREFIX, parse_label
 
 _UNIT: Final = "device-agent.service"
 _START_S: Final = 90.0
 _DEFAULT_DIR: Final = Path("/etc/device-agent")
-
-_directory_option = click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=_DEFAULT_DIR,
-    show_default=True,
-    help="Where to write config.yaml and the files beside it.",
-)
 
 
 @click.command()
@@ -53,7 +35,14 @@ _directory_option = click.option(
     help="The file that holds the code; - is standard input. Other programs of this device can read a command line.",
 )
 @click.option("--identifier", help="Of this device. Default: the board's serial number, else the machine id.")
-@_directory_option
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_DEFAULT_DIR,
+    show_default=True,
+    help="Where to write config.yaml and the files beside it.",
+)
 @click.option("--start/--no-start", default=True, help="Start the service afterwards, where its unit is installed.")
 @json_option
 def enroll(
@@ -90,14 +79,16 @@ def enroll(
         print_json({"device_id": device_id, "done": lines, "started": started})
     else:
         lines = [*lines, f"this device is {device_id}", *(["the service runs: device-agent status"] if started else [])]
-        click.echo("\n".join([*lines, *(_next_steps(directory / CONFIGURATION) if started is None else ())]))
+        if started is None:
+            config = directory / CONFIGURATION
+            lines += [
+                f"next: device-agent check --config {config} --online",
+                f"then: device-agent run --config {config}",
+            ]
+        click.echo("\n".join(lines))
     if started is False:
         click.echo("the service did not start: journalctl -u device-agent -n 30 says why", err=True)
         raise SystemExit(EXIT_CHECK_FAILED)
-
-
-def _next_steps(config: Path) -> tuple[str, str]:
-    return f"next: device-agent check --config {config} --online", f"then: device-agent run --config {config}"
 
 
 def _address_and_code(url_or_label: str, code: str | None, code_file: Path | None) -> tuple[str, str]:
@@ -157,45 +148,6 @@ def _start(systemctl: str) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return enabled and done.returncode == 0
-
-
-@click.command()
-@_directory_option
-@click.option("--base-url", required=True, help="Address of the service, or of the gateway's HTTP side.")
-@click.option("--device-id", required=True, help="The id that the service gave this device.")
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where journal and outbox are kept. Default: /var/lib/device-agent.",
-)
-@click.option(
-    "--allow-secret-key-on-device",
-    "has_key_pair",
-    is_flag=True,
-    help="Use the key pair of the service: for a bench or one prototype. See docs/operations.md.",
-)
-@click.option("--force", is_flag=True, help="Replace config.yaml if it is there. Key files that are there are kept.")
-def init(
-    *, directory: Path, base_url: str, device_id: str, state_dir: Path | None, has_key_pair: bool, force: bool
-) -> None:
-    """Write a configuration, and files for the keys or the token to be filled in.
-
-    Their mode is 600, or 640 with the group device-agent where root writes them. A device that reaches a gateway needs
-    none of this: `device-agent enroll`.
-    """
-    path = directory / CONFIGURATION
-    if path.exists() and not force:
-        raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
-    service = {"base_url": base_url}
-    text = device_configuration(
-        directory, device_id, service=service, has_key_pair=has_key_pair, state_dir=state_dir, source="init"
-    )
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    replace_file(path, text, 0o644)
-    click.echo(f"wrote {path}")
-    for name in KEY_FILES if has_key_pair else [TOKEN]:
-        click.echo(write_key(directory / name, "", USER, TOKEN_PLACEHOLDER))
-    click.echo("\n".join(_next_steps(path)))
 
 
 @click.group()

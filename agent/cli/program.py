@@ -15,7 +15,6 @@ _COMMANDS: Final = {
     "diagnostics": "agent.cli.check:diagnostics",
     "doctor": "agent.cli.check:doctor",
     "enroll": "agent.cli.enroll:enroll",
-    "init": "agent.cli.enroll:init",
     "keys": "agent.cli.enroll:keys",
     "plugins": "agent.cli.plugins:plugins",
     "run": "agent.cli.run:run",

@@ -21,7 +21,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 DEFAULT_PATH: Final = Path("/etc/device-agent/config.yaml")
 PREFIX: Final = "DEVICE_AGENT_"
-_OTHER_FILE: Final = "; write one with the command init, or name one that this user may read with --config FILE"
+_OTHER_FILE: Final = "; name one that this user may read with --config FILE; configs/ has examples"
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,6 @@ AGENT = {
     "diagnostics": "--config {agent} --dir {home}",
     "doctor": "--config {agent} --offline",
     "enroll": "http://127.0.0.1:9 {code} --dir {home} --no-start --identifier SN-1",
-    "init": "--dir {home} --base-url http://127.0.0.1:9 --device-id d1 --allow-secret-key-on-device --force",
     "keys make": "{home}/made",
     "plugins install": "{agent}",
     "plugins list": "--config {agent}",
