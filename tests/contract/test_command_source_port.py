@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from agent.core.values import Command, CommandPoll
-from agent.errors import TransportError
 from agent.ports import CommandSource
 from agent.transports.discovery import Discovery
 from agent.transports.http_source import HttpSource
@@ -228,36 +227,6 @@ class TestHttp:
         server, client = serve(listing(RECORDS, ["long-poll"]))
         assert not make_source(client, long_poll=False).poll(20).held
         assert [path for _, path, _ in server.asked if "wait=" in path] == []
-
-    def test_a_held_poll_is_interrupted_from_another_thread(self, serve):
-        release = threading.Event()
-
-        def script(method: str, path: str, headers: dict[str, str]) -> Answer:
-            if "well-known" in path:
-                return Answer(body={"extensions": ["long-poll"]})
-            return Answer(body=[], hold=release if "wait=" in path else None)
-
-        server, client = serve(script)
-        source = make_source(client)
-        assert not source.poll(0).held
-        server.arrived.clear()
-        errors: list[Exception] = []
-
-        def poll() -> None:
-            try:
-                source.poll(30)
-            except TransportError as error:
-                errors.append(error)
-
-        release.clear()
-        thread = threading.Thread(target=poll)
-        thread.start()
-        assert server.arrived.wait(SOON_S)
-        source.interrupt()
-        thread.join(SOON_S / 2)  # the server holds it for the whole of it
-        assert not thread.is_alive()
-        assert errors
-        release.set()
 
     def test_one_question_tells_which_commands_were_canceled(self, serve):
         # A plain server may ignore the filter: then it lists others beside them.

@@ -120,25 +120,12 @@ def test_what_is_over_keeps_neither_payload_nor_result(journal):
     assert journal.known(["a"])["a"].outcome == make_outcome()
 
 
-@pytest.mark.parametrize("move", ["start", "finish", "reported"])
-def test_a_move_that_the_table_does_not_have_is_refused_and_changes_nothing(journal, move):
+def test_of_several_reports_all_count_or_none(journal):
     journal.admit([make_entry("over", CommandState.REPORTED), make_entry("good", CommandState.FINISHED)])
-    for command_id in ("over", "unknown"):
-        moves = {
-            "start": lambda name=command_id: journal.start(name, make_moment()),
-            "finish": lambda name=command_id: journal.finish(name, make_outcome(), make_moment()),
-            "reported": lambda name=command_id: journal.reported(["good", name]),
-        }
+    for other in ("over", "unknown"):
         with pytest.raises(IllegalMove):
-            moves[move]()
-    assert journal.known(["over"])["over"].state == CommandState.REPORTED
+            journal.reported(["good", other])
     assert journal.known(["good"])["good"].state == CommandState.FINISHED
-
-
-def test_reporting_the_same_id_twice_in_one_call_is_one_report(journal):
-    journal.admit([make_entry("a", CommandState.FINISHED, outcome=make_outcome())])
-    journal.reported(["a", "a"])
-    assert journal.known(["a"])["a"].state == CommandState.REPORTED
 
 
 def test_entries_in_a_state_come_oldest_first_and_bounded(journal, reopen):

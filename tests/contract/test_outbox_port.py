@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ from agent.core.outbox import Bounds
 from agent.core.values import Priority, Reading, SendOutcome
 from agent.store.outbox import Outbox
 from agent.store.store import Store
-from tests.factories import make_moment, make_reading
+from tests.factories import make_reading
 from tests.fakes import FakeClock
 
 BOUNDS = Bounds(max_rows=5, max_age_s=3600.0)
@@ -72,15 +71,6 @@ def test_a_reading_comes_back_as_it_was_after_a_restart(outbox, reopen, clock):
     assert stored.reading == reading
 
 
-def test_live_readings_go_first_and_each_part_oldest_first(outbox, clock):
-    put(outbox, clock, 1, 2)
-    clock.advance(1000.0)
-    put(outbox, clock, 3, 4)
-    assert values(outbox) == [3, 4, 1, 2]
-    assert values(outbox, 3) == [3, 4, 1]
-    assert values(outbox, 1) == [3]
-
-
 def test_keys_ascend_and_are_never_given_twice_though_everything_was_delivered(outbox, reopen, clock):
     seen: list[tuple[int, str]] = []
     for number in range(4):
@@ -134,37 +124,10 @@ def test_beyond_the_bound_the_oldest_go_and_are_counted(outbox, clock):
     assert (stats.rows, stats.dropped, stats.accepted, stats.delivered) == (5, 3, 8, 0)
 
 
-def test_readings_older_than_the_bound_go_when_the_next_one_comes(outbox, clock):
-    put(outbox, clock, 1)
-    clock.advance(BOUNDS.max_age_s + 1)
-    put(outbox, clock, 2)
-    assert values(outbox) == [2]
-    assert outbox.stats().dropped == 1
-
-
-def test_the_stats_count_what_waits(outbox, clock):
-    assert outbox.stats().oldest_wall_s is None
-    oldest = clock.now()
-    put(outbox, clock, 1, 22)
-    stats = outbox.stats()
-    assert (stats.rows, stats.size_bytes, stats.oldest_wall_s) == (2, len('{"n":1}{"n":22}'), oldest.wall_s)
-    outbox.settle(SendOutcome(delivered=tuple(stored.key for stored in outbox.next_batch(9))))
-    assert (outbox.stats().rows, outbox.stats().size_bytes, outbox.stats().delivered) == (0, 0, 2)
-
-
 def test_a_number_that_is_not_finite_is_refused_before_anything_is_stored(outbox, clock):
     with pytest.raises(ValueError, match="JSON"):
         outbox.put(make_reading({"n": float("nan")}), wait=True)
     assert outbox.stats().accepted == 0
-
-
-def test_readings_of_several_boots_wait_side_by_side(outbox, reopen, clock):
-    put(outbox, clock, 1)
-    clock.reboot("boot-2")
-    outbox = reopen()
-    outbox.put(make_reading({"n": 2}, replace(make_moment(10.0), boot_id="boot-2")), wait=True)
-    boots = {stored.reading.values["n"]: stored.reading.at.boot_id for stored in outbox.next_batch(10)}
-    assert boots == {1: "boot-1", 2: "boot-2"}
 
 
 # --- priorities ---------------------------------------------------------------------------------------------------
@@ -194,11 +157,6 @@ def test_at_a_bound_the_lowest_priority_gives_way_first_and_the_oldest_first_in_
     assert values(outbox) == [1, 4, 5, 6, 7]
     put_as(outbox, clock, Priority.HIGH, 9)
     assert values(outbox) == [1, 5, 6, 7, 9]
-
-
-def test_a_priority_comes_back_as_it_was_after_a_restart(outbox, reopen, clock):
-    put_as(outbox, clock, Priority.HIGH, 1)
-    assert reopen().next_batch(1)[0].reading.priority is Priority.HIGH
 
 
 # --- once more ----------------------------------------------------------------------------------------------------

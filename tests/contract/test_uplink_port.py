@@ -164,15 +164,6 @@ class TestAReportThatHangs:
 
 
 class TestReadings:
-    def test_the_plain_way_is_one_request_for_each_with_what_the_specification_names(self, serve):  # noqa: F811
-        server, client = serve(Plan())
-        make_uplink(client).send(stored(1, 2))
-        paths = [path for path, _, _ in posts(server)]
-        assert paths == ["/sensor-data", "/sensor-data"]
-        body = posts(server)[0][2]
-        assert body == {"device_id": "d1", "sensor_data": {"n": 1.0}}
-        assert "idempotency-key" not in posts(server)[0][1]
-
     def test_several_go_as_an_array_where_that_is_offered(self, serve):  # noqa: F811
         server, client = serve(Plan(ALL, sensor_data=Answer(200, {"accepted": 2, "errors": []})))
         assert make_uplink(client).send(stored(1, 2)).delivered == (1, 2)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from agent.wire import topics
 from tests.canary import DEVICE_TOKEN as TOKEN
 from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import PROMPT_S, SOON_S, AgentProcess
@@ -100,51 +99,6 @@ def test_commands_results_and_readings_travel_over_mqtt(bench):
     bench.gateway.wait_until(lambda: bench.gateway.status_of("d1") == "offline")
     assert bench.gateway.repeats == 0
     assert TOKEN not in "\n".join(agent.lines)
-
-
-def test_a_broker_that_dies_again_and_again_costs_no_command_and_no_reading(bench):
-    bench.write(more=SENSORS)
-    bench.start()
-    for round_ in range(6):
-        bench.ping(f"c{round_}")
-        bench.broker.kill()
-        bench.broker.start()
-        bench.gateway.wait_until(lambda: bench.gateway.status_of("d1") == "online")
-        # Either the broker had passed it on, or the gateway sends it when the device is back.
-        bench.gateway.publish(topics.status("d1"), b"online")
-        bench.wait_for_results(f"c{round_}")
-    seen = len(bench.gateway.readings)
-    bench.gateway.wait_until(lambda: len(bench.gateway.readings) > seen + 3)
-
-
-def test_an_agent_killed_at_any_moment_runs_every_command_and_loses_no_reading(bench):
-    bench.write(more=SENSORS)
-    ids: list[str] = []
-    for round_ in range(3):
-        agent = bench.start()
-        new = [f"c{round_}-{number}" for number in range(10)]
-        ids += new
-        for command_id in new:
-            bench.ping(command_id)
-        # The first result is there, so the others are anywhere between the broker and the journal.
-        bench.wait_for_results(new[0])
-        agent.kill()
-    bench.start()
-    bench.wait_for_results(*ids)
-
-
-def test_readings_that_nobody_confirmed_survive_a_kill_and_are_stored_once(bench):
-    bench.gateway.confirms = False
-    bench.write(more=SENSORS)
-    agent = bench.start()
-    bench.gateway.wait_until(lambda: len(bench.gateway.readings) >= 1)
-    agent.kill()
-    unconfirmed = set(bench.gateway.readings)
-    bench.gateway.confirms = True
-    bench.write()  # no sensor: what comes now was waiting
-    bench.start()
-    bench.gateway.wait_until(lambda: bench.gateway.repeats >= len(unconfirmed))
-    assert unconfirmed <= set(bench.gateway.readings)
 
 
 def test_a_wrong_token_is_one_clear_line_and_the_right_one_is_taken_up(bench):

@@ -126,14 +126,6 @@ def test_an_agent_that_a_watchdog_ends_says_where_its_threads_were(bench):
     assert said.count("Thread 0x") >= 3
 
 
-def test_a_command_sent_while_the_agent_was_off_runs_once_it_is_back(bench):
-    agent = bench.start()
-    agent.kill()
-    command_id = bench.send(command="ping")
-    bench.start()
-    assert bench.wait_for(command_id).status == "succeeded"
-
-
 def test_restart_agent_replaces_the_process_and_is_reported_once(bench):
     agent = bench.start()
     command_id = bench.send(command="restart_agent", reason="a test")
@@ -244,19 +236,6 @@ def test_trouble_on_the_way_is_one_clear_line_and_no_storm(bench, answer, words)
         assert len([each for each in agent.lines if words in each]) <= 2
     finally:
         server.stop()
-
-
-def test_a_hung_handler_blocks_nobody_else(bench):
-    hang = program(bench.folder / "hang", "exec sleep 60")
-    bench.write_config(
-        str(bench.client.base_url),
-        more=f"executables:\n  hang: {{argv: ['{hang}'], timeout_s: 0.5, grace_s: 0.1}}\n",
-    )
-    bench.start()
-    hung = bench.send(command="hang")
-    ping = bench.send(command="ping")
-    assert bench.wait_for(ping).status == "succeeded"
-    assert bench.wait_for(hung).status == "failed"
 
 
 def test_under_another_device_id_the_store_is_renamed_and_a_new_one_begun(bench):

@@ -51,11 +51,6 @@ def key_files(tmp_path: Path, first: str = "mk_1", second: str = "msk_1") -> dic
 
 
 class TestSources:
-    def test_the_environment_goes_before_the_file(self, write):
-        loaded = load_config(write(GOOD), {"DEVICE_AGENT_SERVICE__TIMEOUT_S": "3", "DEVICE_AGENT_STATE_DIR": "/s"})
-        assert loaded.config.service.timeout_s == 3.0
-        assert loaded.config.state_dir == Path("/s")
-
     def test_the_environment_alone_is_enough(self):
         environ = {"SERVICE__BASE_URL": "http://127.0.0.1:1", "DEVICE__DEVICE_ID": "d", "AUTH__MODE": "bearer"}
         config = load_config(None, {f"DEVICE_AGENT_{name}": text for name, text in environ.items()}).config

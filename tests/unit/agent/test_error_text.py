@@ -3,12 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.error_text import LINE_MAX, LINES_MAX, WORD_MAX, bounded
-
-
-@given(st.text(max_size=WORD_MAX))
-def test_what_is_short_stays_as_it_is(text):
-    assert bounded(text) == text
+from agent.error_text import LINE_MAX, LINES_MAX, bounded
 
 
 def test_a_long_word_keeps_its_begin_and_end_and_the_sentence_around_it():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.process.program import ProgramNotStarted, ProgramRun, last_line, run_program, text_of
+from agent.process.program import ProgramNotStarted, ProgramRun, run_program
 
 
 def run(*argv: str, timeout_s: float = 60.0, **options) -> ProgramRun:
@@ -118,12 +118,3 @@ def test_a_program_that_cannot_be_started_says_so_with_the_fix(tmp_path):
             run(program)
     with pytest.raises(ProgramNotStarted, match=r"working directory .* does not exist"):
         run("true", directory=tmp_path / "gone")
-
-
-def test_bytes_that_are_not_utf_8_become_text_that_json_takes():
-    assert text_of(b"caf\xe9 \x00\x1b[0m\tok\n\xc2\xa0", max_bytes=100) == "caf\ufffd \ufffd\ufffd[0m\tok\n\u00a0"
-
-
-def test_the_last_line_is_the_last_that_says_something():
-    assert last_line(b"first\nthe cause\n\n  \n") == "the cause"
-    assert last_line(b"") == ""

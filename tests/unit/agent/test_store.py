@@ -346,21 +346,6 @@ def test_a_second_agent_is_kept_out_while_the_first_one_lives_and_may_start_late
         assert second.journal.setting("a") == "1"
 
 
-def test_a_state_directory_that_goes_back_or_is_copied_gives_no_key_again(start, path, tmp_path, clock):
-    store = start()
-    store.journal.put_setting("a", "1")
-    copy = on_disk(path)
-    keys = []
-    store.stop(60)
-    for each in (path, copy):
-        with Store(each, clock=clock) as one:
-            one.outbox.put(make_reading({"n": len(keys)}), wait=True)
-            (stored,) = one.outbox.next_batch(10)
-            keys.append((stored.key, stored.idempotency_key))
-    assert keys[0][0] == keys[1][0]
-    assert keys[0][1] != keys[1][1]
-
-
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from agent.app.agent import STOP_GRACE_S
-from agent.config.credentials import NO_CREDENTIAL
 from agent.exit_codes import EXIT_CONFIGURATION
 from agent.handlers.reboot import Reboot
 from agent.update.state import Places
@@ -93,12 +92,3 @@ def test_the_path_units_wait_where_the_agent_writes():
     assert settings(REBOOT_TIMER)["Unit"] == REBOOT_PATH.name
     assert Path("/run", settings(REBOOT)["RuntimeDirectory"]) == chosen.taken_file.parent
     assert settings(REBOOT)["RuntimeDirectoryPreserve"] == "yes"
-
-
-def test_the_agents_unit_takes_any_credential_and_needs_none():
-    lines = UNIT.read_text().splitlines()
-    names = {line.partition("=")[2].partition(":")[0] for line in lines if line.startswith("SetCredential=")}
-    assert names == {"api_key", "secret_key", "token"}
-    assert {f"LoadCredential={name}:/etc/device-agent/{name}" for name in names} <= set(lines)
-    values = [line.partition("=")[2] for line in UNIT.read_text().splitlines() if line.startswith("SetCredential=")]
-    assert {value.partition(":")[2] for value in values} == {NO_CREDENTIAL}

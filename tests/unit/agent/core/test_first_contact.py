@@ -83,24 +83,6 @@ def new(name: str, after_s: float = 1.0, **members) -> Command:
     return make_command(name, created_at=CONTACT_S + after_s, **members)
 
 
-def test_history_that_is_pushed_piece_by_piece_after_the_connection_does_not_run():
-    device = Device()
-    device.get()
-    for number in range(20):
-        device.get(old(f"old-{number}", 11 + number))
-    device.get(new("new"))
-    assert device.ran == ["new"]
-
-
-def test_what_a_gateway_saw_before_the_first_contact_does_not_run_without_a_time_of_its_own():
-    device = Device()
-    device.get()
-    device.clock.advance(60)
-    device.get(make_command("old", listed_at=CONTACT_S - 10), make_command("unknown-age", listed_at=0.0))
-    device.get(make_command("new", listed_at=CONTACT_S + 5))
-    assert device.ran == ["new"]
-
-
 def test_a_journal_that_was_wiped_has_its_first_contact_again():
     device = Device()
     device.get()
@@ -111,16 +93,6 @@ def test_a_journal_that_was_wiped_has_its_first_contact_again():
     device.get(new("sent-to-the-life-before"))
     device.get(new("new", 10 * DAY_S + 1))
     assert device.ran == ["new"]
-
-
-def test_the_moment_is_found_by_another_process_of_the_same_boot():
-    device = Device(knows_time=False)
-    device.get()
-    device.clock.advance(30)
-    device.start()
-    device.knows_time = True
-    device.get(new("between", 15), old("old"))
-    assert device.ran == ["between"]
 
 
 def test_after_a_reboot_without_the_time_it_counts_from_when_the_time_is_known():

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from agent.cli.program import device_agent
 from agent.doctor import CHECKS
 from agent.doctor.findings import Check, examine, failed, ok, warning
-from tests.ports import free_port
 
 ROOT = Path(__file__).parents[4]
 
@@ -86,12 +85,6 @@ class TestProgram:
         found = self.run("--config", str(config), "--offline")
         assert found.exit_code == 2
         assert "configuration failed" in found.output
-
-    def test_a_service_that_cannot_be_reached_has_its_own_exit_code(self, device, config):
-        device.values["service"] = {"base_url": f"http://127.0.0.1:{free_port()}"}
-        config.write_text(json.dumps(device.values, default=str))
-        found = self.run("--config", str(config))
-        assert found.exit_code == 5, found.output
 
 
 def test_every_check_stands_in_the_table_of_the_documents_after_those_that_it_waits_for():

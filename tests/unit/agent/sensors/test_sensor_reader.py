@@ -136,11 +136,6 @@ def test_a_sensor_that_makes_up_a_new_name_with_each_read_is_refused_beyond_the_
     assert dict(reader.read(["cellar"])["cellar"].values) == {"humidity": 40.0}
 
 
-def test_a_reading_that_could_not_be_had_has_a_reason_beside_the_others():
-    outcome = reader_of(bus=Given({"a": 1.0, "b": SensorFailed("it does not answer")})).read()["bus"]
-    assert (dict(outcome.values), outcome.error, outcome.refused) == ({"a": 1.0}, None, ("b: it does not answer",))
-
-
 def test_closing_interrupts_a_read_and_releases_every_sensor_even_when_one_objects(hanging, caplog):
     class Objecting(Given):
         def close(self) -> None:
