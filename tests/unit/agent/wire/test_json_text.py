@@ -81,18 +81,15 @@ def test_a_body_that_is_no_object_is_refused(raw):
         parse_object(raw)
 
 
+CIRCLE: list[object] = []
+CIRCLE.append(CIRCLE)
+
+
 @pytest.mark.parametrize(
     "value",
-    [math.nan, [math.inf], {"a": 2**63}, "\0", {"\0": 1}, "\ud800", {1: 2}, object(), b"x", {"a": {1, 2}}],
+    [math.nan, [math.inf], {"a": 2**63}, "\0", {"\0": 1}, "\ud800", {1: 2}, object(), b"x", {"a": {1, 2}}, CIRCLE],
 )
 def test_what_has_no_json_form_is_not_sent(value):
     assert find_fault(value)
     with pytest.raises(InvalidMessage):
-        encode_json(value)
-
-
-def test_a_value_that_contains_itself_is_refused_and_does_not_spin():
-    value: list[object] = []
-    value.append(value)
-    with pytest.raises(InvalidMessage, match="deeper than 32"):
         encode_json(value)
