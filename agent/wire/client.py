@@ -11,21 +11,14 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer, portal_text
 from agent.wire.base import JsonObject, Received, Sent
-from agent.wire.commands import CommandRecord, CommandResult
+from agent.wire.commands import CommandResult
 from agent.wire.connection import Connection
 from agent.wire.dialect import AnswerReading
 from agent.wire.extensions import Announcement, read_announcement
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
 from agent.wire.lists import CommandList, read_commands
-from agent.wire.models import (
-    BatchAnswer,
-    Device,
-    NewRuntimeRecord,
-    PostSensorData,
-    RuntimeRecord,
-    SensorDataRecord,
-)
+from agent.wire.models import BatchAnswer, Device, NewRuntimeRecord, PostSensorData
 
 Record = TypeVar("Record", bound=Received)
 Query = Mapping[str, str | int | None]
@@ -39,7 +32,8 @@ _DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 40
 class DeviceClient(Connection):
     """A connection with a method for each call of a device, synchronous, usable from any thread.
 
-    Every method makes its requests once: what to do about an error is the caller's, by the error's ``advice``. Methods
+    Every method makes its requests once: what to do about an error is the caller's, by the error's ``advice``. Whatever
+    a 2xx to what a device sends has as its body, it is taken (rule E2 of the specification leaves it open). Methods
     that list return iterators that fetch page after page when asked for, so their errors come while iterating.
     """
 
@@ -87,7 +81,7 @@ class DeviceClient(Connection):
         """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
-        content when the service gives none (:meth:`CommandRecord.with_derived_id`). Of a list beyond
+        content when the service gives none (:meth:`.CommandRecord.with_derived_id`). Of a list beyond
         :data:`~agent.wire.lists.ITEMS_MAX` commands both ends are read, and no page after that many.
 
         A page after the first that does not come takes nothing away from those before: see
@@ -114,23 +108,16 @@ class DeviceClient(Connection):
 
     def report_result(
         self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None
-    ) -> CommandRecord | None:
+    ) -> None:
         """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
 
-        The record; None when the answer has none that can be read: a 2xx means that the result was taken, whatever its
-        body. What is sent again for the same command changes nothing.
+        What is sent again for the same command changes nothing.
         """
-        path = paths.command_result(device_id, command_id)
-        answer = self._write("POST", path, result, idempotency_key=idempotency_key)
-        try:
-            return read_record(CommandRecord, answer, "command")
-        except UnexpectedAnswer:  # no JSON, or JSON of another shape: reporting again would not change it
-            return None
+        self._write("POST", paths.command_result(device_id, command_id), result, idempotency_key=idempotency_key)
 
-    def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:
+    def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> None:
         """``POST /sensor-data``: when it returns, the reading is stored."""
-        answer = self._write("POST", paths.SENSOR_DATA, reading, idempotency_key=idempotency_key)
-        return read_record(SensorDataRecord, answer, "sensor_data", reading.to_wire())
+        self._write("POST", paths.SENSOR_DATA, reading, idempotency_key=idempotency_key)
 
     def post_sensor_data_batch(
         self, readings: Sequence[PostSensorData], *, idempotency_key: str | None = None
@@ -154,10 +141,9 @@ class DeviceClient(Connection):
             has_errors = isinstance(value, dict) and any(value.get(name) for name in _ERRORS)
             return BatchAnswer(accepted=0 if has_errors else len(readings))
 
-    def create_runtime_record(self, record: NewRuntimeRecord, *, idempotency_key: str | None = None) -> RuntimeRecord:
+    def create_runtime_record(self, record: NewRuntimeRecord, *, idempotency_key: str | None = None) -> None:
         """``POST /database/runtime-data``."""
-        answer = self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
-        return read_record(RuntimeRecord, answer, "record", record.to_wire())
+        self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
 
     # --- what all calls share -----------------------------------------------------------------------------------------
 
@@ -191,10 +177,6 @@ class DeviceClient(Connection):
             params["limit"] = min(limit, PAGE_MAX)
         pages = self.pages(path, params)
         return islice((_receive(model, item, answer) for answer, page in pages for item in page.items), limit)
-
-    def _get(self, model: type[Record], path: str, word: str, query: Query | None = None) -> Record:
-        """One record that is read."""
-        return read_record(model, self.request("GET", path, params=given(query or {})), word)
 
 
 def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject | None = None) -> Record:

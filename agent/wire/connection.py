@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
+from agent.wire.address import read_url
 from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
 from agent.wire.auth import Credential, origin_of
 from agent.wire.limits import ANSWER_BYTES
@@ -29,7 +30,6 @@ from agent.wire.network import service_trust
 from agent.wire.transport import open_transport
 
 _CONNECT_MAX_S: Final = 5.0
-_PORT_MAX: Final = 65_535
 _BODY_MAX_S: Final = 60.0
 """A body that goes on coming may take so long, or as long as a request may, whichever is more."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -331,15 +331,12 @@ def check_base_url(base_url: str) -> httpx.URL:
     Raises:
         ConfigurationError: it cannot be used.
     """
-    fault = "base_url: give http:// or https://, a host, and no user, query or fragment"
+    text = base_url.strip().rstrip("/")
     try:
-        url = httpx.URL(base_url.strip().rstrip("/"))
-    except httpx.InvalidURL:
-        raise ConfigurationError([fault], "base_url") from None
-    has_address = bool(url.host) and "%" not in url.host and (url.port is None or 0 < url.port <= _PORT_MAX)
-    if url.scheme not in {"http", "https"} or not has_address or url.userinfo or url.query or url.fragment:
-        raise ConfigurationError([fault], "base_url")
-    return url
+        read_url(text)
+        return httpx.URL(text)
+    except (ValueError, httpx.InvalidURL) as error:
+        raise ConfigurationError([f"base_url: {error}"], "base_url") from None
 
 
 def is_certain(url: httpx.URL) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agent.wire.base import JsonObject
-from agent.wire.client import read_record
+from agent.wire.client import Query, Record, given, read_record
 from agent.wire.models import Device, RuntimeRecord, SensorDataRecord
 from agent.wire.secret import Secret
 from agent.wire.times import to_rfc3339
@@ -189,6 +189,10 @@ class ServiceClient(OperatorClient):
         """``POST /auth/signin``; a wrong pair raises :class:`~agent.errors.Unauthorized`."""
         answer = self._write("POST", paths.SIGN_IN, SignIn(email=email, password=password))
         return read_record(TokenAnswer, answer, "session")
+
+    def _get(self, model: type[Record], path: str, word: str, query: Query | None = None) -> Record:
+        """One record that is read."""
+        return read_record(model, self.request("GET", path, params=given(query or {})), word)
 
 
 def _range(device_id: str | None, from_: float | None, to: float | None, keys: Sequence[str]) -> dict[str, str | None]:

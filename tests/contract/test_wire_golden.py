@@ -138,6 +138,10 @@ CALLS: dict[str, Callable[[ServiceClient], Any]] = {
 }
 
 
+WITHOUT_ANSWER = {name for name in CALLS if name.startswith(("report ", "post sensor data", "create a runtime record"))}
+"""What a device sends: a 2xx says all, whatever its body."""
+
+
 def client_for(answer: httpx.Response, asked: list[httpx.Request] | None = None) -> ServiceClient:
     def handle(req: httpx.Request) -> httpx.Response:
         if asked is not None:
@@ -204,7 +208,7 @@ def test_the_client_sends_the_golden_request_and_reads_the_golden_answer(name):
     else:
         assert sent.content == b""
     expected = golden(row["response"]) if "response" in row else None
-    if expected is None:
+    if expected is None or name in WITHOUT_ANSWER:
         assert received is None
     elif isinstance(received, frozenset):
         assert received == frozenset(expected["extensions"])

@@ -252,8 +252,8 @@ def test_a_header_that_could_smuggle_another_is_not_sent():
 def test_a_base_url_that_cannot_be_used_is_refused_without_repeating_it(base_url):
     with pytest.raises(ConfigurationError) as caught:
         Connection(base_url)
+    assert str(caught.value).startswith("base_url: ")
     assert "pw" not in str(caught.value)
-    assert "http:// or https://" in str(caught.value)
 
 
 def test_an_absolute_url_of_another_origin_is_never_asked():
