@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from agent.config import AgentConfig, Credentials
+from agent.app.version import VERSION
+from agent.config import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError
 from agent.transports.renewed_token import RenewedToken
@@ -12,7 +13,7 @@ from agent.wire.auth import BearerToken, Credential, KeyPair
 from agent.wire.client import DeviceClient
 
 
-def make_client(config: AgentConfig, service: ServiceConfig, credentials: Credentials, version: str) -> DeviceClient:
+def make_client(service: ServiceConfig, credentials: Credentials) -> DeviceClient:
     """A client for the configured service.
 
     Raises:
@@ -20,23 +21,17 @@ def make_client(config: AgentConfig, service: ServiceConfig, credentials: Creden
     """
     if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
         raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
+    credential: Credential
+    if credentials.token_path is None:
+        credential = KeyPair(credentials.api_key, credentials.secret)
+    else:
+        credential = BearerToken(RenewedToken(credentials.token_path, credentials.secret).current)
     client = DeviceClient(
         service.base_url,
-        make_credential(credentials),
+        credential,
         timeout_s=service.timeout_s,
         ca_file=service.ca_file,
-        user_agent=f"device-agent/{version}",
+        user_agent=f"device-agent/{VERSION}",
     )
     client.reading = service.dialect.dialect().reading
     return client
-
-
-def make_credential(credentials: Credentials) -> Credential:
-    """The key pair or token of the configuration.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
-    if credentials.token_path is None:
-        return KeyPair(credentials.api_key, credentials.secret)
-    return BearerToken(RenewedToken(credentials.token_path, credentials.secret).current)

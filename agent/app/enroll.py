@@ -13,7 +13,6 @@ import os
 import socket
 import ssl
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -45,28 +44,24 @@ _KINDS: Final = {
 _SERVER_FAULT: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class EnrollmentPlan:
-    """An enrollment that has been checked as far as this device can.
+def enroll(url: str, code: str, identifier: str | None, directory: Path) -> tuple[str, list[str]]:
+    """Check what was given, ask the gateway, then write token, authority and configuration, the configuration last.
 
-    Attributes:
-        url: of the gateway, with the code checked.
+    A device that has a configuration already keeps it: it gets a new token, and its id and state stay.
+
+    Args:
+        url: of the gateway.
         code: of the gateway's operator.
-        device_identifier: the same each time for one device.
+        identifier: the same each time for one device; None takes :func:`own_serial`.
         directory: of the configuration.
-    """
 
-    url: SplitResult
-    code: EnrollmentCode
-    device_identifier: str
-    directory: Path
-
-
-def plan_enrollment(url: str, code: str, identifier: str | None, directory: Path) -> EnrollmentPlan:
-    """Check what was given, and that the folder can be written.
+    Returns:
+        The device's id at the service, and one sentence for each file.
 
     Raises:
-        ConfigurationError: every fault that is known before the gateway is asked.
+        ServiceError: the gateway cannot be reached, or refused.
+        ConfigurationError: what was given is wrong, the code is for another gateway, the agent would refuse its
+            certificate, this device is enrolled as another one, or a file cannot be written.
     """
     faults: list[str] = []
     parts, parsed = urlsplit(""), EnrollmentCode("", "")
@@ -91,14 +86,20 @@ def plan_enrollment(url: str, code: str, identifier: str | None, directory: Path
         faults.append(_cannot_write(directory, error))
     if faults:
         raise ConfigurationError(faults, "enroll")
-    return EnrollmentPlan(parts, parsed, found, directory)
+    body = {"secret": parsed.secret, "device_identifier": found}
+    answer = _read(*_exchange(parts, parsed, json.dumps(body).encode()))
+    fault = None if answer.url is None else certificate_fault(answer.url, answer.authority)
+    if fault is not None:
+        text = f"{fault}; nothing was changed here, and the code is good for this device again"
+        raise ConfigurationError([text], "enroll")
+    return answer.device_id, _write(directory, answer)
 
 
-def own_serial(root: Path = Path("/")) -> str:
+def own_serial() -> str:
     """The serial number of the board, or the machine id; empty where there is neither."""
     for path in _SERIAL_FILES:
         try:
-            text = (root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip("\0 \n\t")
+            text = Path(path).read_text(encoding="utf-8", errors="replace").strip("\0 \n\t")
         except OSError:
             continue
         if text.lower() not in _NO_SERIALS and text.isprintable():
@@ -106,36 +107,14 @@ def own_serial(root: Path = Path("/")) -> str:
     return ""
 
 
-def enroll(plan: EnrollmentPlan) -> tuple[str, list[str]]:
-    """Ask the gateway, then write token, authority and configuration, the configuration last.
-
-    A device that has a configuration already keeps it: it gets a new token, and its id and state stay.
-
-    Returns:
-        The device's id at the service, and one sentence for each file.
-
-    Raises:
-        ServiceError: the gateway cannot be reached, or refused.
-        ConfigurationError: the code is for another gateway, the agent would refuse its certificate, this device is
-            enrolled as another one, or a file cannot be written.
-    """
-    body = {"secret": plan.code.secret, "device_identifier": plan.device_identifier}
-    answer = _read(*_exchange(plan, json.dumps(body).encode()))
-    fault = None if answer.url is None else certificate_fault(answer.url, answer.authority)
-    if fault is not None:
-        text = f"{fault}; nothing was changed here, and the code is good for this device again"
-        raise ConfigurationError([text], "enroll")
-    return answer.device_id, _write(plan.directory, answer)
-
-
-def _exchange(plan: EnrollmentPlan, body: bytes) -> tuple[int, bytes]:
+def _exchange(url: SplitResult, code: EnrollmentCode, body: bytes) -> tuple[int, bytes]:
     """Post the body once the server has shown the certificate that the code names: status and body of the answer.
 
     Raises:
         TransportError: no answer.
         ConfigurationError: another certificate; the code was not sent.
     """
-    url, host = plan.url, plan.url.hostname or ""
+    host = url.hostname or ""
     connection = http.client.HTTPConnection(host, url.port or (443 if url.scheme == "https" else 80))
     try:
         connection.sock = connect(host, connection.port, _TIMEOUT_S)
@@ -145,7 +124,7 @@ def _exchange(plan: EnrollmentPlan, body: bytes) -> tuple[int, bytes]:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
             connection.sock = secured = context.wrap_socket(connection.sock, server_hostname=host)
-            if fingerprint_of(secured.getpeercert(binary_form=True) or b"") != plan.code.fingerprint:
+            if fingerprint_of(secured.getpeercert(binary_form=True) or b"") != code.fingerprint:
                 fault = (
                     f"{url.netloc} shows another certificate than the one that this code is for, so the code was not "
                     "sent: compare the address, or ask for a new code if the gateway's certificate was renewed"

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -21,7 +21,6 @@ from agent.app.lock import state_lock
 from agent.app.logs import LineFormatter, LogLevels, LogRing, set_up_logging
 from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
 from agent.app.status_file import StatusFile, status_path, write_status
-from agent.app.transport import open_client
 from agent.app.version import VERSION
 from agent.config import LoadedConfig, read_credentials
 from agent.config.changes import changed_keys
@@ -164,13 +163,21 @@ class AgentProcess:
 
     def run(self) -> Ending:
         """Start in order, wait for the end, stop in reverse."""
-        with self.supervisor.signals(), self._own_signals(), open_client(self.config, self.credentials) as client:
+        with self.supervisor.signals(), self._own_signals(), self._client() as client:
             ending = self._pause() or self._open_store() or self._run_agent(client)
         if ending.exit_code == EXIT_REPLACE:
             _log.info("agent=replaced by a new process image")
         else:
             _log.info("agent=stopped exit_code=%d", ending.exit_code)
         return ending
+
+    def _client(self) -> AbstractContextManager[DeviceClient | None]:
+        """The client of the service; of nothing where a broker is all there is."""
+        if self.config.service is None:
+            return nullcontext()
+        from agent.app.client import make_client  # httpx
+
+        return make_client(self.config.service, self.credentials)
 
     def _pause(self) -> Ending | None:
         """Safe mode that dies as well comes back more and more slowly."""

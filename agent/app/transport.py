@@ -6,7 +6,6 @@ Each is imported only where it is used: an agent on HTTP does not carry paho, no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -64,19 +63,6 @@ class Transport:
             self.device.stop()
 
 
-def open_client(config: AgentConfig, credentials: Credentials) -> AbstractContextManager[DeviceClient | None]:
-    """A client for the configured service; of nothing where there is none.
-
-    Raises:
-        ConfigurationError: address, keys or certificate file cannot be used.
-    """
-    if config.service is None:
-        return nullcontext()
-    from agent.app.client import make_client
-
-    return make_client(config, config.service, credentials, VERSION)
-
-
 def make_transport(
     process: AgentProcess,
     client: DeviceClient | None,
@@ -87,7 +73,7 @@ def make_transport(
     on_older_state: Callable[[str], object],
     on_connected: Callable[[], object],
 ) -> Transport:
-    """What the configuration asks for, over the client from :func:`open_client`; nothing is started.
+    """What the configuration asks for, over the client of the service; nothing is started.
 
     Args:
         first_s: how long after the start the first contact comes, seconds.

@@ -13,7 +13,6 @@ from typing import Final
 import click
 
 from agent.app.enroll import enroll as enroll_at
-from agent.app.enroll import plan_enrollment
 from agent.app.first_configuration import CONFIGURATION, USER
 from agent.cli.options import is_root, json_option, print_json
 from agent.error_text import bounded
@@ -69,7 +68,7 @@ def enroll(
     try:
         if systemctl is not None:
             _refuse_foreign_unit(systemctl, Path(sys.argv[0]))
-        device_id, lines = enroll_at(plan_enrollment(url, code, identifier, directory))
+        device_id, lines = enroll_at(url, code, identifier, directory)
     except ServiceError as error:
         text = f"the gateway: {error.message}" if isinstance(error, ErrorAnswer) else str(error)
         click.echo(bounded(text), err=True)

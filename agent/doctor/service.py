@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from agent import errors
 from agent.app.client import make_client
-from agent.app.version import VERSION
 from agent.doctor.device import Device
 from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, skipped, unreachable, warning
 from agent.doctor.machine import SET_CLOCK
@@ -49,7 +48,7 @@ def _service(device: Device) -> Iterator[Finding]:
             note(getattr(error, "server_time", None))
             return None, error
 
-    with make_client(device.config, service, device.credentials, VERSION) as client:
+    with make_client(service, device.credentials) as client:
         client.on_date = note
         document, discovery = {"extensions": sorted(configured or ())}, None
         if configured is None:

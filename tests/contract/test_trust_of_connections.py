@@ -139,7 +139,7 @@ class Try:
 def agent_service(one: Try) -> None:
     config = one.agent(service=one.service)
     assert config.service is not None
-    with make_client(config, config.service, KEYS, "0") as client:
+    with make_client(config.service, KEYS) as client:
         list(client.devices())
 
 
@@ -359,7 +359,7 @@ class Both:
         assert mqtt is not None
 
         def ask_service() -> None:
-            with make_client(config, service, KEYS, "0") as client:
+            with make_client(service, KEYS) as client:
                 list(client.devices())
 
         return ask_service, lambda: try_broker(config, mqtt, Credentials("", Secret("t" * 20)))
