@@ -8,12 +8,15 @@ from collections import Counter
 import pytest
 
 from agent.errors import ConfigurationError
+from agent.wire.times import parse_time
 from simulator.fleet.faults import KINDS
 from simulator.fleet.record import VerdictStatus
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
 from tests.virtual_fleet.service import Sent
+from tests.virtual_fleet.virtual_time import EPOCH_S
 
 CORE = ("core-poll", "core-hold", "core-mqtt")
+LINK_KINDS = ("blackout", "disconnect_storm", "link_profile", "revoked_keys")
 DEVICES = 6
 FAULT_S, FAULT_END_S = 3.0, 8.0
 FAULTS = {
@@ -146,17 +149,82 @@ def test_what_follows_a_barrier_waits_for_it(looker):
     assert (found.begin_s, found.end_s) == pytest.approx((6 + 4, 10 + 4), abs=0.2)
 
 
-@pytest.mark.parametrize("context", ["core-poll", "core-mqtt"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_is_played_in_its_time_alone_on_its_share_and_stands_in_the_record(looker, context, kind):
+@pytest.mark.parametrize(
+    ("context", "kind"),
+    [*itertools.product(["core-poll", "core-mqtt"], KINDS), *itertools.product(["requests"], LINK_KINDS)],
+)
+def test_a_fault_is_played_in_its_time_alone_on_its_share_and_costs_no_reading(looker, context, kind):
     fault = {"kind": kind, "at_s": FAULT_S, "duration_s": FAULT_END_S - FAULT_S, "share": 0.5, **FAULTS.get(kind, {})}
     calm, struck = looker(CONTEXTS[context]), looker({**CONTEXTS[context], "faults": [fault]})
     (found,) = struck.run.record.faults
     assert (found.kind, found.begin_s, found.end_s) == (kind, FAULT_S, FAULT_END_S)
     assert 0 < found.devices < DEVICES
+    assert len(found.truth["devices"]) == found.devices
     assert (calm.wire, calm.run.online) != (struck.wire, struck.run.online)
     before = [[each for each in look.wire if each[0] < FAULT_S - 0.1] for look in (calm, struck)]
     assert before[0] == before[1]
+    assert struck.run.record.audit.readings.lost == 0
+
+
+@pytest.mark.parametrize("context", ["core-poll", "core-mqtt"])
+def test_a_device_is_away_until_the_last_of_its_faults_is_over(looker, context):
+    faults = [{"kind": "blackout", "at_s": at_s, "duration_s": 4} for at_s in (2, 4)]
+    run = looker({**CONTEXTS[context], "faults": faults}).run
+    assert [at_s for at_s, *_ in run.readings if 2 < at_s < 8] == []
+    assert run.record.audit.readings.lost == 0
+
+
+def test_revoked_keys_are_another_secret_and_nothing_else(looker):
+    fault = {"kind": "revoked_keys", "at_s": FAULT_S, "duration_s": 5}
+    run = looker({**CONTEXTS["core-poll"], "faults": [fault]}).run
+    sent = {(each.headers["x-api-key"], each.headers["x-secret-key"], FAULT_S <= each.at_s < 8) for each in run.batches}
+    assert sent == {("mk_only", "msk_" + "0" * 32, False), ("mk_only", "msk_not_the_one", True)}
+
+
+@pytest.mark.parametrize(("key", "keys"), [("same", 1), ("fresh", 3)])
+def test_copies_go_out_later_with_the_key_of_the_first_or_one_of_their_own(looker, key, keys):
+    fault = {"kind": "duplicates", "at_s": 0, "duration_s": 12, "often": 1, "copies": 2, "delay_s": 0.5}
+    run = looker({**CONTEXTS["core-poll"], "faults": [{**fault, "idempotency_key": key}]}).run
+    first = [each for each in run.batches if each.body == run.batches[0].body]
+    assert [each.at_s - first[0].at_s for each in first] == pytest.approx([0, 0.5, 1], abs=0.01)
+    assert len({each.headers["idempotency-key"] for each in first}) == keys
+
+
+def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive(looker):
+    fault = {"kind": "broken_json", "at_s": FAULT_S, "duration_s": 5, "often": 1}
+    record = looker({**CONTEXTS["core-poll"], "faults": [fault]}).run.record
+    readings = record.audit.readings
+    assert 0 < readings.accepted == readings.stored < readings.sent
+
+
+def test_a_wrong_clock_dates_what_was_read_until_the_service_tells_the_time(looker):
+    fault = {"kind": "clock_jump", "at_s": 0, "jump_s": 3600}
+    run = looker({**CONTEXTS["core-poll"], "faults": [fault]}).run
+    ahead = [parse_time(reading["recorded_at"]) - EPOCH_S - at_s for at_s, _, reading in run.readings]
+    assert max(ahead) - min(ahead) == pytest.approx(3600, abs=5)
+
+
+def test_a_bad_link_loses_some_requests_and_no_other(looker):
+    fault = {"kind": "link_profile", "profile": "bad_wifi", "at_s": 0, "duration_s": 12}
+    load = {"arrivals": [{"rate_per_s": 100}], "target": {"timeout_s": 2}, "faults": [fault]}
+    run = looker(merged(CONTEXTS["requests"], load)).run
+    assert 0 < run.count("http.sensor_data", "timeout") < 60
+    assert run.count("http.sensor_data", "ok") + run.count("http.sensor_data", "timeout") == 1200
+
+
+def test_a_blackout_that_a_barrier_moved_is_no_target_that_went_away(looker):
+    phases = [
+        {"name": "first", "kind": "hold", "duration_s": 4, "until": "connections > 1000000", "until_within_s": 20},
+        {"name": "last", "kind": "hold", "duration_s": 40},
+    ]
+    fault = {"kind": "blackout", "at_s": 10, "duration_s": 20}
+    silent = merged(CONTEXTS["core-poll"], {"target": {"timeout_s": 1}})
+    run = looker({**silent, "phases": phases, "faults": [fault]}).run
+    assert run.record.verdict.word is VerdictStatus.FAILED, "for the barrier alone"
+    gone = looker({**silent, "phases": phases}, frozen).run.record
+    assert (gone.verdict.word, gone.verdict.exit_code) == (VerdictStatus.UNREACHABLE, 5)
+    assert gone.verdict.sentences[0] == "the target went away: nothing was answered from second 7 on"
+    assert gone.duration_s < 30
 
 
 @pytest.mark.parametrize("context", ["history", "labels"])

@@ -7,12 +7,13 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
@@ -20,35 +21,64 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.report.writing import read_record
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.local_workers import LocalWorkers
+from simulator.fleet.run.messages import FromWorker, Problem, WorkerLost
 from simulator.fleet.run.preparing import Preparation
 from simulator.fleet.run.run import Run
 from simulator.fleet.workload.base import WorkloadSummary
 
 # Tests of other processes have devices of their own: two runs never have the same ones.
-SCENARIO = """\
+SCENARIO = f"""\
 scenario: s
-fleet: {{devices: 1, identities: {{prefix: p{}-}}}}
+fleet: {{devices: 1, identities: {{prefix: p{os.getpid()}-}}}}
 phases: [{{name: hold, kind: hold, duration_s: 1s}}]
 """
 
 
-def test_a_target_that_is_down_at_the_start_is_told_and_the_same_command_can_be_given_again(tmp_path: Path) -> None:
-    scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
-    scenario.write_text(SCENARIO.format(os.getpid()))
+def run(folder: Path, *options: str) -> tuple[int, str, bool]:
+    """Give the command.
+
+    Returns:
+        Its exit code, what it says, and whether there is a folder of the run.
+    """
+    scenario, secret, out = folder / "s.yaml", folder / "secret", folder / "out"
+    scenario.write_text(SCENARIO)
     secret.write_text("msk_secret")
     secret.chmod(0o600)
     where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
+    arguments = ["run", str(scenario), *where, "--out", str(out), *options]
+    done = CliRunner().invoke(program, arguments, standalone_mode=False)
+    return getattr(done.exception, "exit_code", done.return_value), done.output, out.exists()
+
+
+def check_refused(folder: Path, code: ExitCode, words: str, *options: str) -> None:
+    """The command is refused, leaves no folder, and can be given again."""
     for _ in range(2):
-        done = CliRunner().invoke(program, ["run", str(scenario), *where, "--out", str(out)], standalone_mode=False)
-        assert done.return_value == ExitCode.UNREACHABLE, done.output
-        assert "cannot connect to http://127.0.0.1:9" in done.output
-        assert not out.exists()
+        found, said, has_folder = run(folder, *options)
+        assert (found, has_folder) == (code, False), said
+        assert words in said
+
+
+def test_a_target_that_is_down_at_the_start_is_told(tmp_path: Path) -> None:
+    check_refused(tmp_path, ExitCode.UNREACHABLE, "cannot connect to http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("view", ["--progress", "--metrics-port"])
+def test_a_view_that_cannot_be_opened_is_told(view: str, tmp_path: Path) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        value = {"--progress": str(tmp_path / "no" / "p.jsonl"), "--metrics-port": str(taken.getsockname()[1])}[view]
+        check_refused(tmp_path, ExitCode.USAGE, view, view, value)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("registered", [300, 0])
+@pytest.mark.parametrize(
+    ("registered", "said"),
+    [
+        (0, ": no load was made"),
+        (300, ", at 300 of 1,000: no load was made; the devices that are registered stay at the target: the next run"),
+    ],
+)
 def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_leaves_no_folder(
-    number: signal.Signals, registered: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, registered: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def prepare(_self: Preparation, told: Callable[[int, int], None]) -> None:
         if registered:
@@ -58,75 +88,75 @@ def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_le
         raise AssertionError("it goes on")
 
     monkeypatch.setattr(Preparation, "prepare", prepare)
-    scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
-    scenario.write_text(SCENARIO.format(os.getpid()))
-    secret.write_text("msk_secret")
-    secret.chmod(0o600)
-    where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
-    done = CliRunner().invoke(program, ["run", str(scenario), *where, "--out", str(out)], standalone_mode=False)
-    assert getattr(done.exception, "exit_code", done.return_value) == ExitCode.INTERRUPTED
-    last = done.output.strip().splitlines()[-1]
-    begun = "ended by hand while devices were being prepared"
-    assert last == (
-        f"{begun}, at 300 of 1,000: no load was made; the devices that are registered stay at the target: the next run "
-        "takes them, and 'fleet-simulator cleanup' removes them"
-        if registered
-        else f"{begun}: no load was made"
-    )
-    assert not out.exists()
+    code, output, has_folder = run(tmp_path)
+    assert (code, has_folder) == (ExitCode.INTERRUPTED, False)
+    assert f"ended by hand while devices were being prepared{said}" in output
 
 
+@dataclass
 class Crew(LocalWorkers):
-    """Workers that cannot be started, or whose ledgers somebody does not wait for."""
+    """Workers that cannot be started or begin, or whose ledgers somebody does not wait for."""
 
-    def __init__(self, start: BaseException | None = None, collect: BaseException | None = None) -> None:
-        self._errors = {"start": start, "collect": collect}
+    refuses: BaseException | None = None
+    says: Iterable[FromWorker] = ()
+    is_alive: bool = True
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None: ...
 
+    @property
+    def living(self) -> tuple[int, ...]:
+        return (0,) if self.is_alive else ()
+
     def start(self, jobs: object) -> None:
         del jobs
-        self._raise("start")
+        if self.refuses is not None:
+            raise self.refuses
+
+    def receive(self, timeout_s: float) -> Iterable[FromWorker]:
+        del timeout_s
+        self.is_alive = False
+        return self.says
 
     def collect(self, on_progress: object) -> tuple[str, ...]:
-        del on_progress
-        self._raise("collect")
-        return ()
-
-    def _raise(self, step: str) -> None:
-        if (error := self._errors[step]) is not None:
-            raise error
+        raise KeyboardInterrupt
 
 
-def run_with(crew: Crew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Result, Path]:
-    """A run whose devices are there, and whose workers are these."""
+@pytest.fixture
+def use_crew(monkeypatch: pytest.MonkeyPatch) -> Callable[[Crew], None]:
+    """From now on devices are there, and a run has these workers."""
 
     async def prepare(preparation: Preparation, _told: Callable[[int, int], None]) -> None:
         preparation.is_audited = False
 
-    monkeypatch.setattr(Preparation, "prepare", prepare)
-    monkeypatch.setattr(fleet_run, "LocalWorkers", lambda _work: crew)
-    scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
-    scenario.write_text(SCENARIO.format(os.getpid()))
-    secret.write_text("msk_secret")
-    secret.chmod(0o600)
-    where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
-    return CliRunner().invoke(program, ["run", str(scenario), *where, "--out", str(out)], standalone_mode=False), out
+    def use(crew: Crew) -> None:
+        monkeypatch.setattr(Preparation, "prepare", prepare)
+        monkeypatch.setattr(fleet_run, "LocalWorkers", lambda _work: crew)
+
+    return use
 
 
-def test_workers_that_cannot_be_started_leave_no_folder_and_the_command_can_be_given_again(tmp_path, monkeypatch):
-    for _ in range(2):
-        crew = Crew(start=ConfigurationError(["10.0.0.2: its cores were not free: write fewer workers"], "--cluster"))
-        done, out = run_with(crew, tmp_path, monkeypatch)
-        assert done.return_value == ExitCode.USAGE, done.output
-        assert "write fewer workers" in done.output
-        assert not out.exists()
+def test_workers_that_cannot_be_started_leave_no_folder(use_crew, tmp_path):
+    use_crew(Crew(ConfigurationError(["10.0.0.2: its cores were not free: write fewer workers"], "--cluster")))
+    check_refused(tmp_path, ExitCode.USAGE, "write fewer workers")
 
 
-def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ([Problem(0, "too many open files")], "too many open files"),
+        ([], "no worker could begin: worker 0: its process ended with exit code 1"),
+    ],
+)
+def test_workers_that_cannot_begin_say_why(said, words, use_crew, tmp_path):
+    use_crew(Crew(says=[*said, WorkerLost(0, "its process ended with exit code 1")]))
+    code, output, _ = run(tmp_path)
+    assert (code, words in output) == (ExitCode.UNREACHABLE, True), output
+
+
+def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(use_crew, tmp_path, monkeypatch):
     class Conducted:
         def __init__(self, run: Run, _workers: object) -> None:
             run.summaries[0] = WorkloadSummary()
@@ -134,26 +164,7 @@ def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(t
         def conduct(self) -> None: ...
 
     monkeypatch.setattr(fleet_run, "Coordinator", Conducted)
-    done, out = run_with(Crew(collect=KeyboardInterrupt()), tmp_path, monkeypatch)
-    assert done.return_value == ExitCode.INCONCLUSIVE, done.output
-    verdict = read_record(out).verdict
-    assert "not every ledger was fetched: that was ended by hand" in verdict.sentences
-
-
-@pytest.mark.parametrize("view", ["--progress", "--metrics-port"])
-def test_a_view_that_cannot_be_opened_leaves_no_folder_and_the_command_can_be_given_again(
-    view: str, tmp_path: Path
-) -> None:
-    scenario, secret, out = tmp_path / "s.yaml", tmp_path / "secret", tmp_path / "out"
-    scenario.write_text(SCENARIO.format(os.getpid()))
-    secret.write_text("msk_secret")
-    secret.chmod(0o600)
-    where = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_key", "--secret-key-file", str(secret)]
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        value = {"--progress": str(tmp_path / "no" / "p.jsonl"), "--metrics-port": str(taken.getsockname()[1])}[view]
-        arguments = ["run", str(scenario), *where, "--out", str(out), view, value]
-        for _ in range(2):
-            done = CliRunner().invoke(program, arguments, standalone_mode=False)
-            assert done.return_value == ExitCode.USAGE, done.output
-            assert view in done.output
-            assert not out.exists()
+    use_crew(Crew())
+    code, output, _ = run(tmp_path)
+    assert code == ExitCode.INCONCLUSIVE, output
+    assert "not every ledger was fetched: that was ended by hand" in read_record(tmp_path / "out").verdict.sentences

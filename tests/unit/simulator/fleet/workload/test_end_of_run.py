@@ -6,11 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from simulator.fleet.record import VerdictStatus
+from agent.wire import extensions
+from simulator.fleet.record import Second, VerdictStatus
+from simulator.fleet.report.views import RunStatus, RunView
 from simulator.fleet.run import fleet_run
+from simulator.fleet.scenario.reading import read_scenario_file
+from tests.virtual_fleet import stage
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, merged
+from tests.virtual_fleet.stage import OFFERS, play
 
-LATE = {"target": {"timeout_s": 60}, "thresholds": ["http.poll.p99 < 1s", "http.sensor_data.p99 < 1s"]}
+LATE = {
+    "target": {"timeout_s": 60},
+    "thresholds": ["http.poll.p99 < 1s", "http.sensor_data.p99 < 1s", "readings.age.max < 1s"],
+}
 LATE_MQTT = {"target": {"timeout_s": 60}, "thresholds": ["mqtt.sensor_data.p99 < 1s"]}
 
 
@@ -22,14 +30,14 @@ def looker(tmp_path):
 def test_polls_and_readings_that_hang_at_the_end_count_as_timeouts_and_fail_thresholds(looker):
     run = looker(merged(CONTEXTS["core-poll"], LATE), frozen).run
     assert run.count("http.poll", "timeout") == run.count("http.sensor_data", "timeout") == 6
-    assert [result.held for result in run.record.thresholds] == [False, False]
+    assert [result.held for result in run.record.thresholds] == [False] * 3
     assert run.record.duration_s > 16, "the drain waits for polls that were due before it"
 
 
 def test_polls_that_are_answered_are_no_timeouts_and_the_drain_does_not_wait(looker):
     run = looker(merged(CONTEXTS["core-poll"], LATE)).run
     assert run.count("http.poll", "timeout") == run.count("http.sensor_data", "timeout") == 0
-    assert [result.held for result in run.record.thresholds] == [True, True]
+    assert [result.held for result in run.record.thresholds] == [True] * 3
     assert run.record.duration_s < 13
 
 
@@ -43,6 +51,54 @@ def test_polls_that_the_service_holds_count_when_their_time_is_over_and_not_befo
 def test_messages_that_a_broker_takes_and_nobody_confirms_at_the_end_are_counted(looker):
     run = looker(merged(CONTEXTS["core-mqtt"], LATE_MQTT), frozen).run
     assert run.count("mqtt.receipt", "timeout") == 6
+
+
+ORDERS = {"commands": [{"payload": {"command": "ping"}, "rate_per_s": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("context", "load", "intended", "never"), [("requests", {}, 24, 12), ("core-poll", ORDERS, 51, 6)]
+)
+def test_what_fell_due_and_never_ended_is_undelivered_and_fails_the_run(looker, context, load, intended, never):
+    run = looker(merged(CONTEXTS[context], {**load, "target": {"timeout_s": 60}}), frozen).run
+    assert (run.record.health.intended, run.record.health.undelivered) == (intended, never)
+    assert run.record.verdict.word is VerdictStatus.FAILED
+    said = f"{never} of {intended} intended requests never ended"
+    assert any(sentence.startswith(said) for sentence in run.record.verdict.sentences)
+
+
+class Interrupting(RunView):
+    """Presses Ctrl-C in the middle of the run."""
+
+    def second(self, second: Second, status: RunStatus) -> None:
+        del status
+        if second.second == 5:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("context", ["requests", "core-poll", "core-mqtt"])
+def test_what_was_not_due_yet_when_somebody_ended_the_run_is_not_missing(looker, context):
+    look = looker(CONTEXTS[context])
+    record = play(read_scenario_file(look.path), look.folder, view=Interrupting()).record
+    assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
+    assert record.verdict.sentences[1].startswith("partial: it ended after ")
+    assert record.phases[-1].end_s == record.drained_from_s == pytest.approx(6, abs=1)
+    assert record.health.undelivered == 0
+    assert record.audit.complete
+    assert record.audit.readings.lost == 0
+
+
+@pytest.mark.parametrize("is_behind", [True, False])
+def test_devices_use_what_they_talk_to_and_the_operator_what_the_service_has(looker, monkeypatch, is_behind):
+    service, gateway = (extensions.NONE, OFFERS) if is_behind else (OFFERS, extensions.NONE)
+    monkeypatch.setattr(stage, "OFFERS", gateway)
+    dialect = {"extensions": sorted(service)}
+    through = {"target": {"through": "gateway", "dialect": dialect}}
+    run = looker(merged(CONTEXTS["core-poll"], {**ORDERS, **through})).run
+    polls = run.of("GET /devices/*/commands")
+    assert {"status=open" in each.target for each in polls} == {is_behind}
+    assert {"recorded_at" in each for _, _, each in run.readings} == {is_behind}
+    assert {"idempotency-key" in each.headers for each in run.orders} == {not is_behind}
 
 
 def test_a_run_in_which_the_conductors_clock_jumps_is_not_judged(looker, monkeypatch):
