@@ -265,26 +265,16 @@ class FakeCommandSource:
     """A command source that answers what the test has scripted, then the last answer again and again.
 
     Attributes:
-        waits: the ``wait_s`` of each poll.
         acknowledged: every id, in order.
-        taken_back: the ids that the service has canceled.
-        asked: the ids of each question about that.
-        cancel_errors: raised by the next of these questions, one each.
     """
 
     def __init__(self, answers: Iterable[Scripted] = ()) -> None:
-        self.taken_back: set[str] = set()
-        self.asked: list[list[str]] = []
-        self.cancel_errors: deque[AgentError] = deque()
         self.answers: deque[Scripted] = deque(answers)
-        self.waits: list[float] = []
         self.acknowledged: list[str] = []
-        self.interrupts = 0
-        self.closed = False
         self._last: Scripted = CommandPoll()
 
     def poll(self, wait_s: float) -> CommandPoll:
-        self.waits.append(wait_s)
+        del wait_s
         if self.answers:
             self._last = self.answers.popleft()
         if isinstance(self._last, AgentError):
@@ -295,13 +285,11 @@ class FakeCommandSource:
         self.acknowledged.extend(command_ids)
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
-        self.asked.append(list(command_ids))
-        if self.cancel_errors:
-            raise self.cancel_errors.popleft()
-        return frozenset(self.taken_back.intersection(command_ids))
+        del command_ids
+        return frozenset()
 
     def interrupt(self) -> None:
-        self.interrupts += 1
+        """No poll waits."""
 
 
 class FakeUplink:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -42,7 +43,9 @@ class Answer:
 class ScriptedServer:
     """Answers requests by a function of method, path and headers; keeps what was asked."""
 
-    def __init__(self, script: Callable[[str, str, dict[str, str]], Answer]) -> None:
+    def __init__(
+        self, script: Callable[[str, str, dict[str, str]], Answer], *, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.bodies: list[Any] = []
         self.arrived = threading.Event()
@@ -78,9 +81,11 @@ class ScriptedServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
-        self.base_url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self.base_url = f"{'https' if tls else 'http'}://127.0.0.1:{self._http.server_address[1]}"
 
     def stop(self) -> None:
         self._http.shutdown()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.app.logs import LineFormatter, set_up_logging
+from agent.app.logs import LineFormatter
 from agent.config.credentials import read_credentials
 from agent.config.model import AuthConfig
 from agent.wire.secret import MASK, never_show, redact
@@ -47,13 +47,6 @@ FORMATTERS = [
 
 
 class TestFields:
-    def test_what_a_line_says_of_its_command_is_a_member_of_its_own(self):
-        line = members("command=%s handler=%s state=started attempt=%d", "c-1", "ping", 2)
-        assert (line["command"], line["handler"], line["state"], line["attempt"]) == ("c-1", "ping", "started", "2")
-        assert line["message"] == "command=c-1 handler=ping state=started attempt=2"
-        assert (line["time"], line["level"]) == ("1970-01-01T00:00:00.005Z", "info")
-        assert (line["logger"], line["thread"]) == ("agent.runtime.engine", "lane:ping")
-
     def test_text_from_outside_makes_no_member(self):
         line = members("command=%s handler=%s state=%s%s", "x handler=door state=succeeded", "ping", "failed", "")
         assert line["command"] == "x handler=door state=succeeded"
@@ -186,12 +179,3 @@ class TestSecrets:
     def test_a_short_value_takes_no_words_out_of_sentences(self):
         never_show("key")
         assert redact("the key file") == "the key file"
-
-
-def test_the_programs_log_goes_through_it(capsys):
-    never_show(CANARY)
-    set_up_logging("debug", "json")
-    logging.getLogger("agent.some").error("auth=%s", CANARY, exc_info=raised(ValueError(CANARY)))
-    shown = capsys.readouterr().err
-    assert CANARY not in shown
-    assert json.loads(shown)["auth"] == MASK

@@ -46,8 +46,8 @@ def door(entry_point):
     return lambda text=DOOR, name="open_door", attribute="Door": entry_point(name, attribute, text)
 
 
-def load(*points, sections=None, executables=None, safe_mode=False) -> HandlerRegistry:
-    return HandlerRegistry.load(sections, executables, entry_points=points, safe_mode=safe_mode)
+def load(*points, sections=None, executables=None) -> HandlerRegistry:
+    return HandlerRegistry.load(sections, executables, entry_points=points)
 
 
 def read(registry: HandlerRegistry, payload: dict[str, Any], key: str = "command") -> Any:
@@ -75,15 +75,6 @@ def test_each_built_in_is_there_and_one_that_needs_settings_is_off_without_them(
     assert all(info.description and info.contract and info.timeout_s for info in infos.values())
     assert off.status is PluginStatus.DISABLED
     assert "commands.handlers.write_file.settings" in off.reason
-
-
-def test_in_safe_mode_only_what_mends_is_loaded_and_the_rest_is_listed(door):
-    broken = door("raise RuntimeError('never imported')", "knock", "Knock")
-    registry = load(broken, executables={"valve": {"argv": ["/bin/true"]}}, safe_mode=True)
-    assert {"ping", "update_config", "restart_agent"} <= set(registry.names())
-    for name in ("knock", "valve", "set_interval"):
-        assert info_of(registry, name).status is PluginStatus.SAFE_MODE
-    assert "handler 'knock' is left_alone_in_safe_mode" in refusal(registry, {"command": "knock", "times": 1})
 
 
 def test_a_class_is_found_by_entry_point_with_settings_and_limits(door):

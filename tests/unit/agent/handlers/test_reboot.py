@@ -51,13 +51,6 @@ def test_in_a_container_that_keeps_its_hosts_boot_id_the_missing_file_tells(run,
     assert unit.asked == 0
 
 
-def test_in_another_boot_it_has_succeeded(run, tmp_path, controls):
-    controls.remember("reboot", '["command-1", "boot-0", false]')
-    unit = Unit(tmp_path)
-    assert run(unit, restarted=True, attempt=2)["rebooted"] is True
-    assert unit.asked == 0
-
-
 def test_an_agent_that_comes_back_before_the_reboot_waits_for_it_and_does_not_ask_again(run, tmp_path):
     assert run(Unit(tmp_path, stops_after=2)) is None
     unit = Unit(tmp_path, stops_after=1)
@@ -73,12 +66,6 @@ def test_an_agent_that_died_before_the_request_was_taken_asks_again_and_the_note
     unit = Unit(tmp_path, stops_after=2)
     assert run(unit, restarted=True, attempt=2) is None
     assert unit.asked == 1
-
-
-def test_where_no_unit_waits_it_is_rejected_with_what_to_do_and_the_request_is_withdrawn(run, tmp_path):
-    with pytest.raises(HandlerRejected, match=r"not_allowed: .* systemctl enable --now device-agent-reboot.timer"):
-        run(Unit(tmp_path, takes=False))
-    assert not (tmp_path / "reboot").exists()
 
 
 def test_a_reboot_that_never_comes_has_failed(run, tmp_path):

@@ -374,31 +374,20 @@ def test_at_the_stop_a_handler_that_goes_on_is_left_and_the_next_process_goes_by
 class TestRestart:
     """Handlers that end this process on purpose."""
 
-    def bench(self, work: Callable[[Bench, CommandContext], JsonObject | None], *, is_second: bool, **limits) -> Bench:
+    def bench(self, work: Callable[[Bench, CommandContext], JsonObject | None], **limits) -> Bench:
         bench = Bench(contract=Contract.RESTARTS_DEVICE, **limits)
         bench.work = lambda context: work(bench, context)
         bench.journal.admit([make_entry("c1")])
-        if is_second:
-            bench.journal.start("c1", bench.clock.now())
         bench.engine.dispatch(bench.journal.entries["c1"])
         bench.process_all()
         return bench
 
-    @pytest.mark.parametrize("is_second", [False, True])
-    def test_it_stays_started_until_the_next_process(self, is_second):
-        bench = self.bench(lambda bench, _context: bench.engine.stopping.set(), is_second=is_second)
-        assert bench.state("c1") is CommandState.STARTED
-
-    def test_after_the_restart_its_second_run_concludes_it(self):
-        bench = self.bench(lambda _bench, context: {"ok": context.restarted}, is_second=True)
-        assert bench.outcome("c1") == DONE
-
     def test_a_restart_that_does_not_come_is_a_failure(self):
-        bench = self.bench(lambda _bench, _context: None, is_second=False, timeout_s=0.3)
+        bench = self.bench(lambda _bench, _context: None, timeout_s=0.3)
         assert bench.error("c1").startswith("no_restart:")
 
     def test_one_that_had_nothing_to_restart_is_concluded_at_once(self):
-        bench = self.bench(lambda _bench, context: context.no_restart() or {"ok": True}, is_second=False)
+        bench = self.bench(lambda _bench, context: context.no_restart() or {"ok": True})
         assert bench.outcome("c1") == DONE
 
 
@@ -416,17 +405,6 @@ class TestVerify:
         bench.resume()
         bench.process_all()
         return bench
-
-    def test_a_command_that_was_done_is_concluded_without_a_run(self):
-        bench = self.bench(lambda _context: Verified.succeeded({"ok": True}))
-        assert bench.runs == []
-        assert bench.outcome("c1") == DONE
-
-    def test_a_command_that_was_not_done_runs(self):
-        bench = self.bench(lambda _context: Verified.not_done())
-        assert bench.runs == ["c1"]
-        assert bench.outcome("c1") == DONE
-        assert bench.journal.entries["c1"].attempts == 3  # the first run, the look, the second run
 
     @pytest.mark.parametrize(
         ("verify", "words"),
@@ -494,15 +472,6 @@ def test_a_canceled_command_whose_handler_has_not_begun_is_not_begun():
     assert found == ["running"]
     assert bench.runs == []
     assert bench.error("c1").startswith("canceled: ")
-
-
-@pytest.mark.parametrize("state", [CommandState.FINISHED, CommandState.REPORTED, CommandState.SKIPPED])
-def test_a_command_that_is_over_stays_as_it_is(state):
-    bench = Bench()
-    bench.journal.admit([make_entry("c1", state)])
-    assert bench.engine.cancel("c1", "by command 9") == "over"
-    assert bench.state("c1") is state
-    assert bench.engine.cancel("nobody knows it", "by command 9") == "unknown"
 
 
 # --- a process that is out of threads ---------------------------------------------------------------------------------

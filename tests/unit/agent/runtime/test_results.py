@@ -59,15 +59,6 @@ class Bench:
             self.clock.advance(0.5)
 
 
-def test_a_result_is_reported_once():
-    bench = Bench()
-    bench.finish("c1", result={"pong": True})
-    bench.run(600)
-    assert [(report.command_id, report.status, report.result) for report in bench.uplink.reports] == [
-        ("c1", "succeeded", {"pong": True})
-    ]
-
-
 @pytest.mark.parametrize("error", [NotFound(404, "command_not_found"), Conflict(409, "command_canceled")])
 def test_a_result_that_nobody_asks_for_any_more_is_put_away(error):
     bench = Bench()

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import pytest
-
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.runtime.health import Health
 from agent.runtime.intervals import POLL, IntervalChanged, Intervals
@@ -67,7 +65,6 @@ class Bench:
         self.outbox = FakeOutbox()
         self.reader = FakeReader(**(results or {"board": Result({"t": 20.0})}))
         self.health = Health(self.clock)
-        self.loses = False
         names = self.reader.names()
         self.intervals = Intervals(
             self.journal,
@@ -85,15 +82,11 @@ class Bench:
         )
         self.service = service
         self.driven = ThreadlessService(service, self.clock)
-        service.post = self._post
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds)):
             self.clock.advance(1)
             self.driven.process_all()
-
-    def _post(self, message: object) -> bool:
-        return not self.loses and self.driven.post(message)
 
 
 def test_a_failing_sensor_hides_no_other_and_is_told_once(caplog):
@@ -156,15 +149,3 @@ def test_a_reading_that_could_not_be_stored_does_not_count_as_sent(caplog):
     bench.outbox.fault = None
     bench.run(100)
     assert bench.outbox.stats().accepted == 1
-
-
-class TestIntervals:
-    def test_a_set_interval_counts_at_once_and_survives_a_restart(self):
-        bench = Bench(interval_s=3600)
-        bench.run(5)
-        assert bench.intervals.set("board", 5.0) == 5.0
-        bench.run(51)
-        assert len(bench.reader.reads) == pytest.approx(11, abs=1)
-        again = Intervals(bench.journal, {"board": 3600.0}, on_change=pytest.fail)
-        assert again.get("board") == 5.0
-        assert again.is_set("board")

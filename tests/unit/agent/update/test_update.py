@@ -330,16 +330,6 @@ def test_a_sensor_and_a_word_to_the_watchdog_that_come_late_are_waited_for():
     assert judge.decide(replace(good, alive_s=62), 63) is True
 
 
-def test_starts_that_do_not_last_are_counted_and_then_the_version_before_comes_back(machine, release):
-    machine.install(release)
-    for number in range(1, 4):
-        guard.start(machine.places)
-        assert (read_trial(machine.places).starts, machine.runs()) == (number, "1.1.0")
-    guard.start(machine.places)
-    assert (read_trial(machine.places).phase, machine.runs()) == (ROLLED_BACK, "package")
-    assert "3 starts with it did not last" in read_trial(machine.places).reason
-
-
 def test_a_restart_that_nobody_made_is_asked_for(machine, release):
     machine.install(release)
 

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -19,85 +18,41 @@ from agent.errors import ConfigurationError, InvalidMessage, ServiceError, Trans
 from agent.wire.client import DeviceClient
 from agent.wire.connection import Connection, Interrupted
 from tests.certificates import Authority
+from tests.contract.test_command_source_port import Answer, ScriptedServer
 
 SOON_S = 20.0
 
 
-class HoldingServer(ThreadingHTTPServer):
-    """Holds every request with ``wait`` until it is let go, and answers everything else at once."""
-
-    daemon_threads = False
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), HoldingHandler)
-        self.held = threading.Semaphore(0)
-        self.let_go = threading.Event()
-        self.peers: list[tuple[str, int]] = []
-        self.holds_posts = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that the client ended is what is tested."""
-
-
-class HoldingHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = 100
-    server: HoldingServer
-
-    def do_GET(self) -> None:
-        self._answer(held="wait=" in self.path)
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(held=self.server.holds_posts)
-
-    def _answer(self, *, held: bool) -> None:
-        self.server.peers.append(self.client_address)
-        if held:
-            self.server.held.release()
-            self.server.let_go.wait(100)  # much longer than SOON_S
-        body = b"[]"
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        """Quiet."""
-
-
 @contextmanager
-def running(server: HoldingServer) -> Iterator[HoldingServer]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, name="holding-server")
-    thread.start()
+def running(tls: ssl.SSLContext | None = None, let_go: threading.Event | None = None) -> Iterator[ScriptedServer]:
+    """A server that holds each poll with ``wait`` and each POST until it is let go, and answers the rest at once."""
+    let_go = let_go or threading.Event()
+
+    def answer(method: str, path: str, _headers: dict[str, str]) -> Answer:
+        return Answer(body=[], hold=let_go if "wait=" in path or method == "POST" else None)
+
+    server = ScriptedServer(answer, tls=tls)
     try:
         yield server
     finally:
-        server.let_go.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        let_go.set()
+        server.stop()
 
 
 @pytest.fixture
-def server() -> Iterator[HoldingServer]:
-    with running(HoldingServer()) as held:
+def server() -> Iterator[ScriptedServer]:
+    with running() as held:
         yield held
 
 
-def client_of(server: HoldingServer, **more: Any) -> DeviceClient:
-    return DeviceClient(f"http://127.0.0.1:{server.server_port}", None, **more)
+def client_of(server: ScriptedServer, **more: Any) -> DeviceClient:
+    return DeviceClient(server.base_url, None, **more)
 
 
 @contextmanager
 def in_thread(work: Callable[[], Any]) -> Iterator[Future[Any]]:
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(work)
-
-
-def hold(server: HoldingServer) -> None:
-    assert server.held.acquire(timeout=120)
 
 
 # --- interrupting a held poll -----------------------------------------------------------------------------------
@@ -109,27 +64,26 @@ def test_an_interrupt_that_comes_just_before_the_poll_is_not_lost(server):
         with pytest.raises(Interrupted):
             client.device_commands("d", wait_s=25)
         assert client.device_commands("d").records == ()
-    assert len(server.peers) == 1
+    assert len(server.asked) == 1
 
 
-def test_an_interrupt_ends_polls_only_and_no_other_request(server):
-    server.holds_posts = True
-    with client_of(server) as client:
-
-        def post() -> int:
-            return client.request("POST", "/sensor-data", body=b"{}").status
-
-        with in_thread(post) as posted:
-            hold(server)
-            client.interrupt()
-            server.let_go.set()
-            assert posted.result(60) == 200
+def test_an_interrupt_ends_polls_only_and_no_other_request():
+    let_go = threading.Event()
+    with (
+        running(let_go=let_go) as server,
+        client_of(server) as client,
+        in_thread(lambda: client.request("POST", "/sensor-data", body=b"{}").status) as posted,
+    ):
+        assert server.arrived.wait(SOON_S)
+        client.interrupt()
+        let_go.set()
+        assert posted.result(60) == 200
 
 
 def test_closing_ends_a_held_poll_and_refuses_later_requests(server):
     client = client_of(server)
     with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
-        hold(server)
+        assert server.arrived.wait(SOON_S)
         client.close()
         with pytest.raises(TransportError):
             poll.result(SOON_S)
@@ -267,14 +221,11 @@ def test_an_absolute_url_of_another_origin_is_never_asked():
 def test_a_held_poll_over_tls_ends_at_once_too(tmp_path):
     authority = Authority(tmp_path)
     pair = authority.issue("server")
-    server = HoldingServer()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    url = f"https://localhost:{server.server_port}"
-    with running(server), DeviceClient(url, None, ca_file=authority.certificate) as client:
+    with running(context) as server, client_of(server, ca_file=authority.certificate) as client:
         with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
-            hold(server)
+            assert server.arrived.wait(SOON_S)
             client.interrupt()
             with pytest.raises(Interrupted):
                 poll.result(SOON_S)
