@@ -310,7 +310,7 @@ class Commands:
         holds_history = not is_truth and lists is not CommandLists.ONCE
         is_history = is_first and holds_history and self.tokens.is_new(device_id)
         listed = {each["id"]: each for each in self._records(device_id, found.records)}
-        now_open = {} if is_truth and found.incomplete is None and not found.omitted else dict(device.open)
+        now_open = {} if is_truth and found.is_whole else dict(device.open)
         for command_id, record in listed.items():
             if record["status"] in FINAL_STATUSES or command_id in device.ended:
                 now_open.pop(command_id, None)
@@ -322,7 +322,7 @@ class Commands:
             text = f"commands=too_many device={device_id[:80]} only the newest {OPEN_MAX} of its open commands count"
             self._failure_log.report("too_many", text)
             del now_open[next(iter(now_open))]
-        device.etag = None if found.incomplete or found.omitted else found.etag
+        device.etag = found.etag if found.is_whole else None
         return self._replace(device_id, device, now_open)
 
     def _is_dated(self, record: JsonObject) -> bool:

@@ -471,6 +471,22 @@ async def test_the_poll_lists_what_is_open_and_a_known_list_is_304(gateway, serv
         assert [each["id"] for each in only] == ["over"]
 
 
+@pytest.mark.parametrize("more", [{"total": 2}, {"has_more": True}])
+@played
+async def test_a_list_that_is_not_whole_ends_no_command(gateway, service, more):
+    async with gateway() as (bench, _):
+        service.send("d1", "c1")
+        service.send("d1", "c2")
+        assert [record["id"] for record in (await bench.commands.open("d1")).records] == ["c1", "c2"]
+        [_, second] = service.commands["d1"]
+        service.script = lambda _request: (200, {"data": [second], **more})
+        bench.commands._devices["d1"].has_news = True
+        assert [record["id"] for record in (await bench.commands.open("d1")).records] == ["c1", "c2"]
+        service.script = lambda _request: (200, {"data": [second]})
+        bench.commands._devices["d1"].has_news = True
+        assert [record["id"] for record in (await bench.commands.open("d1")).records] == ["c2"]
+
+
 @played
 async def test_a_held_poll_answers_when_a_command_comes_and_ends_when_its_token_does(gateway, service):
     async with gateway(commands={"poll_s": 0.1}) as (bench, http), bench.client(bench.token["d2"]) as other:

@@ -383,7 +383,7 @@ class PagedPoll:
             else:
                 commands.append(replace(command, status=messages.state_of(command.status)))
         commands.sort(key=lambda command: command.created_at or 0.0)
-        is_whole = is_whole and found.incomplete is None
+        is_whole = is_whole and found.is_whole
         poll = CommandPoll(
             tuple(commands),
             unchanged=found.unchanged,
