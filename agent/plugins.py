@@ -6,7 +6,6 @@ the fix; nothing here ever ends the agent.
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +16,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
+
+from agent.config.faults import nearest, sentences
 
 if TYPE_CHECKING:
     from agent.runtime.health import Part
@@ -365,31 +366,9 @@ def parse_settings(model: type[BaseModel] | None, settings: Mapping[str, Any], o
 
 def faults_of(error: ValidationError, model: type[BaseModel]) -> str:
     """The faults of a validation as one sentence that names each member, the first three in full."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    parts = [_fault_text(dict(fault), model) for fault in faults[:_FAULTS_SHOWN]]
-    if len(faults) > _FAULTS_SHOWN:
-        parts.append(f"and {len(faults) - _FAULTS_SHOWN} more")
-    return "; ".join(parts)
-
-
-def _fault_text(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
-    location: tuple[Any, ...] = fault["loc"]
-    member = ".".join(str(step)[:80] for step in location)
-    if fault["type"] == "extra_forbidden":
-        near = nearest(str(location[-1]), list(model.model_fields)) if len(location) == 1 else ""
-        return f"{member!r} is not known here{near}"
-    if fault["type"] == "missing":
-        return f"{member!r} is missing"
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if not member:
-        return message
-    return f"{member!r}: {message[:1].lower()}{message[1:]}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` when a known name is close to this one; else empty."""
-    found = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    faults = sentences(error, model, shows_values=False)
+    more = len(faults) - _FAULTS_SHOWN
+    return "; ".join([*faults[:_FAULTS_SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
 
 def describe(error: BaseException) -> str:

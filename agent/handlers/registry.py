@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from agent.config.commands import HandlerConfig
+from agent.config.faults import nearest
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import Handler, HandlerRejected
 from agent.handlers.executable import Executable, ExecutableSettings
@@ -25,7 +26,6 @@ from agent.plugins import (
     PluginStatus,
     check_numbers,
     create_plugin,
-    nearest,
     origin_of,
 )
 
