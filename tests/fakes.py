@@ -258,6 +258,31 @@ class FakeStore(FakeJournal, FakeOutbox):
         self.journal = self.outbox = self
 
 
+class FakeEngine:
+    """Takes what is to run, and runs nothing.
+
+    Attributes:
+        entries: every entry, in order.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[JournalEntry] = []
+
+    def waiting(self) -> dict[str, int]:
+        return {}
+
+    def under_way(self) -> dict[str, str | None]:
+        return {}
+
+    def is_busy(self) -> bool:
+        return False
+
+    def dispatch(self, entry: JournalEntry, *, verify: bool = False) -> bool:
+        del verify
+        self.entries.append(entry)
+        return True
+
+
 Scripted = CommandPoll | AgentError | Callable[[], CommandPoll]
 
 

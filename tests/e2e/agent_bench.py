@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -194,3 +195,10 @@ def wait_until(look: Callable[[], Any], within_s: float = SOON_S) -> Any:
         assert time.monotonic() < deadline_s, f"nothing came within {within_s} s"
         threading.Event().wait(0.05)
     return found
+
+
+def program(path: Path, text: str) -> Path:
+    """A shell script that can be started."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from pathlib import Path
 
 import pytest
 
 from tests.contract.test_command_source_port import Answer, ScriptedServer
-from tests.e2e.agent_bench import SOON_S, wait_until
+from tests.e2e.agent_bench import SOON_S, program, wait_until
 
 PLUGIN = """
 import os, sys, time
@@ -52,12 +51,6 @@ def plugin(tmp_path_factory) -> str:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pump-plugin\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[agent.handlers]\npump = pump_plugin:Pump\n")
     return str(folder)
-
-
-def program(path: Path, text: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
 
 
 def process_id_in(path: Path) -> int:
@@ -146,23 +139,6 @@ def test_after_kill_9_a_program_tells_how_a_once_command_ended(bench):
         assert record.status == status
         assert reason in reason_of(record)
         assert (bench.folder / f"{code}.log").read_text() == "run\n" * runs
-
-
-def test_a_command_that_waits_too_long_is_rejected_instead_of_running_late(bench):
-    slow = program(bench.folder / "slow", f"echo run >> '{bench.folder}/slow.log'; exec sleep 600")
-    bench.write_config(
-        str(bench.client.base_url),
-        more="executables:\n"
-        f"  slow: {{argv: ['{slow}'], timeout_s: 120, lane: one}}\n"
-        f"  late: {{argv: ['{slow}'], timeout_s: 120, start_timeout_s: 1, lane: one}}\n",
-    )
-    bench.start()
-    bench.send(command="slow")
-    wait_until((bench.folder / "slow.log").exists)
-    late = bench.wait_for(bench.send(command="late"))
-    assert late.status == "rejected"
-    assert reason_of(late).startswith("not_started_in_time: ")
-    assert (bench.folder / "slow.log").read_text() == "run\n"
 
 
 def test_a_program_that_falls_silent_is_ended(bench):

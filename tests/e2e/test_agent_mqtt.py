@@ -16,7 +16,6 @@ from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import PROMPT_S, SOON_S, AgentProcess
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto, write_passwords
-from tests.ports import free_port
 
 SENSORS = "sensors: [{name: s, type: simulated, interval_s: 0.1}]\n"
 
@@ -115,21 +114,6 @@ def test_a_wrong_token_is_one_clear_line_and_the_right_one_is_taken_up(bench):
     bench.ping("c1")
     bench.wait_for_results("c1")
     agent.wait_for("broker=ok")
-
-
-def test_check_tells_what_is_wrong_with_the_broker_before_the_agent_runs(bench):
-    good = bench.run("check", "--online")
-    assert good.returncode == 0, good.stdout
-    assert "speaks MQTT 5" in good.stdout
-    bench.write(token="wrong")
-    refused = bench.run("check", "--online")
-    assert refused.returncode == 1
-    assert "does not accept this device's token" in refused.stdout or "does not let this device in" in refused.stdout
-    bench.write(port=free_port())
-    away = bench.run("check", "--online")
-    assert away.returncode == 5
-    assert "nobody listens on that port" in away.stdout
-    assert "start the broker" in away.stdout
 
 
 def test_with_a_list_over_http_beside_it_nothing_hangs_on_the_broker(bench):

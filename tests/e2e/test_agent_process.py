@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sqlite3
-import stat
 import subprocess
 import sys
 import threading
@@ -19,14 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.test_command_source_port import Answer, ScriptedServer
-from tests.e2e.agent_bench import PROMPT_S, SECRET_KEY, SOON_S, wait_until
+from tests.e2e.agent_bench import PROMPT_S, SECRET_KEY, SOON_S, program, wait_until
 from tests.ports import free_port
-
-
-def program(path: Path, text: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
 
 
 def device_agent(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -66,12 +66,9 @@ def test_the_sandbox_is_as_tight_as_promised(unit, most):
     assert float(exposure) <= most
 
 
-def test_the_agent_has_time_to_stop_in_order():
-    assert float(settings()["TimeoutStopSec"]) >= STOP_GRACE_S + 2.5
-
-
-def test_the_gateway_has_time_to_stop_in_order():
-    assert float(settings(GATEWAY)["TimeoutStopSec"]) >= MOST_STOP_S
+@pytest.mark.parametrize(("unit", "needs_s"), [(UNIT, STOP_GRACE_S + 2.5), (GATEWAY, MOST_STOP_S)])
+def test_each_program_has_time_to_stop_in_order(unit, needs_s):
+    assert float(settings(unit)["TimeoutStopSec"]) >= needs_s
 
 
 def test_a_wrong_configuration_of_the_gateway_is_not_started_again_and_again():

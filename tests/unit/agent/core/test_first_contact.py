@@ -9,7 +9,7 @@ import hypothesis
 import hypothesis.strategies as st
 
 from agent.core.admission import Contact
-from agent.core.values import Command, CommandPoll, JournalEntry
+from agent.core.values import Command, CommandPoll
 from agent.errors import TransportError
 from agent.retry import RetryPolicy
 from agent.runtime.command_poller import CommandReceiver
@@ -17,7 +17,7 @@ from agent.transports.hybrid_source import HybridSource
 from agent.transports.records import read_records
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_moment, make_rules
-from tests.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeJournal
+from tests.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeEngine, FakeJournal
 
 CONTACT_S = START_WALL_S
 DAY_S = 86_400.0
@@ -27,18 +27,6 @@ class FakePush(FakeCommandSource):
     def __init__(self, answers: Sequence[object] = ()) -> None:
         super().__init__(answers)
         self.is_up = True
-
-
-class FakeEngine:
-    def __init__(self) -> None:
-        self.entries: list[JournalEntry] = []
-
-    def waiting(self) -> dict[str, int]:
-        return {}
-
-    def dispatch(self, entry: JournalEntry, *, verify: bool = False) -> bool:
-        self.entries.append(entry)
-        return True
 
 
 class Device:

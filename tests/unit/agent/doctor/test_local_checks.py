@@ -11,25 +11,14 @@ from agent.app.lock import state_lock
 from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.core.outbox import Bounds
-from agent.doctor.findings import CheckStatus, Finding
+from agent.doctor.findings import CheckStatus
 from agent.errors import ConfigurationError
 from agent.runtime.health import Part
 from agent.store.sqlite import FILE_NAME
 from agent.store.store import Store
 from tests.factories import make_reading
 from tests.fakes import FakeClock
-
-
-def is_ok(finding: Finding, *words: str) -> None:
-    assert finding.verdict is CheckStatus.OK, finding
-    assert all(word in finding.seen for word in words), finding
-
-
-def is_bad(finding: Finding, verdict: str, cause: str, fix: str) -> None:
-    assert finding.verdict == verdict, finding
-    assert cause in finding.cause, finding
-    assert fix in finding.fix, finding
-    assert "\n" not in finding.seen + finding.cause + finding.fix
+from tests.unit.agent.doctor.verdicts import is_bad, is_ok
 
 
 def tell_status(device, *, version: str = VERSION, state: str = "running", **parts: Part) -> None:

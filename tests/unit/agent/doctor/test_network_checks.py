@@ -18,18 +18,7 @@ from tests.certificates import Authority, Pair
 from tests.mosquitto import write_passwords
 from tests.ports import free_port
 from tests.service_running import running
-
-
-def is_bad(finding: Finding, verdict: str, cause: str, fix: str, *, unreachable: bool = False) -> None:
-    assert finding.verdict == verdict, finding
-    assert cause in finding.cause, finding
-    assert fix in finding.fix, finding
-    assert finding.is_unreachable is unreachable, finding
-
-
-def is_ok(finding: Finding, *words: str) -> None:
-    assert finding.verdict is CheckStatus.OK, finding
-    assert all(word in finding.seen for word in words), finding
+from tests.unit.agent.doctor.verdicts import is_bad, is_ok
 
 
 def test_a_name_without_an_address_and_a_port_where_nobody_listens(device):
