@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from agent.core.values import CommandPoll
 from agent.errors import Offline, ServiceError
 from agent.ports import Clock, CommandSource
 from agent.retry import RetryPolicy
+from agent.transports.mqtt_device import MqttDevice
 
 # How long one wait for a push lasts; the next one follows at once.
 _PUSH_WAIT_S: Final = 25.0
-
-
-class PushSource(CommandSource, Protocol):
-    """A command source whose commands come by themselves."""
-
-    @property
-    def is_up(self) -> bool:
-        """Whether commands can arrive."""
-        ...
 
 
 @dataclass(eq=False)
@@ -38,7 +30,7 @@ class HybridSource:
         waits: after a list that could not be had, while pushes arrive.
     """
 
-    pushes: PushSource
+    pushes: MqttDevice
     lists: CommandSource
     clock: Clock
     list_every_s: float

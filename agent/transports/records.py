@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from agent.core.values import Command
 from agent.errors import InvalidMessage
-
-if TYPE_CHECKING:
-    from agent.wire.commands import CommandRecord
+from agent.wire.commands import CommandRecord
 
 
 def read_records(records: Iterable[CommandRecord], device_id: str) -> tuple[tuple[Command, ...], tuple[str, ...]]:
