@@ -128,9 +128,11 @@ class Timeline:
             is_ramp = isinstance(phase, RampPhase)
             before = spans[-1].online_to if spans else 0.0 if is_ramp else 1.0
             after = phase.to if isinstance(phase, RampPhase) else before
-            end_s, waits = begin_s + phase.duration_s, phase.until is not None
+            end_s = begin_s + phase.duration_s
             spans.append(
-                PhaseSpan(index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, waits)
+                PhaseSpan(
+                    index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, phase.waits
+                )
             )
         return cls(tuple(spans))
 

@@ -321,6 +321,64 @@ class Reasons:
     held: tuple[str, ...] = ()
 
 
+class StepWord(StrEnum):
+    """What became of a step of a search."""
+
+    HELD = "held"
+    BROKE = "broke"
+    UNJUDGED = "unjudged"
+    """The generator, not the target, was the limit, or a part of the run itself failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStep:
+    """One step of a search for the limit.
+
+    Attributes:
+        level: devices that were on, or requests a second.
+        why: it did not hold or could not be judged, one sentence each.
+        thresholds: over the seconds in which it was held.
+    """
+
+    level: float
+    word: StepWord
+    why: tuple[str, ...]
+    thresholds: tuple[ThresholdResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for the limit, step by step.
+
+    Attributes:
+        name: of its phase.
+        unit: ``devices``, or ``requests/s``.
+        last: the level of the last step that was planned.
+        steps: those that were held to their end, in order; only the last one may be another than held.
+        largest_held: the level of the last step that held; None when none did.
+    """
+
+    name: str
+    unit: str
+    last: float
+    steps: tuple[SearchStep, ...] = ()
+    largest_held: float | None = None
+
+    @property
+    def word(self) -> StepWord | None:
+        """What became of its last step; None before the first one's end."""
+        return self.steps[-1].word if self.steps else None
+
+    @property
+    def has_found_limit(self) -> bool:
+        """Whether one step held and the next one broke."""
+        return self.word is StepWord.BROKE and self.largest_held is not None
+
+    def text(self, level: float) -> str:
+        """A level with its unit."""
+        return f"{level:,.10g} {self.unit}"
+
+
 STORM: Final = "onboarding"
 """What a storm of labels found, by name, in :attr:`RunRecord.extras`."""
 
@@ -346,6 +404,7 @@ class RunRecord:
         load_began_at: when second 0 began: devices are made before it. Empty while they are.
         seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
         reasons: of the verdict; None while the run goes on.
+        search: of a scenario that looks for the limit.
         audited_at: when it was audited once more by ``fleet-simulator audit``; empty when it was not.
     """
 
@@ -381,5 +440,6 @@ class RunRecord:
     load_began_at: str = ""
     seconds: int = 0
     reasons: Reasons | None = None
+    search: Search | None = None
     audited_at: str = ""
     format: str = RECORD_FORMAT

@@ -10,6 +10,8 @@ from simulator.fleet.record import (
     AuditRecord,
     Reasons,
     RunRecord,
+    Search,
+    StepWord,
     StreamAudit,
     Verdict,
     VerdictStatus,
@@ -29,15 +31,21 @@ def judge_run(found: RunRecord) -> Verdict:
     sentence says so.
     """
     why = found.reasons or Reasons()
+    search = {found.search.word: [search_text(found.search)]} if found.search else {}
+    has_limit = found.search is not None and found.search.has_found_limit
     reasons = (
         (VerdictStatus.LOST, _losses(found.audit)),
         (VerdictStatus.UNREACHABLE, [why.unreachable] if why.unreachable else []),
         (VerdictStatus.INTERRUPTED, [why.interrupted] if why.interrupted else []),
-        (VerdictStatus.INCONCLUSIVE, [*why.broken, *why.saturated, *map(_gap, found.gaps)]),
+        (
+            VerdictStatus.INCONCLUSIVE,
+            [*search.get(StepWord.UNJUDGED, ()), *why.broken, *why.saturated, *map(_gap, found.gaps)],
+        ),
         (
             VerdictStatus.FAILED,
             [
                 *(found.audit.failures if found.audit else ()),
+                *(() if has_limit else search.get(StepWord.BROKE, ())),
                 *why.failures,
                 *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
             ],
@@ -47,9 +55,29 @@ def judge_run(found: RunRecord) -> Verdict:
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else VerdictStatus.PASSED
     lines = [sentence for _, sentences in given for sentence in sentences]
+    if lines and found.search and (told := search_text(found.search)) not in lines:
+        lines.append(told)
     if found.partial:
         lines.insert(1, _partial(found))
-    return Verdict(word, int(EXIT_CODES[word]), tuple(lines) or (_all_well(found),))
+    return Verdict(word, int(EXIT_CODES[word]), tuple(lines or _all_well(found)))
+
+
+def search_text(search: Search) -> str:
+    """What a search for the limit came to, in a sentence."""
+    held = "none held before" if search.largest_held is None else f"{search.text(search.largest_held)} held"
+    if not search.steps:
+        return f"{search.name}: it ended before the first step had been held"
+    last, why = search.text(search.steps[-1].level), " and ".join(search.steps[-1].why)
+    match search.word:
+        case StepWord.BROKE if search.largest_held is None:
+            return f"{search.name}: the first step, {last}, did not hold: {why}"
+        case StepWord.BROKE:
+            return f"{search.name}: {held}, {last} did not: {why}"
+        case StepWord.UNJUDGED:
+            return f"{search.name}: {held}; {last} cannot be judged: {why}"
+    if search.largest_held == search.last:
+        return f"{search.name}: every step held, up to {last}: the limit is higher"
+    return f"{search.name}: {held}, and it ended before the next step had been held"
 
 
 def without_reports(verdict: Verdict, missing: Sequence[str]) -> Verdict:
@@ -117,10 +145,12 @@ def _partial(found: RunRecord) -> str:
     return f"partial: {found.partial}; {words}" + (f", {left} could not be judged" if left else "")
 
 
-def _all_well(found: RunRecord) -> str:
+def _all_well(found: RunRecord) -> list[str]:
     count = len(found.thresholds)
     parts = ["the threshold held" if count == 1 else f"all {count} thresholds held"] if count else []
     parts += found.reasons.held if found.reasons else ()
     if found.audit is not None:
         parts.append("nothing was lost, doubled or altered")
-    return "; ".join(parts) or "it ran to its end; the scenario asks for nothing more"
+    searched = [search_text(found.search)] if found.search else []
+    well = "; ".join(parts) or ("" if searched else "it ran to its end; the scenario asks for nothing more")
+    return [*searched, *filter(None, (well,))]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, count_unended, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
-from simulator.fleet.record import Operations, RunRecord, Tally
+from simulator.fleet.record import Operations, RunRecord, StepWord, Tally
 
 _LONGEST: Final = 100.0
 PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, _LONGEST)
@@ -213,6 +213,12 @@ def _ages(record: RunRecord) -> Iterator[AgeFigures]:
         figures = Figures.of(name, (classes,), record.duration_s)
         others = figures.total - figures.good
         yield AgeFigures(figures, max(others, unended) if name == COMMAND_AGE else others)
+
+
+def search_rows(record: RunRecord) -> list[tuple[str, StepWord, str]]:
+    """The steps of a search for the limit: how much it was, what became of it, and why; none without a search."""
+    search = record.search
+    return [(search.text(step.level), step.word, "; ".join(step.why)) for step in search.steps] if search else []
 
 
 def errors_of(record: RunRecord) -> list[tuple[str, int]]:

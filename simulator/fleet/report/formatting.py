@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.outcomes import FAILED, OutcomeClass
-from simulator.fleet.record import ThresholdResult, VerdictStatus, WorkerGap
+from simulator.fleet.record import RunRecord, ThresholdResult, VerdictStatus, WorkerGap
 
 
 class Tone(StrEnum):
@@ -49,6 +49,13 @@ VERDICT_WORDS: Final[dict[VerdictStatus, str]] = {
     VerdictStatus.UNREACHABLE: "The target could not be reached.",
     VerdictStatus.INTERRUPTED: "The run was cut short.",
 }
+
+
+def headline(record: RunRecord) -> str:
+    """The verdict as a title."""
+    if record.verdict.word is VerdictStatus.PASSED and record.search and record.search.has_found_limit:
+        return "The limit was found."
+    return VERDICT_WORDS[record.verdict.word]
 
 
 def time_text(seconds: float | None) -> str:

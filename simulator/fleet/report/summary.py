@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE
-from simulator.fleet.record import AuditRecord, RunRecord, StreamAudit, ThresholdResult, VerdictStatus
+from simulator.fleet.record import AuditRecord, RunRecord, StepWord, StreamAudit, ThresholdResult, VerdictStatus
 from simulator.fleet.report.figures import (
     PERCENTILES,
     SHOWN_PERCENTILES,
@@ -20,13 +20,19 @@ from simulator.fleet.report.figures import (
     percentile_name,
     percentiles,
     run_figures,
+    search_rows,
 )
-from simulator.fleet.report.formatting import DASH, VERDICT_WORDS, clock_text, count_text, time_text
+from simulator.fleet.report.formatting import DASH, clock_text, count_text, headline, time_text
 
 _STYLES: Final = {
     VerdictStatus.PASSED: "bold green",
     VerdictStatus.INCONCLUSIVE: "bold yellow",
     VerdictStatus.INTERRUPTED: "bold yellow",
+}
+_STEP_MARKS: Final = {
+    StepWord.HELD: ("✓", "green"),
+    StepWord.BROKE: ("✕", "bold red"),
+    StepWord.UNJUDGED: ("-", "yellow"),
 }
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
 _WIDE: Final = 1000
@@ -49,7 +55,7 @@ def print_summary(console: Console, record: RunRecord) -> None:
     verdict, figures = record.verdict, run_figures(record)
     style = _STYLES.get(verdict.word, "bold red")
     console.print()
-    console.print(Text.assemble((VERDICT_WORDS[verdict.word], style), (f"  exit code {verdict.exit_code}", "dim")))
+    console.print(Text.assemble((headline(record), style), (f"  exit code {verdict.exit_code}", "dim")))
     lines = [Text(f"  {sentence}") for sentence in verdict.sentences]
     lines += _ages(figures, record.duration_s)
     for line in lines:
@@ -57,7 +63,7 @@ def print_summary(console: Console, record: RunRecord) -> None:
     console.print(_fitting_table(console, figures))
     if errors := errors_of(record):
         console.print(_errors_table(errors))
-    lines = [*_resends(figures), *map(_threshold, record.thresholds), *audit_lines(record.audit)]
+    lines = [*_resends(figures), *_steps(record), *map(_threshold, record.thresholds), *audit_lines(record.audit)]
     for gap in record.gaps:
         text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
         lines.append(Text(text, "yellow"))
@@ -68,6 +74,13 @@ def print_summary(console: Console, record: RunRecord) -> None:
 def new_table() -> Table:
     """A table as all of them are: without lines."""
     return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+
+
+def _steps(record: RunRecord) -> Iterator[Text]:
+    """The steps of a search for the limit, a line each."""
+    for name, word, why in search_rows(record):
+        mark, style = _STEP_MARKS[word]
+        yield Text.assemble((f"{mark} ", style), f"{name} {word}", (f"  {why}" if why else "", "dim"))
 
 
 def _errors_table(errors: Sequence[tuple[str, int]]) -> Table:

@@ -34,8 +34,9 @@ from simulator.fleet.run.messages import (
     WorkerLost,
 )
 from simulator.fleet.run.run import Run
+from simulator.fleet.run.search import SearchUnderWay
 from simulator.fleet.scenario.conditions import Condition, parse_condition
-from simulator.fleet.scenario.model import LabelPhase, Phase
+from simulator.fleet.scenario.model import LabelPhase, Phase, StepPhase, StepsPhase
 from simulator.interrupts import interrupts_afterwards
 from simulator.watched import describe
 
@@ -92,6 +93,8 @@ class Coordinator:
         self._planned_faults = run.record.faults
         self._planned = self._timeline = Timeline.of(run.scenario)
         self._phases: list[Span] = []
+        settings: StepsPhase | None = getattr(run.scenario, "search", None)
+        self._search = SearchUnderWay(run, settings) if settings else None
 
     def conduct(self) -> None:
         """The run from its begin to the workers' last messages.
@@ -162,13 +165,28 @@ class Coordinator:
                 faults=tuple(self._certain_faults(index)),
                 load_began_at=self._run.record.load_began_at or to_rfc3339(began_at),
             )
+            if isinstance(phase, StepPhase) and self._search is not None:
+                self._search.begin_step()
             self._play_until((self._began_s or 0.0) + end_s)
-            was_barrier = phase.until is not None
+            was_barrier = phase.waits
             if phase.until is not None:
                 self._wait_for(phase, parse_condition(phase.until))
                 end_s = max(end_s, self._since_begin_s())
+            if isinstance(phase, StepPhase) and self._search is not None:
+                if not self._holds(self._search, phase):
+                    return
+                end_s = max(end_s, self._since_begin_s())
             begin_s = end_s
             self._phases[-1] = replace(self._phases[-1], end_s=end_s)
+
+    def _holds(self, search: SearchUnderWay, step: StepPhase) -> bool:
+        """Whether the step of a search that has just been held did hold, once its whole seconds are here."""
+        span, began_s = self._phases[-1], self._began_s or 0.0
+        while not self._has_seen(began_s + math.floor(span.end_s)):
+            if self._now() - began_s - span.end_s > PATIENCE:
+                break
+            self._play_until(self._now() + _WAIT_S)
+        return search.end_step(step.level, span)
 
     def _play_until(self, until_s: float) -> None:
         while (left_s := until_s - self._now()) > 0:
@@ -274,6 +292,8 @@ class Coordinator:
         run = self._run
         for second in seconds:
             self._latest = second
+            if self._search is not None:
+                self._search.take(second)
             try:
                 run.take(second, self._waiting_for)
             except StorageError as error:

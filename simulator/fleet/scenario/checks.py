@@ -11,7 +11,7 @@ from typing import Final
 from agent.errors import ConfigurationError
 from agent.wire.key_files import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
-from simulator.fleet.metrics.thresholds import ThresholdError, parse
+from simulator.fleet.metrics.thresholds import Source, ThresholdError, parse
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.conditions import ConditionError, parse_condition
 from simulator.fleet.scenario.identities import read_identifiers
@@ -23,6 +23,7 @@ from simulator.fleet.scenario.model import (
     RampPhase,
     RequestsScenario,
     Scenario,
+    StepsPhase,
     StormPhase,
     preparing_s,
 )
@@ -51,6 +52,8 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[tuple[KeyPath, str]
         found += _phases(scenario)
     if isinstance(scenario, OnboardingScenario):
         found += _labels(scenario)
+    if isinstance(scenario, DevicesScenario | RequestsScenario):
+        found += _searches(scenario)
     return [*found, *_faults(scenario), *_thresholds(scenario)]
 
 
@@ -115,11 +118,14 @@ def _labels(scenario: OnboardingScenario) -> Found:
 def _phases(scenario: DevicesScenario | RequestsScenario | OnboardingScenario) -> Found:
     names: set[str] = set()
     online = 0.0
-    for index, phase in enumerate(scenario.phases):
+    listed = scenario.phases if isinstance(scenario, OnboardingScenario) else scenario.listed
+    for index, phase in enumerate(listed):
         here: KeyPath = ("phases", index)
         if phase.name in names:
             yield (*here, "name"), f"there is a phase {phase.name!r} already: give each a name of its own"
         names.add(phase.name)
+        if isinstance(phase, StepsPhase):
+            continue
         if isinstance(phase, RampPhase):
             if phase.to == online:
                 yield (*here, "to"), f"{online:.6g} of the fleet is online already"
@@ -136,6 +142,42 @@ def _phases(scenario: DevicesScenario | RequestsScenario | OnboardingScenario) -
             yield from _barrier(scenario, phase.until, online, (*here, "until"))
         elif "until_within_s" in phase.model_fields_set:
             yield (*here, "until_within_s"), "does nothing without 'until'"
+
+
+def _searches(scenario: DevicesScenario | RequestsScenario) -> Found:
+    names = {phase.name for phase in scenario.listed}
+    for index, phase in enumerate(scenario.listed):
+        if not isinstance(phase, StepsPhase):
+            continue
+        if phase is not scenario.search:
+            yield ("phases", index), "a search for the limit ends the run: make it the last phase"
+        if names.intersection(each.name for each in phase.phases(scenario.whole)):
+            yield ("phases", index, "name"), "a phase is called as one of its steps: give it another name"
+        yield from _steps(scenario, phase, ("phases", index))
+
+
+def _steps(scenario: DevicesScenario | RequestsScenario, steps: StepsPhase, here: KeyPath) -> Found:
+    if steps.to > scenario.whole:
+        whole = f"{scenario.whole:,.10g}"
+        if isinstance(scenario, DevicesScenario):
+            yield (*here, "to"), f"the fleet has {whole} devices: write fewer, or more in fleet.devices"
+        else:
+            yield (*here, "to"), f"all arrivals make {whole} requests a second: raise their rate_per_s"
+    if isinstance(scenario, DevicesScenario):
+        for name, value in (("from", steps.first), ("to", steps.to), ("by", steps.by)):
+            if not value.is_integer():
+                yield (*here, name), "counts devices: write a whole number"
+    for place, expression in enumerate(steps.until_broken):
+        at: KeyPath = (*here, "until_broken", place)
+        faults = list(_threshold(scenario, expression, at))
+        yield from faults
+        if faults:
+            continue
+        threshold = parse(expression)
+        if threshold.source is Source.AUDIT or threshold.phase is not None:
+            yield at, "is about one step: leave out 'in', and put the audit in 'thresholds'"
+        elif (threshold.over_s or 0) > steps.hold_s - 1:
+            yield at, f"no {threshold.over_s} s fit into hold_s: hold longer"
 
 
 def _barrier(scenario: Scenario, until: str, online: float, here: KeyPath) -> Found:
@@ -168,20 +210,22 @@ def _faults(scenario: Scenario) -> Found:
 
 
 def _thresholds(scenario: Scenario) -> Found:
-    phases = {phase.name for phase in scenario.phases}
+    for index, expression in enumerate(scenario.thresholds):
+        yield from _threshold(scenario, expression, ("thresholds", index))
+
+
+def _threshold(scenario: Scenario, expression: str, here: KeyPath) -> Found:
     commands = {command.name for command in scenario.commands}
     reads = isinstance(scenario, DevicesScenario) or any(each.operation == "sensor_data" for each in scenario.arrivals)
-    for index, expression in enumerate(scenario.thresholds):
-        here = ("thresholds", index)
-        try:
-            parse(expression, phases=phases, commands=commands)
-        except ThresholdError as error:
-            yield here, str(error)
-            continue
-        if expression.strip().startswith("commands.") and not commands:
-            yield here, "the scenario sends no commands: add 'commands:', or remove the threshold"
-        if expression.strip().startswith("readings.") and not reads:
-            yield here, "nothing takes readings here that could grow old; remove the threshold"
+    try:
+        parse(expression, phases={phase.name for phase in scenario.phases}, commands=commands)
+    except ThresholdError as error:
+        yield here, str(error)
+        return
+    if expression.strip().startswith("commands.") and not commands:
+        yield here, "the scenario sends no commands: add 'commands:', or remove the threshold"
+    if expression.strip().startswith("readings.") and not reads:
+        yield here, "nothing takes readings here that could grow old; remove the threshold"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, field_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
 
 from agent.config.dialect import DialectConfig
 from agent.errors import InvalidMessage
@@ -28,6 +31,8 @@ REGISTERED_PER_S: Final = 400.0
 _ADDRESSES_MAX: Final = 65_536
 _POOL: Final = 256
 _HOUR_S: Final = 3600.0
+_STEPS_MAX: Final = 200
+_ROUNDING: Final = 1e-9
 
 
 def _form(value: object) -> str:
@@ -354,6 +359,11 @@ class _Phase(Section):
         default=1.0, gt=0, le=1000, description="Multiplies the rates of requests during this phase."
     )
 
+    @property
+    def waits(self) -> bool:
+        """Whether the next phase begins when the conductor says so, and not at this one's end."""
+        return False
+
 
 class LabelPhase(_Phase):
     """Labels are scanned."""
@@ -373,6 +383,11 @@ class _WaitingPhase(_Phase):
     until_within_s: Delay = Field(
         default=60.0, description="How long the barrier may keep the run waiting; then the run fails."
     )
+
+    @property
+    def waits(self) -> bool:
+        """See :attr:`_Phase.waits`."""
+        return self.until is not None
 
 
 class RampPhase(_WaitingPhase):
@@ -403,8 +418,68 @@ class StormPhase(_WaitingPhase):
     )
 
 
-Phase = Annotated[RampPhase | HoldPhase | StormPhase, Field(discriminator="kind")]
-RequestPhase = Annotated[RampPhase | HoldPhase, Field(discriminator="kind")]
+class StepPhase(HoldPhase):
+    """One step of a search, which is judged at its end; never written in a scenario.
+
+    Attributes:
+        level: devices that are on, or requests a second.
+    """
+
+    level: float
+
+    @property
+    def waits(self) -> bool:
+        """See :attr:`_Phase.waits`."""
+        return True
+
+
+class StepsPhase(Section):
+    """A search for the limit: step by step more of it, until a threshold breaks."""
+
+    name: Annotated[Name, Field(max_length=40)] = Field(description="What the report calls it.")
+    kind: Literal["steps"]
+    first: float = Field(
+        alias="from", gt=0, description="The first step: devices that are on, or requests a second of all arrivals."
+    )
+    to: float = Field(gt=0, description="The last step; all devices, or all arrivals at their rates, at most.")
+    by: float = Field(gt=0, description="From one step to the next.")
+    settle_s: Seconds = Field(
+        default=10.0, description="How long each step takes to go up from the one before it; nothing of it is judged."
+    )
+    hold_s: Seconds = Field(description="How long each step is held; thresholds are about these seconds.")
+    until_broken: tuple[str, ...] = Field(
+        min_length=1, max_length=50, description="Thresholds that each step is held against; one that breaks ends it."
+    )
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> Self:
+        if self.to < self.first:
+            raise ValueError(f"'to' is less than 'from', {self.first:g}: steps go up")
+        if (self.to - self.first) / self.by > _STEPS_MAX:
+            raise ValueError(f"'by' makes more than {_STEPS_MAX} steps: write a larger one")
+        return self
+
+    @property
+    def levels(self) -> list[float]:
+        """Devices or requests a second of each step; the last one is ``to``."""
+        count = max(0, math.ceil((self.to - self.first) / self.by - _ROUNDING))
+        return [*(self.first + step * self.by for step in range(count)), self.to]
+
+    def phases(self, whole: float) -> Iterable[RampPhase | StepPhase]:
+        """What is played: a ramp and a hold for each step.
+
+        Args:
+            whole: devices of the fleet, or requests a second of all arrivals.
+        """
+        for level in self.levels:
+            name = f"{self.name}-{level:.10g}"
+            yield RampPhase(name=f"{name}-ramp", kind="ramp", duration_s=self.settle_s, to=min(level / whole, 1.0))
+            yield StepPhase(name=name, kind="hold", duration_s=self.hold_s, level=level)
+
+
+Phase = RampPhase | HoldPhase | StormPhase
+ListedPhase = Annotated[Phase | StepsPhase, Field(discriminator="kind")]
+ListedRequestPhase = Annotated[RampPhase | HoldPhase | StepsPhase, Field(discriminator="kind")]
 
 Spacing = Literal["even", "poisson"]
 _SPACING: Final[Any] = Field(default="even", description="Evenly spaced, or as independent senders would (Poisson).")
@@ -500,6 +575,7 @@ _WORKERS: Final[Any] = Field(default=AUTO, description="Processes that make the 
 _DRAIN: Final[Any] = Field(default=30.0, description="How long what is under way at the end may take.")
 _FAULTS: Final[Any] = Field(default=(), max_length=1000, description="What is broken on purpose, and when.")
 _PHASES: Final[Any] = Field(min_length=1, max_length=1000, description="What happens, in order.")
+_LISTED: Final[Any] = Field(alias="phases", min_length=1, max_length=1000, description="What happens, in order.")
 
 
 class _Scenario(Section):
@@ -517,7 +593,35 @@ class _Scenario(Section):
         return sum(phase.duration_s for phase in phases)
 
 
-class DevicesScenario(_Scenario):
+class _SearchingScenario(_Scenario):
+    """A kind whose last phase may be a search for the limit."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def listed(self) -> tuple[ListedPhase, ...]: ...
+
+    @property
+    def whole(self) -> float:
+        """What a step of a search is a part of."""
+        raise NotImplementedError
+
+    @property
+    def search(self) -> StepsPhase | None:
+        """The search that it ends with; None without one."""
+        last = self.listed[-1]
+        return last if isinstance(last, StepsPhase) else None
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """What is played, in order: of a search a ramp and a hold for each step."""
+        found: list[Phase] = []
+        for phase in self.listed:
+            found += phase.phases(self.whole) if isinstance(phase, StepsPhase) else [phase]
+        return tuple(found)
+
+
+class DevicesScenario(_SearchingScenario):
     """Devices, each with the agent's own core: they read, poll, carry commands out and suffer faults."""
 
     arrivals: ClassVar[tuple[Arrivals, ...]] = ()
@@ -526,13 +630,18 @@ class DevicesScenario(_Scenario):
     target: DeviceTarget = Field(default_factory=HttpTarget, description="Whom the fleet talks to.")
     fleet: DeviceFleet = Field(description="The devices.")
     commands: tuple[CommandSettings, ...] = Field(default=(), max_length=100, description="What the operator sends.")
-    phases: tuple[Phase, ...] = _PHASES
+    listed: tuple[ListedPhase, ...] = _LISTED
     drain_s: Delay = _DRAIN
     faults: tuple[AnyFault, ...] = _FAULTS
     audit: AuditedSettings = Field(default_factory=AuditedSettings, description="What is proven at the end.")
 
+    @property
+    def whole(self) -> float:
+        """See :attr:`_SearchingScenario.whole`: all devices."""
+        return float(self.fleet.devices)
 
-class RequestsScenario(_Scenario):
+
+class RequestsScenario(_SearchingScenario):
     """Requests over HTTP as devices make them, without a device behind them."""
 
     commands: ClassVar[tuple[CommandSettings, ...]] = ()
@@ -542,9 +651,14 @@ class RequestsScenario(_Scenario):
     target: RequestTarget = Field(default_factory=RequestTarget, description="Whom they are made to.")
     fleet: RequestFleet = Field(description="The devices that they are made for.")
     arrivals: tuple[Arrivals, ...] = Field(min_length=1, max_length=100, description="What is requested, how often.")
-    phases: tuple[RequestPhase, ...] = _PHASES
+    listed: tuple[ListedRequestPhase, ...] = _LISTED
     drain_s: Delay = _DRAIN
     faults: tuple[AnyLinkFault, ...] = _FAULTS
+
+    @property
+    def whole(self) -> float:
+        """See :attr:`_SearchingScenario.whole`: requests a second of all arrivals."""
+        return sum(each.rate_per_s for each in self.arrivals)
 
 
 class OnboardingScenario(_Scenario):

@@ -87,6 +87,7 @@ class Switchboard:
         self._calls = CallHeap(wheel)
         self._begun: dict[int, Fault] = {}  # by place in the scenario
         self._without: dict[Thing, Counter[int]] = {"power": Counter(range_of), "link": Counter()}
+        self._never_on = set(range_of)
 
     def take(self, thing: Thing, device: int) -> None:
         """One more cause to be without it."""
@@ -101,6 +102,8 @@ class Switchboard:
         without[device] -= 1
         if not without[device]:
             del without[device]
+            if thing == "power":
+                self._never_on.discard(device)
             (self._devices.switch_on if thing == "power" else self._devices.restore)(device)
 
     def begin(self, moved: Callable[[float], float | None]) -> None:
@@ -134,7 +137,10 @@ class Switchboard:
         self._calls.clear()
 
     async def end(self) -> None:
-        """Give power and link to every device without, so that what it holds can be handed over; some in a turn."""
+        """Give power and link to every device without, so that what it holds can be handed over; some in a turn.
+
+        One that was never on holds nothing, and stays off.
+        """
         self.stop()
         self._devices.apply_link_faults(None)
         things: tuple[tuple[Thing, Callable[[int], None]], ...] = (
@@ -143,7 +149,7 @@ class Switchboard:
         )
         for thing, give in things:
             without, self._without[thing] = self._without[thing], Counter()
-            for number, device in enumerate(sorted(without), start=1):
+            for number, device in enumerate(sorted(without.keys() - self._never_on), start=1):
                 give(device)
                 if number % FIRES_PER_TURN == 0:
                     await asyncio.sleep(0)

@@ -10,14 +10,14 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import HELD
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
-from simulator.fleet.report.figures import AgeFigures, RunFigures, by_outcome, errors_of, percentiles
+from simulator.fleet.report.figures import AgeFigures, RunFigures, by_outcome, errors_of, percentiles, search_rows
 from simulator.fleet.report.formatting import (
     DASH,
-    VERDICT_WORDS,
     Tone,
     clock_text,
     count_text,
     duration_text,
+    headline,
     percent_text,
     plural,
     short_count,
@@ -58,7 +58,7 @@ def content_of(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Ma
     return {
         "tone": tone,
         "icon": _ICONS[tone],
-        "headline": VERDICT_WORDS[record.verdict.word],
+        "headline": headline(record),
         "badge": _badge(record),
         "subtitle": _subtitle(record, figures),
         "cards": [*_cards(record, figures, timeline)],
@@ -66,6 +66,7 @@ def content_of(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Ma
         "stages": [*_stages(record)],
         "findings": found[:_FINDINGS_SHOWN],
         "more_findings": max(0, len(found) - _FINDINGS_SHOWN),
+        "steps": search_rows(record),
         "thresholds": sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged)),
         "has_held": bool(HELD & set(record.operations)),
         "spans": _spans(record, timeline),

@@ -33,10 +33,10 @@ def assert_ends_as_expected(command: CommandSettings) -> None:
         assert work.interval_s == command.payload["interval_s"] != around.interval_s
 
 
-def test_the_nine_of_the_documentation_are_there():
+def test_the_ten_of_the_documentation_are_there():
     assert {path.stem for path in FILES} == {
         "smoke", "onboarding-storm", "steady-10k", "command-round-trip", "outage-recovery", "soak",
-        "mqtt-10k", "backfill", "requests",
+        "mqtt-10k", "backfill", "requests", "how-many",
     }  # fmt: skip
     assert starter_names()[0] == "smoke"
     assert set(starter_names()) == {path.stem for path in FILES}
