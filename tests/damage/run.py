@@ -182,13 +182,11 @@ class ListAnswer:
     """An answer on its way from the service to whoever asked.
 
     Attributes:
-        number: how many requests of this path came before.
         cut: send so many bytes of the body and close; None sends all.
     """
 
     path: str
     query: dict[str, str]
-    number: int
     status: int
     body: bytes
     content_type: str = "application/json"
@@ -218,17 +216,12 @@ class Front:
     """
 
     def __init__(self, base_url: str, case: Case) -> None:
-        counts: dict[str, int] = {}
-        lock = threading.Lock()
         upstream = urlsplit(base_url)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 split = urlsplit(self.path)
                 query = {name: values[0] for name, values in parse_qs(split.query).items()}
-                with lock:
-                    number = counts.get(split.path, 0)
-                    counts[split.path] = number + 1
                 asked = {
                     **{name: value for name, value in query.items() if value != AGAIN},
                     **({"limit": str(case.page)} if case.page and "limit" in query else {}),
@@ -238,7 +231,7 @@ class Front:
                 with contextlib.closing(connection):
                     connection.request("GET", target, headers={**self.headers, "connection": "close"})
                     came = connection.getresponse()
-                    answer = ListAnswer(split.path, query, number, came.status, came.read())
+                    answer = ListAnswer(split.path, query, came.status, came.read())
                 if case.change is not None:
                     case.change(answer)
                 self.send_response(answer.status)
@@ -286,9 +279,8 @@ def audit_of(case: Case, served: str) -> tuple[int, str]:
         return called(["audit", str(case.run), "--base-url", served, *keys])
 
 
-def report_of(case: Case, served: str) -> tuple[int, str]:
+def report_of(case: Case) -> tuple[int, str]:
     """``fleet-simulator report`` of a damaged copy: its exit code, and all that it says."""
-    del served
     return called(["report", str(case.run)])
 
 
