@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from simulator.cli import program
 from tests.e2e.plain_server import Choices, plain_server
 from tests.fleet_runs import at_any_speed
+from tests.variants import running_as, variant
 
 pytestmark = pytest.mark.long
 
@@ -84,6 +85,22 @@ def test_a_run_against_a_plain_server(tmp_path, choices, code, word):
         assert again[0] == (3 if choices.deaf else code), again[1]
     allowed = {name for name in server.beyond if name.startswith("POST /products")}
     assert set(server.beyond) == allowed
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"error_shape": "html"}, {"list_shape": "results", "paging": "next_url", "id_name": "_id"}],
+    ids=str,
+)
+def test_a_run_against_the_local_service_that_answers_otherwise(tmp_path, choices):
+    scenario, out = tmp_path / "s.yaml", tmp_path / "out"
+    scenario.write_text(SCENARIO.replace("duration_s: 1s, rate_factor: 0.001", "duration_s: 1s"))
+    with running_as(variant("plain", **choices)) as bench:
+        keys = {"api_key": bench.service.api_key, "secret_key": bench.service.secret_key.reveal()}
+        code, said = fleet(tmp_path, bench.service.base_url, "run", str(scenario), "--out", str(out), **keys)
+    assert code == 0, said
+    verdict = json.loads((out / "run.json").read_text())["verdict"]
+    assert any("nothing was lost" in sentence for sentence in verdict["sentences"])
 
 
 @pytest.mark.parametrize("choices", [Choices(), Choices(command_list="once"), Choices(page=5)], ids=str)

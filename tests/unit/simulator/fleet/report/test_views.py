@@ -19,7 +19,6 @@ from simulator.fleet.report.formatting import (
     DASH,
     Tone,
     clock_text,
-    count_text,
     percent_text,
     short_count,
     time_text,
@@ -99,12 +98,9 @@ def test_on_a_terminal_the_screen_is_given_back_and_the_summary_stays():
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
-        (time_text(0.0008504), "850 µs"), (time_text(0.0009996), "1.00 ms"), (time_text(0.00342), "3.42 ms"),
-        (time_text(0.9999), "1.00 s"), (time_text(61.2), "61.2 s"), (time_text(0), "0"), (time_text(None), DASH),
-        (time_text(float("nan")), DASH), (count_text(12345.0), "12,345"), (count_text(2.5), "2.5"),
-        (short_count(9999), "9,999"), (short_count(12345), "12.3k"), (short_count(4_560_000), "4.56M"),
-        (clock_text(65), "1:05"), (clock_text(7200), "2:00:00"), (percent_text(0.99999), "99.99 %"),
-        (percent_text(1.0), "100 %"), (percent_text(0.000001), "< 0.01 %"), (percent_text(0), "0 %"),
+        (time_text(0.0009996), "1.00 ms"), (time_text(0.9999), "1.00 s"), (time_text(float("nan")), DASH),
+        (short_count(12345), "12.3k"), (clock_text(7200), "2:00:00"),
+        (percent_text(0.99999), "99.99 %"), (percent_text(0.000001), "< 0.01 %"),
     ],
 )  # fmt: skip
 def test_numbers_are_short_and_never_better_than_they_are(shown, text):
