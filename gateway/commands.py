@@ -25,10 +25,10 @@ from agent.core.listed import FINAL_STATUSES, listed_state
 from agent.errors import InvalidMessage, NotFound, RateLimited, Refused, ServiceError
 from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
 from agent.wire.base import JsonObject
+from agent.wire.command_list import CommandList
 from agent.wire.commands import OPEN, CommandRecord, CommandStatus
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_EVENTS, COMMAND_STATUS
-from agent.wire.lists import CommandList
 from agent.wire.times import parse_time, to_rfc3339
 from gateway.quota import Kind
 from gateway.service import Service, Unavailable

@@ -37,13 +37,14 @@ from agent.wire import extensions, paths
 from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
 from agent.wire.auth import KeyPair, origin_of
 from agent.wire.client import read_record
+from agent.wire.command_list import ITEMS_MAX, CommandList, read_commands
 from agent.wire.commands import CommandResult, CommandResultPayload
 from agent.wire.connection import check_base_url, is_certain
 from agent.wire.dialect import ResultPlace
 from agent.wire.extensions import read_announcement
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import ITEMS_MAX, CommandList, Page, PageWalk, read_commands
+from agent.wire.lists import Page, PageWalk
 from agent.wire.models import Device, NewRuntimeRecord
 from agent.wire.network import service_trust
 from agent.wire.times import to_rfc3339

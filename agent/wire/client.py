@@ -11,13 +11,13 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer, portal_text
 from agent.wire.base import JsonObject, Received, Sent
+from agent.wire.command_list import CommandList, read_commands
 from agent.wire.commands import CommandResult
 from agent.wire.connection import Connection
 from agent.wire.dialect import AnswerReading
 from agent.wire.extensions import Announcement, read_announcement
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
-from agent.wire.lists import CommandList, read_commands
 from agent.wire.models import BatchAnswer, Device, NewRuntimeRecord, PostSensorData
 
 Record = TypeVar("Record", bound=Received)
@@ -82,7 +82,7 @@ class DeviceClient(Connection):
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
         content when the service gives none (:meth:`.CommandRecord.with_derived_id`). Of a list beyond
-        :data:`~agent.wire.lists.ITEMS_MAX` commands both ends are read, and no page after that many.
+        :data:`~agent.wire.command_list.ITEMS_MAX` commands both ends are read, and no page after that many.
 
         A page after the first that does not come takes nothing away from those before: see
         :attr:`CommandList.incomplete`, which also says when there are more pages than are read.

@@ -17,8 +17,8 @@ from agent.transports.discovery import Discovery
 from agent.transports.http_source import HttpSource
 from agent.transports.http_uplink import HttpUplink
 from agent.wire.client import DeviceClient
+from agent.wire.command_list import ITEMS_MAX
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
-from agent.wire.lists import ITEMS_MAX
 from agent.wire.server_profile import SETTING, describe
 from tests.contract.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.contract.test_uplink_port import stored

@@ -23,6 +23,7 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
+from agent.wire.command_list import read_commands
 from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
@@ -36,7 +37,7 @@ from agent.wire.extensions import (
 )
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import Page, PageWalk, read_commands
+from agent.wire.lists import Page, PageWalk
 from agent.wire.models import BatchAnswer, NewRuntimeRecord
 from agent.wire.times import to_rfc3339
 from gateway.client import SendCommand
