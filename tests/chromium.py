@@ -44,20 +44,6 @@ def chromium(executable: str) -> Iterator[Browser]:
 
 
 @contextlib.contextmanager
-def another_chromium(browser: Browser, *arguments: str) -> Iterator[Browser]:
-    """A further one beside ``browser``, with arguments of its own, for the length of the block.
-
-    It is the whole Chromium: the one without windows has no camera.
-    """
-    kind, program = browser.browser_type, require_program("chromium")
-    started = kind.launch(executable_path=program, args=[*_ARGUMENTS, *arguments], timeout=120_000)
-    try:
-        yield started
-    finally:
-        started.close()
-
-
-@contextlib.contextmanager
 def tab(browser: Browser, picture: Path, *, expected: Sequence[str] = (), **settings: Any) -> Iterator[Page]:
     """A tab of a browser without any cookies.
 

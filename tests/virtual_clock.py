@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Final
-
-_NEVER: Final = float("inf")
 
 
 class VirtualClock:
@@ -40,12 +37,6 @@ class VirtualClock:
                 self._now_s = max(self._now_s, when)
                 waiting.callback()
         self._now_s = max(self._now_s, until_s)
-
-    def next_s(self) -> float:
-        """When the next call is; infinite when there is none."""
-        while self._waiting and self._waiting[0][2].callback is None:
-            heapq.heappop(self._waiting)
-        return self._waiting[0][0] if self._waiting else _NEVER
 
 
 class _Waiting:

@@ -79,10 +79,6 @@ class TestFaults:
         assert [fault for fault in faults if "commands.first_contact (line 6) must be 'skip-history'" in fault]
         assert all("\n" not in fault for fault in faults)
 
-    def test_a_key_in_the_wrong_section_is_told_where_it_belongs(self, write):
-        faults = faults_of(write(GOOD + "base_url: https://x.example\n"))
-        assert "did you mean 'service.base_url'?" in faults[0]
-
     def test_a_key_that_is_there_twice_names_both_lines(self, write):
         faults = faults_of(write(GOOD + "device:\n  device_id: d-2\n"))
         assert faults[0].startswith("line 7: device is there twice, first in line 3; remove one of them")

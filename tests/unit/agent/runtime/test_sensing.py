@@ -132,15 +132,6 @@ def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_lat
     assert {row.values["t"] for row in bench.outbox.rows.values() if "t" in row.values} == {1.0}
 
 
-def test_on_change_only_what_changed_is_sent():
-    bench = Bench(ReportRule(ReportStrategy.CHANGE), board=Result({"a": 1.0, "b": 2.0}))
-    bench.run(200)
-    assert bench.outbox.stats().accepted == 1
-    bench.reader.results["board"] = Result({"a": 1.0, "b": 3.0})
-    bench.run(100)
-    assert list(bench.outbox.rows.values())[-1].values == {"b": 3.0}
-
-
 def test_a_reading_that_could_not_be_stored_does_not_count_as_sent(caplog):
     bench = Bench(ReportRule(ReportStrategy.CHANGE))
     bench.outbox.fault = "the disk is full"
