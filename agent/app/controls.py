@@ -80,9 +80,9 @@ class Controls:
         reason = f"a configuration on trial: {', '.join(trial.changed) or 'nothing changes'}"
         self._process.restart_when_idle(reason, command_id)
 
-    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
+    def set_log_level(self, level: str, for_s: float) -> JsonObject:
         """Set a level for a time; what it was before and when it ends."""
-        return self._process.log_levels.set(level, for_s, logger)
+        return self._process.log_level.set(level, for_s)
 
     @property
     def ca_file(self) -> Path | None:

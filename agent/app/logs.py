@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from agent.core.values import JsonObject
-from agent.handlers.base import HandlerRejected
 from agent.wire.secret import mask
 
 _log = logging.getLogger(__name__)
@@ -196,11 +195,7 @@ def _time(record: logging.LogRecord) -> str:
 
 LINES: Final = 200
 CHARACTERS: Final = 400
-LEVELS_MAX: Final = 20
-"""So many loggers may have a level of their own at a time."""
-_CHECK_LEVELS_S: Final = 10.0
-# Their lines hold addresses and headers, so keys.
-_SECRETIVE: Final = frozenset({"httpx", "httpcore", "paho"})
+_CHECK_LEVEL_S: Final = 10.0
 
 
 class LogRing(logging.Handler):
@@ -227,8 +222,8 @@ class LogRing(logging.Handler):
         return list(self._lines)
 
 
-class LogLevels:
-    """Levels that ``log_level`` has set for a time. None survives a restart. Thread-safe.
+class LogLevel:
+    """The level that the command ``log_level`` has set for a time. It does not survive a restart. Thread-safe.
 
     Args:
         configured: the level that the configuration asks for.
@@ -239,47 +234,37 @@ class LogLevels:
         self._configured = configured
         self._schedule = schedule
         self._lock = threading.Lock()
-        # Logger -> when its level goes back, seconds on time.monotonic().
-        self._ends_s: dict[str, float] = {}
+        # When the level goes back, seconds on time.monotonic(); None while it is the configuration's.
+        self._ends_s: float | None = None
         self._is_scheduled = False
 
-    def set(self, level: str, for_s: float, name: str) -> JsonObject:
-        """Set the level of a logger, an empty name for all, for ``for_s`` seconds; 0 takes back what is set.
-
-        Raises:
-            HandlerRejected: the lines of this logger hold secrets, or too many loggers have a level of their own.
-        """
-        if name.split(".", 1)[0] in _SECRETIVE:
-            raise HandlerRejected("not_allowed", f"the lines of {name!r} hold keys; its level stays as it is")
-        logger = logging.getLogger(name or None)
-        before = logging.getLevelName(logger.getEffectiveLevel()).lower()
+    def set(self, level: str, for_s: float) -> JsonObject:
+        """Set the level for ``for_s`` seconds; 0 takes back what is set."""
+        root = logging.getLogger()
+        before = logging.getLevelName(root.level).lower()
         with self._lock:
-            if name not in self._ends_s and len(self._ends_s) >= LEVELS_MAX:
-                text = f"{LEVELS_MAX} loggers have a level of their own: wait for their end, or restart the agent"
-                raise HandlerRejected("too_many", text)
-            self._ends_s[name] = time.monotonic() + for_s
-            logger.setLevel(level.upper())
-            if for_s <= 0:
-                self._end_those_over()
+            self._ends_s = time.monotonic() + for_s
+            root.setLevel(level.upper())
+            self._end_if_over()
+            now = logging.getLevelName(root.level).lower()
+            _log.warning("log_level=%s for_s=%.0f before=%s", now, for_s, before)
             self._schedule_next(for_s)
-        now = logging.getLevelName(logger.getEffectiveLevel()).lower()
-        _log.warning("log_level=%s logger=%s for_s=%.0f before=%s", now, name or "all", for_s, before)
-        return {"logger": name or "all", "level": now, "for_s": for_s, "before": before}
+        return {"level": now, "for_s": for_s, "before": before}
 
     def _schedule_next(self, delay_s: float) -> None:
-        # One timer for all of them, however many commands come: an end may be late by one check.
-        if self._ends_s and not self._is_scheduled:
+        # One timer, however many commands come: an end may be late by one check.
+        if self._ends_s is not None and not self._is_scheduled:
             self._is_scheduled = True
-            self._schedule(min(delay_s, _CHECK_LEVELS_S), self._check)
+            self._schedule(min(delay_s, _CHECK_LEVEL_S), self._check)
 
     def _check(self) -> None:
         with self._lock:
             self._is_scheduled = False
-            self._end_those_over()
-            self._schedule_next(_CHECK_LEVELS_S)
+            self._end_if_over()
+            self._schedule_next(_CHECK_LEVEL_S)
 
-    def _end_those_over(self) -> None:
-        for name in [name for name, end_s in self._ends_s.items() if end_s <= time.monotonic()]:
-            del self._ends_s[name]
-            logging.getLogger(name or None).setLevel("NOTSET" if name else self._configured.upper())
-            _log.warning("log_level=back logger=%s", name or "all")
+    def _end_if_over(self) -> None:
+        if self._ends_s is not None and self._ends_s <= time.monotonic():
+            self._ends_s = None
+            logging.getLogger().setLevel(self._configured.upper())
+            _log.warning("log_level=back")

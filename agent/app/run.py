@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.app.agent import Agent
 from agent.app.lock import state_lock
-from agent.app.logs import LineFormatter, LogLevels, LogRing, set_up_logging
+from agent.app.logs import LineFormatter, LogLevel, LogRing, set_up_logging
 from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
@@ -125,7 +125,7 @@ class AgentProcess:
         supervisor: takes crashes and restarts, and watches the services.
         health: takes the state of each part.
         log_ring: the last lines of the log.
-        log_levels: those that a command has set.
+        log_level: of the log, which a command may set for a time.
         store: journal and outbox, once it is open.
 
     Raises:
@@ -156,7 +156,7 @@ class AgentProcess:
             on_crash=lambda thread: self.health.put(thread, CRASHED, CRASHED_TEXT),
         )
         self.health = Health(clock, self.supervisor.changed)
-        self.log_levels = LogLevels(config.logging.level, self.supervisor.schedule)
+        self.log_level = LogLevel(config.logging.level, self.supervisor.schedule)
         if loaded.layer_fault:
             _log.error("configuration=layer_ignored %s", loaded.layer_fault)
             self.health.put(_CONFIGURATION, "layer_ignored", loaded.layer_fault)

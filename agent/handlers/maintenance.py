@@ -32,20 +32,10 @@ class LogLevel(Handler):
             allow_inf_nan=False,
             description="Then the configuration's level counts again, s; 0 at once. A restart ends it, too.",
         )
-        logger: str = Field(
-            default="",
-            max_length=200,
-            pattern=r"^[A-Za-z0-9_.]*$",
-            description="Only this part, such as 'agent.runtime.readings'; empty for all.",
-        )
 
     def handle(self, payload: Payload, context: CommandContext) -> JsonObject:
-        """What is in force now, until when, and what was before.
-
-        Raises:
-            HandlerRejected: this logger would write secrets.
-        """
-        return context.controls.upkeep.set_log_level(payload.level, payload.for_s, payload.logger)
+        """What is in force now, for how long, and what was before."""
+        return context.controls.upkeep.set_log_level(payload.level, payload.for_s)
 
 
 INLINE_BYTES: Final = 45_000
@@ -170,13 +160,12 @@ class Upkeep(Protocol):
         """
         ...
 
-    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
+    def set_log_level(self, level: str, for_s: float) -> JsonObject:
         """Set a level for a time; what it was before and when it ends.
 
         Args:
             level: ``debug``, ``info``, ``warning`` or ``error``.
             for_s: then the configuration's level counts again, seconds; 0 ends it now.
-            logger: empty for all.
         """
         ...
 

@@ -92,7 +92,7 @@ def test_the_installed_package_is_found_by_its_entry_points_and_runs(environment
     assert seen["progress"] == [{"door": "open"}]
     assert seen["disk_free"] == ["free_bytes", "path", "total_bytes"]
     assert seen["front"] == {"door_open": 1}
-    assert "'open_s': input should be a valid number" in seen["refused"]
+    assert "open_s must be a valid number" in seen["refused"]
     assert seen["unconfigured"] == ["invalid_settings"]
     assert pin.read_text() == "0"
 

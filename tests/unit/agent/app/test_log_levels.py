@@ -1,4 +1,4 @@
-"""Levels of the log that hold for a time, and the lines that are kept."""
+"""The level of the log that holds for a time, and the lines that are kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.app.logs import CHARACTERS, LEVELS_MAX, LINES, LineFormatter, LogLevels, LogRing
-from agent.handlers.base import HandlerRejected
-
-OTHER = "agent.test_levels"
+from agent.app.logs import CHARACTERS, LINES, LineFormatter, LogLevel, LogRing
 
 
 class Clock:
@@ -42,34 +39,20 @@ def clock(monkeypatch):
 
 
 def test_a_level_goes_back_when_its_time_is_over_and_one_timer_is_enough(clock):
-    levels = LogLevels("info", clock.schedule)
+    level, root = LogLevel("info", clock.schedule), logging.getLogger()
     for _ in range(100):
-        assert levels.set("debug", 60.0, OTHER)["before"] in {"info", "debug"}
-    levels.set("error", 25.0, "")
+        assert level.set("debug", 60.0)["before"] in {"info", "debug"}
     assert len(clock.timers) == 1
-    clock.run(20.0)
-    assert (logging.getLogger().level, logging.getLogger(OTHER).level) == (logging.ERROR, logging.DEBUG)
-    clock.run(40.0)
-    assert (logging.getLogger().level, logging.getLogger(OTHER).level) == (logging.INFO, logging.DEBUG)
-    assert levels.set("debug", 0.0, OTHER)["level"] == "info"
-    clock.run(100.0)
+    clock.run(55.0)
+    assert level.set("error", 25.0)["before"] == "debug"
+    clock.run(75.0)
+    assert root.level == logging.ERROR
+    clock.run(95.0)
+    assert (root.level, clock.timers) == (logging.INFO, [])
+    level.set("debug", 60.0)
+    assert level.set("debug", 0.0)["level"] == "info"
+    clock.run(200.0)
     assert clock.timers == []
-
-
-def test_no_more_loggers_have_a_level_than_the_bound(clock):
-    levels = LogLevels("info", clock.schedule)
-    for number in range(LEVELS_MAX):
-        levels.set("debug", 60.0, f"{OTHER}.{number}")
-    with pytest.raises(HandlerRejected, match="level of their own"):
-        levels.set("debug", 60.0, OTHER)
-    clock.run(70.0)
-    assert levels.set("debug", 60.0, OTHER)["level"] == "debug"
-
-
-@pytest.mark.parametrize("name", ["httpx", "httpcore.http11", "paho"])
-def test_loggers_whose_lines_hold_keys_are_left_alone(clock, name):
-    with pytest.raises(HandlerRejected, match="hold keys"):
-        LogLevels("info", clock.schedule).set("debug", 60.0, name)
 
 
 def test_the_ring_keeps_the_last_lines_cut_and_without_secrets():
