@@ -68,14 +68,6 @@ def test_check_online_tells_that_nobody_answers(config):
     assert re.search(r"^FAILED +connection .*\n.*nobody listens", found.output, re.MULTILINE)
 
 
-def test_a_wrong_configuration_ends_run_with_code_2_and_no_traceback(tmp_path):
-    config = tmp_path / "config.yaml"
-    config.write_text("service: {base_url: 'http://127.0.0.1:1'}\n")
-    found = run("run", "--config", str(config))
-    assert found.exit_code == 2
-    assert "device is missing" in found.output
-
-
 def test_a_sensor_that_cannot_be_read_fails_the_listing_and_hides_no_other(config):
     text = config.read_text().replace(
         "\nsensors:\n", "\nsensors:\n- {name: gone, type: file, settings: {path: /none}}\n"

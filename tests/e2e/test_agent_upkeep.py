@@ -166,19 +166,6 @@ class TestUpdateConfig:
             "board"
         }
 
-    def test_one_that_is_wrong_is_refused_with_every_fault_and_nothing_restarts(self, bench, service):
-        bench.write_config(service.base_url, more=PROBATION % 3)
-        agent = bench.start()
-        wrong = bench.send(command="update_config", config={"loging": {}, "commands": {"poll": {"idle_s": "x"}}})
-        record = bench.wait_for(wrong, within_s=LONG_S)
-        assert record.status == "rejected"
-        for words in ("invalid_configuration", "did you mean 'logging'?", "commands.poll.idle_s"):
-            assert words in record.status_reason
-        foreign = bench.send(command="update_config", config={"service": {"base_url": "http://127.0.0.1:9"}})
-        assert "a command may not change service.base_url" in bench.wait_for(foreign).status_reason
-        assert not (bench.state_dir / "config.d").exists()
-        assert agent.terminate()[0] == 0
-
 
 class TestReload:
     def test_a_wrong_file_changes_nothing_and_a_right_one_counts_after_a_restart_in_place(self, bench, service):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import hypothesis
 import hypothesis.strategies as st
+import pytest
 
 from agent.core.admission import Contact
 from agent.core.values import Command, CommandPoll
@@ -95,21 +96,17 @@ def test_a_time_ahead_of_the_clock_is_set_back_with_it():
     assert now.dated(make_moment(), CONTACT_S + 60) == now
 
 
-def test_a_time_in_whole_seconds_does_not_make_a_new_command_old():
-    device = Device()
-    device.clock.advance(0.9)
-    device.get()
-    device.get(make_command("new", created_at=CONTACT_S))
-    assert device.ran == ["new"]
-
-
-def test_a_time_in_whole_minutes_does_not_make_a_new_command_old():
+@pytest.mark.parametrize(
+    ("contact_s", "pushed", "created_s", "runs"),
+    [(0.9, True, 0.0, True), (90.0, False, 60.0, True), (90.0, False, 0.0, False)],
+)
+def test_a_time_in_whole_seconds_or_minutes_does_not_make_a_new_command_old(contact_s, pushed, created_s, runs):
     minute_s = CONTACT_S - CONTACT_S % 60
     device = Device()
-    device.clock.advance(minute_s + 90 - CONTACT_S)
-    device.get(pushed=False)
-    device.get(make_command("c", created_at=minute_s + 60), make_command("d", created_at=minute_s), pushed=False)
-    assert device.ran == ["c"]
+    device.clock.advance(minute_s + contact_s - CONTACT_S)
+    device.get(pushed=pushed)
+    device.get(make_command("c", created_at=minute_s + created_s), pushed=pushed)
+    assert device.ran == (["c"] if runs else [])
 
 
 def test_the_records_of_a_gateway_say_when_it_saw_the_command():

@@ -14,7 +14,6 @@ class Times:
     def __init__(self, **known: BootTime) -> None:
         self.kept: dict[str, BootTime] = {name.replace("_", "-"): time for name, time in known.items()}
         self.writes = 0
-        self.commits = 0
 
     def known(self) -> dict[str, BootTime]:
         return dict(self.kept)
@@ -22,7 +21,6 @@ class Times:
     def learn(self, boot_id: str, time: BootTime) -> None:
         self.kept[boot_id] = time
         self.writes += 1
-        self.commits += 1
 
 
 def test_what_an_earlier_process_of_this_boot_learned_is_known_from_the_start():
