@@ -106,7 +106,8 @@ def remove(folder: Path, name: str) -> str:
     wheels = _kept(folder)
     wheel = wheels.pop(canonicalize_name(name), None)
     if wheel is None:
-        raise ConfigurationError([f"{name} is not installed: device-agent plugins list shows what is"], _WHO)
+        there = ", ".join(sorted(wheels)) or "nothing"
+        raise ConfigurationError([f"{name} is not installed: there is {there}"], _WHO)
     _replace(folder, wheels, _own_versions(folder))
     return f"{wheel.name} {wheel.version} is removed"
 

@@ -169,6 +169,7 @@ def test_what_does_not_go_together_is_refused_by_name_and_nothing_is_changed(pac
     assert not packaged.folder.exists()
     assert packaged.run("plugins", "install", str(packaged.tank("1.0")), str(packaged.needs())).returncode == 0
     assert "tank 1.0 needs tank_needs>=1" in packaged.run("plugins", "remove", "tank-needs").stderr
+    assert "there is tank, tank-needs" in packaged.run("plugins", "remove", "tonk").stderr
     assert packaged.run("plugins", "remove", "tank").returncode == 0
     assert not list(packaged.folder.glob("tank.py"))
     # Killed between the two renames: the next change begins with what was there.
