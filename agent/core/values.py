@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Final
 
 JsonObject = dict[str, Any]
 """An opaque JSON object: ``command_payload``, ``result``. The only dict that crosses module borders."""
@@ -191,6 +191,10 @@ class StoredReading:
     key: int
     idempotency_key: str
     reading: Reading
+
+
+IN_PROGRESS: Final = "in_progress"
+"""The status of a report that is not the last one of its command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import IllegalMove, RunLimits, canceled, indeterminate, start_entry
-from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.core.values import IN_PROGRESS, CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.handlers.base import Handler, HandlerRejected
 from agent.retry import RetryPolicy
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from agent.runtime.engine import CommandEngine, Item
 
 _log = logging.getLogger(__name__)
-
-IN_PROGRESS: Final = "in_progress"
 
 _SLACK_S: Final = 30.0
 # While a handler runs, its lane checks this often whether those that wait behind it have expired.

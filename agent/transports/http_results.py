@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from agent.core.unreported import ReportFault, fault_of
-from agent.core.values import Report
+from agent.core.values import IN_PROGRESS, Report
 from agent.errors import (
     Forbidden,
     InvalidMessage,
@@ -26,7 +26,6 @@ from agent.wire.extensions import COMMAND_RESULTS
 from agent.wire.models import NewRuntimeRecord
 from agent.wire.times import to_rfc3339
 
-_IN_PROGRESS: Final = "in_progress"
 # One refusal or failure is an accident; after so many in a row the table counts as no place.
 _FAILURES: Final = 3
 
@@ -59,7 +58,7 @@ class HttpResults:
         place = self._discovery.dialect.results
         if place is None:
             place = ResultPlace.ENDPOINT if self._discovery.offers(COMMAND_RESULTS) else ResultPlace.TABLE
-        if place is not ResultPlace.ENDPOINT and report.status == _IN_PROGRESS:
+        if place is not ResultPlace.ENDPOINT and report.status == IN_PROGRESS:
             return
         if place is ResultPlace.NONE:
             raise NoPlaceForResults("service.dialect.results is none, so results stay on this device")
@@ -68,10 +67,8 @@ class HttpResults:
                 self._report_to_command(report)
             else:
                 self._record(report)
-        except ValidationError as error:
+        except (ValidationError, InvalidMessage) as error:
             raise Refused(400, "invalid_result", describe_faults(error)) from error
-        except InvalidMessage as error:
-            raise Refused(400, "invalid_result", str(error)) from error
         self._failures = 0
         self._discovery.set_no_place("")
 

@@ -90,10 +90,8 @@ class HttpUplink:
         for stored in readings:
             try:
                 good.append((stored, self._body(stored)))
-            except ValidationError as error:
+            except (ValidationError, InvalidMessage) as error:
                 result.refused[stored.key] = f"invalid_reading: {describe_faults(error)}"
-            except InvalidMessage as error:
-                result.refused[stored.key] = f"invalid_reading: {error}"
         try:
             if takes_arrays and good and (len(good) > 1 or batch is not None):
                 self._send_batch(good, result, batch)

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from agent.core.timekeeping import marked_time_unknown
-from agent.core.values import BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
+from agent.core.values import IN_PROGRESS, BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceError, TransportError, Unanswered
 from agent.ports import Clock
 from agent.retry import HOURLY_S, RetryPolicy, describe
@@ -54,7 +54,6 @@ _log = logging.getLogger(__name__)
 
 PART: Final = "broker"
 """The part's name in health and log."""
-IN_PROGRESS: Final = "in_progress"
 NOTICE_WITHIN_S: Final = 10.0
 """A gateway sends each device that comes online a notice, which has the time. The first one is waited for so long,
 seconds: without the time commands cannot be told from history, nor readings be dated."""
@@ -199,7 +198,7 @@ class MqttDevice:
             try:
                 messages.append((stored.key, self._message(stored)))
             except (ValidationError, InvalidMessage) as error:
-                refused[stored.key] = f"invalid_reading: {_fault_text(error)}"
+                refused[stored.key] = f"invalid_reading: {describe_faults(error)}"
         try:
             self._send(messages, delivered, refused)
         except ServiceError:
@@ -218,7 +217,7 @@ class MqttDevice:
             message = ResultMessage(status=report.status, result=report.result, error=report.error, key=key)  # type: ignore[arg-type]  # checked by the model
             payload = encode(message)
         except (ValidationError, InvalidMessage) as error:
-            raise Refused(400, "invalid_result", _fault_text(error)) from error
+            raise Refused(400, "invalid_result", describe_faults(error)) from error
         if len(payload) > self._room_bytes():
             text = f"{len(payload)} bytes are more than the {self._room_bytes()} that one message may have"
             raise Refused(413, "result_too_large", text)
@@ -385,7 +384,3 @@ class MqttDevice:
 def _result_key(report: Report) -> str:
     key = f"result-{report.status}-{report.command_id}"
     return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def _fault_text(error: ValidationError | InvalidMessage) -> str:
-    return describe_faults(error) if isinstance(error, ValidationError) else str(error)

@@ -213,6 +213,8 @@ def _is_inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bo
     return len(place) > len(outer) and place[: len(outer)] == outer
 
 
-def describe_faults(error: ValidationError) -> str:
+def describe_faults(error: ValidationError | InvalidMessage) -> str:
     """All faults on one line: ``sensor_data.t: must be a number; device_id: Field required``."""
+    if isinstance(error, InvalidMessage):
+        return str(error)
     return "; ".join(f"{field}: {issue}" for field, issue in list_faults(error))

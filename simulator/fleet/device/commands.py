@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agent.core.admission import Verdict, decide_commands
 from agent.core.commands import OPEN_STATES, HandlerRule, recover, refuse_at_start
 from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_of
-from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
+from agent.core.values import IN_PROGRESS, CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
 from agent.errors import ErrorAnswer, ServiceError
 from simulator.fleet.audit.digest import digest_document
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
-from simulator.fleet.device.http_messages import IN_PROGRESS, Request
+from simulator.fleet.device.http_messages import Request
 from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import Attempt
 

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import httpx
 
 from agent.core.listed import listed_state
-from agent.core.values import Command, CommandPoll, Report
+from agent.core.values import IN_PROGRESS, Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
@@ -46,7 +46,6 @@ from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.faults import Body
 from simulator.fleet.outcomes import Attempt
 
-IN_PROGRESS: Final = "in_progress"
 ONCE: Final = "idempotency-key"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PAGES_MAX: Final = 1000

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from agent.core.values import Command, Report
+from agent.core.values import IN_PROGRESS, Command, Report
 from agent.errors import InvalidMessage
 from agent.wire import topics
 from agent.wire.commands import CommandRecord
@@ -20,7 +20,6 @@ from agent.wire.json_text import encode_json, parse_object
 from agent.wire.mqtt_messages import KEY_CHARACTERS, ResultMessage, StatusMessage, encode
 from agent.wire.secret import Secret
 from simulator.fleet.device.http_messages import (
-    IN_PROGRESS,
     HttpMessages,
     Operation,
     Reading,
