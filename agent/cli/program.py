@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
 
 from agent.app.version import VERSION
 from agent.cli.lazy import LazyGroup
+from agent.cli.options import state_dir
 
 _COMMANDS: Final = {
     "check": "agent.cli.check:check",
@@ -23,16 +23,10 @@ _COMMANDS: Final = {
 }
 
 
-def _state_dir(config_path: Path) -> Path:
-    from agent.cli.options import state_dir
-
-    return state_dir(config_path)
-
-
 @click.group(
     cls=LazyGroup,
     lazy=_COMMANDS,
-    state_dir=_state_dir,
+    state_dir=state_dir,
     context_settings={
         "auto_envvar_prefix": "DEVICE_AGENT",
         "help_option_names": ["-h", "--help"],

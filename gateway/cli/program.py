@@ -10,8 +10,12 @@ import click
 
 from agent.app.version import VERSION
 from agent.cli.lazy import LazyGroup
+from agent.cli.options import file_to_load
+from agent.config.load import state_dir_of
 from agent.error_text import bounded
 from agent.exit_codes import EXIT_CONFIGURATION
+from gateway.cli.options import DEFAULT_PATH
+from gateway.config import PREFIX, GatewayConfig
 
 _COMMANDS: Final = {
     "broker-config": "gateway.cli.broker:broker_config",
@@ -43,11 +47,6 @@ class GatewayGroup(LazyGroup):
 
 
 def _state_dir(config_path: Path) -> Path:
-    from agent.cli.options import file_to_load
-    from agent.config.load import state_dir_of
-    from gateway.cli.options import DEFAULT_PATH
-    from gateway.config import PREFIX, GatewayConfig
-
     return state_dir_of(GatewayConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
 
 
