@@ -67,7 +67,7 @@ def read_url(text: str) -> SplitResult:
         raise ValueError(advice)
     if parts.username or parts.password:
         raise ValueError("take the user name and password out of the address; keys go into files (see auth)")
-    if parts.query or parts.fragment:
+    if "?" in text or "#" in text:  # also with nothing behind it: a path that follows would not be one
         raise ValueError("take everything from '?' or '#' on out of the address")
     read_host(parts.hostname)
     return parts

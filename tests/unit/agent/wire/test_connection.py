@@ -201,6 +201,8 @@ def test_a_header_that_could_smuggle_another_is_not_sent():
         "http://a.test/?x=1",
         "http://[",
         "http://a:0",
+        "http://a.test/#",
+        "http://a.test/?",
     ],
 )
 def test_a_base_url_that_cannot_be_used_is_refused_without_repeating_it(base_url):
