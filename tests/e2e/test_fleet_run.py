@@ -132,30 +132,6 @@ def test_a_run_proves_that_nothing_was_lost_and_leaves_its_record(service, tmp_p
         assert path.is_dir() or SECRET_KEY.encode() not in path.read_bytes(), path
 
 
-def test_commands_that_end_otherwise_than_expected_fail_the_run_and_hold_up_nothing(service, tmp_path):
-    stranger = {"command": "set_interval", "name": "nobody", "interval_s": 5}
-    commands = [
-        {"payload": {"command": "ping"}, "rate_per_s": 3, "expect": "rejected"},
-        {"payload": stranger, "rate_per_s": 3, "expect": "rejected"},
-        {"payload": {"command": "sing"}, "rate_per_s": 3, "expect": "rejected"},
-    ]
-    phases = [
-        {"name": "ramp", "kind": "ramp", "duration_s": 1, "until": "online >= 100%"},
-        {"name": "hold", "kind": "hold", "duration_s": 3, "until": "open_commands == 0", "until_within_s": "1m"},
-    ]
-    record = run(service, tmp_path, commands=commands, phases=phases, drain_s=300)
-    assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.FAILED, 1), record.verdict
-    ping, interval, sing, _ = record.commands
-    assert dict(ping.ends) == {"succeeded": ping.sent}
-    assert dict(interval.ends) == {"rejected": interval.sent}
-    assert dict(sing.ends) == {"rejected": sing.sent}
-    assert record.verdict.sentences == (
-        f"of {ping.sent} commands 'ping' that should have ended as rejected: {ping.sent} succeeded",
-    )
-    assert record.duration_s < 200  # the barrier opened, and the drain did not wait for what never starts
-    assert read_record(tmp_path / "run") == record
-
-
 def worker_pids() -> list[int]:
     """The worker processes of this test's run, the oldest first."""
     found = []

@@ -215,14 +215,6 @@ def test_all_connections_of_the_run_are_dealt_out_and_no_worker_is_without(worke
     assert max(shares) - min(shares) <= 1
 
 
-def owners(devices: int, workers: int, keys: int) -> list[int]:
-    """How many workers use each key."""
-    used = Counter(
-        key for share in deal(devices, workers, keys) for key in {key_of(device, devices, keys) for device in share}
-    )
-    return [used[key] for key in range(keys)]
-
-
 @pytest.mark.parametrize(
     ("devices", "more", "cores", "workers"),
     [

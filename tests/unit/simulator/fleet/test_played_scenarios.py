@@ -57,9 +57,16 @@ def test_commands_are_sent_at_their_rate_and_every_result_comes(looker, context)
     assert run.record.audit.commands.stored == 6
 
 
-def test_results_of_another_kind_than_expected_fail_the_run(looker):
-    commands = [{"payload": {"command": "ping"}, "rate_per_s": 0.5, "expect": "failed"}]
-    assert looker(merged(CONTEXTS["core-poll"], {"commands": commands})).run.record.verdict.exit_code == 1
+def test_results_of_another_kind_than_expected_fail_the_run_and_hold_up_nothing(looker):
+    commands = [
+        {"payload": {"command": "ping"}, "rate_per_s": 0.5, "expect": "failed"},
+        {"payload": {"command": "sing"}, "rate_per_s": 0.5, "expect": "rejected"},
+    ]
+    record = looker(merged(CONTEXTS["core-poll"], {"commands": commands})).run.record
+    assert record.verdict.exit_code == 1
+    assert record.verdict.sentences[0].startswith("of 6 commands 'ping' that should have ended as failed: 6 succeeded")
+    ping, sing, *_ = record.commands
+    assert (dict(ping.ends), dict(sing.ends)) == ({"succeeded": 6}, {"rejected": 6})
 
 
 def test_a_reading_that_the_service_loses_is_found(looker):

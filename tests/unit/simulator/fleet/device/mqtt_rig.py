@@ -154,15 +154,6 @@ class Rig:
         assert found == topic
         return payload
 
-    def until_published_all(self, count: int) -> list[bytes]:
-        """Wait until so many messages with readings are under way; their payloads."""
-        for _ in range(100):
-            if len(self.engine.waiting) >= count:
-                break
-            self.pass_s(0.5)
-        assert {topic for topic, _, _, _ in self.engine.waiting} == {topics.sensor_data(ID)}
-        return [payload for _, payload, _, _ in self.engine.waiting]
-
     def readings(self) -> list[str]:
         """Wait for a message with readings; the keys in it."""
         batch = read_readings(self.until_published(topics.sensor_data(ID)))

@@ -3,8 +3,6 @@ from __future__ import annotations
 import dataclasses
 import resource
 
-import pytest
-
 from simulator.fleet.engine import preflight
 from simulator.fleet.engine.preflight import Demand, Host, examine, missing, read_host
 
@@ -28,16 +26,6 @@ def test_descriptors_are_counted_for_each_worker():
         "descriptors of each worker: 50,064 needed, 20,000 there: "
         "ulimit -n 50064 (as root, or LimitNOFILE= of the unit), or workers: 6"
     )
-
-
-def test_memory_counts_devices_sockets_tls_and_the_target_on_the_same_machine():
-    def needed(**changes: object) -> int:
-        return next(finding.asked for finding in examine(ask(**changes), HOST) if finding.what == "memory")
-
-    plain = needed()
-    assert plain == pytest.approx((10_000 * (10_000 + 8 * 1024) + 2 * preflight.WORKER_BYTES) / (1 << 20), abs=1)
-    assert needed(tls=True) - plain == pytest.approx(10_000 * 31 / 1024, abs=1.1)
-    assert needed(target_is_here=True) - plain == pytest.approx(10_000 * 5 / 1024, abs=1.1)
 
 
 def test_the_number_of_devices_that_fits_is_said():
