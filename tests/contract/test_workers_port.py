@@ -14,6 +14,7 @@ import pytest
 from simulator.fleet.run.cluster.ray_workers import RayWorkers
 from simulator.fleet.run.local_workers import LocalWorkers, Work
 from simulator.fleet.run.messages import Begin, Finished, FromWorker, Problem, Ready, Stop, WorkerLost
+from tests.processes import is_gone
 from tests.workers_to_start import LARGE, MANY, die, flood, stay, talk
 
 Heard = list[FromWorker]
@@ -47,15 +48,6 @@ def count(number: int) -> Callable[[Heard], bool]:
 
 def lost(heard: Heard) -> list[WorkerLost]:
     return [message for message in heard if isinstance(message, WorkerLost)]
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process; one that has ended and waits for its parent is none."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_every_worker_gets_its_job_and_what_it_is_sent_and_has_the_last_word(open_workers):
@@ -123,11 +115,11 @@ def test_leaving_ends_every_worker_whatever_it_does(open_workers, error):
     with pytest.raises(error) if error else contextlib.nullcontext(), open_workers(stay) as workers:
         workers.start([None, None])
         pids = [int(message.sentence) for message in listen(workers, count(2)) if isinstance(message, Problem)]
-        assert all(map(is_running, pids))
+        assert not any(map(is_gone, pids))
         assert os.getpid() not in pids
         if error:
             raise error
-    assert not any(map(is_running, pids))
+    assert all(map(is_gone, pids))
 
 
 def test_workers_that_were_never_started_leave_nothing_to_end(open_workers):

@@ -10,6 +10,7 @@ import pytest
 
 from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import SOON_S, program, wait_until
+from tests.processes import is_gone
 
 PLUGIN = """
 import os, sys, time
@@ -55,17 +56,6 @@ def plugin(tmp_path_factory) -> str:
 
 def process_id_in(path: Path) -> int:
     return int(wait_until(lambda: path.exists() and path.read_text().strip()))
-
-
-def is_gone(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return True
-    try:
-        return " Z " in Path(f"/proc/{process_id}/stat").read_text()
-    except OSError:
-        return True
 
 
 def reason_of(record) -> str:

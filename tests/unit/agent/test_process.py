@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.process.program import ProgramNotStarted, ProgramRun, run_program
+from tests.processes import is_gone
 
 
 def run(*argv: str, timeout_s: float = 60.0, **options) -> ProgramRun:
@@ -26,14 +27,6 @@ def timed_out(*argv: str, **options) -> ProgramRun:
         if result.output:
             break
     return result
-
-
-def is_gone(pid: int) -> bool:
-    """Dead, or dead and not yet reaped by whoever inherited it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def wait_until_gone(pid: int) -> bool:
