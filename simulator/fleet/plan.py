@@ -180,7 +180,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """Of the scenario and its seed, hexadecimal; neither of what describes it nor of where it is played."""
-        text = self.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds"})
+        text = self.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds", "abort_on"})
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property

@@ -273,6 +273,29 @@ class Window:
         return sum(tally.count for tally in self._tallies(second)), everything
 
 
+class Alarm:
+    """Thresholds over a time while the run goes on; a window in which nothing was measured breaks none.
+
+    Args:
+        expressions: as the scenario has them; each with ``over``, none about the audit.
+    """
+
+    def __init__(self, expressions: Sequence[str]) -> None:
+        self._watches = [_Watch(parse(expression), ()) for expression in expressions]
+
+    def take(self, second: Second) -> str:
+        """How a threshold did not hold up to the end of this second; empty as long as all hold."""
+        for watch in self._watches:
+            watch.feed(second)
+            threshold, found = watch.threshold, watch.latest
+            if found is None or found.value is None:
+                continue
+            if not _COMPARE[threshold.operator](found.value, threshold.limit):
+                unit = threshold.unit.value
+                return missed_text(ThresholdResult(threshold.expression, False, found.value, unit, found.at_s))
+        return ""
+
+
 class _Watch:
     """One threshold, while the seconds go by."""
 
@@ -285,6 +308,7 @@ class _Watch:
         self._longest = 0
         self._last: int | None = None
         self._worst: _Observed | None = None
+        self.latest: _Observed | None = None
 
     def _new_window(self) -> Window:
         return Window(self.threshold, forgets=bool(self.threshold.over_s))
@@ -310,7 +334,7 @@ class _Watch:
     def _judge(self, end_s: int, over_s: int) -> None:
         value = self._window.value()
         reason = f"nothing was measured from {end_s - over_s} s to {end_s} s" if value is None else ""
-        found = _Observed(value, float(end_s), reason)
+        found = self.latest = _Observed(value, float(end_s), reason)
         if self._worst is None or self._is_worse(found, self._worst):
             self._worst = found
 

@@ -13,6 +13,7 @@ from typing import Final
 from agent.errors import StorageError, TransportError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.health import STOOD_STILL_S, boot_time
+from simulator.fleet.metrics.judging import Alarm
 from simulator.fleet.metrics.merging import PATIENCE
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.plan import Timeline
@@ -59,6 +60,10 @@ class _TargetGone(Exception):
     """Nothing answers any more."""
 
 
+class _Aborted(Exception):
+    """A threshold of ``abort_on`` broke."""
+
+
 class Coordinator:
     """Conducts one run.
 
@@ -95,6 +100,7 @@ class Coordinator:
         self._phases: list[Span] = []
         settings: StepsPhase | None = getattr(run.scenario, "search", None)
         self._search = SearchUnderWay(run, settings) if settings else None
+        self._alarm = Alarm(run.scenario.abort_on)
 
     def conduct(self) -> None:
         """The run from its begin to the workers' last messages.
@@ -112,7 +118,8 @@ class Coordinator:
             self._began_s = self._now() + after_s
             self._send(Begin(after_s))
             self._checked_s = self._boot_time()
-            self._play_phases(run.scenario.phases)
+            with contextlib.suppress(_Aborted):
+                self._play_phases(run.scenario.phases)
             self._drain(run.scenario.drain_s)
         except KeyboardInterrupt:
             run.interrupted = True
@@ -193,6 +200,8 @@ class Coordinator:
             if not self._workers.living:
                 raise _TargetGone  # no worker is left; the gaps say so
             self._receive(min(left_s, _WAIT_S))
+            if self._run.aborted:
+                raise _Aborted
 
     def _wait_for(self, phase: Phase | LabelPhase, until: Condition) -> None:
         """Wait at a phase's end until its condition holds, for its time at most."""
@@ -294,6 +303,10 @@ class Coordinator:
             self._latest = second
             if self._search is not None:
                 self._search.take(second)
+            if run.record.drained_from_s is None and not run.aborted and (why := self._alarm.take(second)):
+                run.aborted = True
+                run.failures.append(f"ended early: {why}")
+                run.warn(run.failures[-1])
             try:
                 run.take(second, self._waiting_for)
             except StorageError as error:

@@ -71,7 +71,7 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
         late = ", ".join(run.late[:3])
         failures.append(f"{run.late_count} devices still held something after {scenario.drain_s:g} s ({late})")
     # A worker that was lost after its last second has no gap to be named by.
-    is_explained = run.broken or record.gaps or run.interrupted or run.unreachable
+    is_explained = run.broken or record.gaps or run.interrupted or run.unreachable or run.aborted
     reasons = Reasons(
         unreachable=run.unreachable,
         interrupted="ended by hand before its time" if run.interrupted else "",
@@ -101,7 +101,7 @@ def _named(fault: Span, names: Mapping[str, str]) -> Span:
 def _why_partial(run: Run) -> str:
     """Why a run did not reach its end, and what of it there is; empty for one that did."""
     planned_s, workers = run.scenario.duration_s, run.record.workers
-    if run.interrupted or run.unreachable:
+    if run.interrupted or run.unreachable or run.aborted:
         return f"it ended after {min(run.played_s, planned_s):.0f} s of {planned_s:.0f} s"
     if missing := workers - len(run.summaries):
         return f"{missing} of {workers} workers did not come to their end"

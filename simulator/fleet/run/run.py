@@ -110,6 +110,7 @@ class Run:
         broken: which parts of the run itself an error has ended; no figure of it is whole then.
         unreachable: why the target counts as gone; empty when it was there.
         interrupted: somebody ended it.
+        aborted: a threshold of ``abort_on`` broke, and ended it.
         late: devices that still held something at the end, a few; ``late_count`` are all.
         stood_still_s: how long this process did nothing between the begin and the end of the drain.
         has_all_ledgers: those of every worker are here, also of workers on other machines.
@@ -129,6 +130,7 @@ class Run:
         self.broken: list[str] = []
         self.unreachable = ""
         self.interrupted = False
+        self.aborted = False
         self.late: tuple[str, ...] = ()
         self.late_count = 0
         self.stood_still_s = 0.0

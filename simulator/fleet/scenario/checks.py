@@ -212,6 +212,12 @@ def _faults(scenario: Scenario) -> Found:
 def _thresholds(scenario: Scenario) -> Found:
     for index, expression in enumerate(scenario.thresholds):
         yield from _threshold(scenario, expression, ("thresholds", index))
+    for index, expression in enumerate(scenario.abort_on):
+        here: KeyPath = ("abort_on", index)
+        faults = list(_threshold(scenario, expression, here))
+        yield from faults
+        if not faults and (parse(expression).over_s is None or parse(expression).phase is not None):
+            yield here, "is held against the latest seconds of the run: write 'over 10s' or the like, and no 'in'"
 
 
 def _threshold(scenario: Scenario, expression: str, here: KeyPath) -> Found:

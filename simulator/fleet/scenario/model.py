@@ -585,6 +585,12 @@ class _Scenario(Section):
     thresholds: tuple[str, ...] = Field(
         default=(), max_length=200, description="What has to hold, such as 'http.sensor_data.p99 < 250ms over 1m'."
     )
+    abort_on: tuple[str, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Thresholds over a time, such as 'http.failed.rate < 50% over 10s'; the first that breaks ends the "
+        "run, which fails.",
+    )
 
     @property
     def duration_s(self) -> float:

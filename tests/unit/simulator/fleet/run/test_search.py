@@ -1,4 +1,4 @@
-"""Searches for the limit on virtual time: which step held, what broke, and what the verdict makes of it."""
+"""Runs that end by what they measure, on virtual time: searches for the limit, and thresholds to abort on."""
 
 from __future__ import annotations
 
@@ -165,6 +165,32 @@ def test_terminal_page_and_json_say_what_held_and_what_broke(looker):
     search = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["search"]
     assert (search["unit"], search["largest_held"], search["last"]) == ("requests/s", 20, 40)
     assert [(step["level"], step["word"]) for step in search["steps"]] == [(10, "held"), (20, "held"), (30, "broke")]
+
+
+@pytest.mark.parametrize("context", ["core-poll", "requests"])
+def test_a_threshold_to_abort_on_ends_the_run_when_it_breaks_and_the_run_fails(looker, context):
+    def broken(sent: Sent):
+        return UNAVAILABLE if sent.operation == "POST /sensor-data" and 12 < sent.at_s < 18 else None
+
+    phases = [{"name": "first", "kind": "hold", "duration_s": 100}, {"name": "next", "kind": "hold", "duration_s": 100}]
+    abort_on = ["http.sensor_data.failed.rate < 50% over 3s"]
+    document = {**CONTEXTS[context], "phases": phases, "drain_s": 60, "abort_on": abort_on}
+    run = looker(document, broken).run
+    record = run.record
+    assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.FAILED, 1)
+    assert record.verdict.sentences[0].startswith(f"ended early: {abort_on[0]}: it was ")
+    assert 13 < record.drained_from_s < 19
+    assert [(span.name, span.end_s) for span in record.phases] == [("first", record.drained_from_s)]
+    assert record.audit.complete
+    assert record.audit.readings.lost == 0
+    assert record.seconds == len(run.seconds)
+    assert not looker(document).run.record.partial, "it goes to its end while the threshold holds"
+
+
+@pytest.mark.parametrize("expression", ["http.failed.rate < 1%", "http.failed.rate < 1% over 5s in first"])
+def test_a_threshold_to_abort_on_needs_a_time_and_no_phase(looker, expression):
+    with pytest.raises(ConfigurationError, match="abort_on"):
+        looker({**CONTEXTS["requests"], "abort_on": [expression]})
 
 
 @pytest.mark.parametrize(
