@@ -8,9 +8,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from simulator.cli import program
-from simulator.fleet.forecast import Forecast, busiest_rate, describe, forecast, planned_faults
+from simulator.fleet.forecast import Forecast, busiest_rate, forecast, planned_faults
 from simulator.fleet.plan import Plan
-from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals import DeviceRandom
 
@@ -67,14 +66,6 @@ def test_the_whole_is_told_devices_time_sockets_quota():
     assert told.keys_needed == -(-told.quota_per_minute // 1000)
 
 
-def test_a_person_reads_phases_on_a_time_line():
-    lines = list(describe(made()[1]))
-    assert lines[0] == "s: devices over http_poll, to http://127.0.0.1:8080"
-    (storm,) = [line for line in lines if line.startswith("storm (storm)")]
-    assert storm.split()[2:6] == ["3:00", "4:00", "......................########", "300"]
-    assert any(line.startswith("takes       4:00; at most 5:30") for line in lines)
-
-
 def test_kinds_of_their_own_have_requests_of_their_own():
     head = "scenario: s\nfleet: {devices: 100}\n"
     phases = "phases: [{name: a, kind: hold, duration_s: 1m}]\n"
@@ -123,11 +114,3 @@ def test_init_plan_and_schema_from_the_command_line(tmp_path):
     assert "mine.yaml: line " in told
     assert "fleet.devices: should be a valid integer, not 'ten'" in told
     assert json.loads(call("scenario-schema")[1])["title"] == "Fleet scenario"
-
-
-def test_how_long_preparing_takes_is_told_at_the_rate_of_a_local_service():
-    plan, told = made(SCENARIO.replace("devices: 600", "devices: 60000"))
-    assert told.preparing_s == 60_000 / REGISTERED_PER_S
-    assert plan.scenario.fleet.prepare_within_s > told.preparing_s
-    (line,) = (line for line in describe(told) if line.startswith("preparing"))
-    assert line == "preparing   about 2:30 to register all devices at 400/s"

@@ -73,42 +73,33 @@ def test_an_identifier_of_somebody_else_stops_the_run_with_the_fix(service, clie
     assert any("identities.prefix" in note for note in caught.value.__notes__)
 
 
-def test_cleanup_takes_what_carries_the_mark_and_nothing_else(service, client):
-    own = client.create_product(NewProduct(name="a product of somebody"))
-    client.register_device(RegisterDevice(user_id="u", product_id=own.product_id, device_identifier="theirs"))
-    make(service, 40)
-    told: list[tuple[int, int]] = []
-    counted = at_desk(service, lambda desk: clean_up(desk, lambda *both: told.append(both), dry_run=True))
-    assert (counted.products, counted.devices, told) == (1, 40, [])
-    assert len(list(client.devices())) == 41
-    removed = at_desk(service, lambda desk: clean_up(desk, lambda *both: told.append(both)))
-    assert (removed.products, removed.devices) == (1, 40)
-    assert told[-1] == (40, 40)
-    assert [device.device_identifier for device in client.devices()] == ["theirs"]
-    assert [product.name for product in client.products()] == ["a product of somebody"]
-    assert at_desk(service, lambda desk: clean_up(desk, lambda *_: None)).products == 0
-
-
-def test_cleanup_with_a_prefix_takes_those_devices_alone_and_the_product_with_the_last_of_them(service, client):
+def test_cleanup_takes_what_carries_the_mark_or_a_prefix_as_well_and_nothing_else(service, client):
     own = client.create_product(NewProduct(name="a product of somebody"))
     client.register_device(RegisterDevice(user_id="u", product_id=own.product_id, device_identifier="qa-000001"))
     make(service, 3, "qa-")
-    make(service, 2, "perf-")
+    make(service, 40, "perf-")
+    told: list[tuple[int, int]] = []
 
-    def clean(prefix: str, *, dry_run: bool = False) -> tuple[int, int]:
-        count = at_desk(service, lambda desk: clean_up(desk, lambda *_: None, prefix=prefix, dry_run=dry_run))
+    def clean(prefix: str = "", *, dry_run: bool = False) -> tuple[int, int]:
+        count = at_desk(
+            service, lambda desk: clean_up(desk, lambda *both: told.append(both), prefix=prefix, dry_run=dry_run)
+        )
         return count.products, count.devices
 
     assert clean("a-") == (0, 0), "in the middle of an identifier is no prefix"
     assert clean("qa-", dry_run=True) == (0, 3)
     assert clean("qa-") == (0, 3)
-    assert sorted(device.device_identifier or "" for device in client.devices()) == [
-        *("perf-000000", "perf-000001", "qa-000001"),
-    ]
     assert clean("qa-") == (0, 0), "the device of somebody stays"
-    assert clean("perf-") == (1, 2)
+    told.clear()
+    assert (clean(dry_run=True), told) == ((1, 40), [])
+    assert len(list(client.devices())) == 41
+    assert clean("perf-") == (1, 40), "the product goes with the last of its devices"
+    assert told[-1] == (40, 40)
+    make(service, 2)
+    assert clean() == (1, 2)
     assert [device.device_identifier for device in client.devices()] == ["qa-000001"]
     assert [product.name for product in client.products()] == ["a product of somebody"]
+    assert clean() == (0, 0)
 
 
 def test_wrong_keys_are_told_at_once_and_not_tried_again(service):
