@@ -31,6 +31,9 @@ _CACHE_KIB: Final = 1024
 # A smaller file, or one that was not closed in order, is looked through when it is opened.
 _CHECK_BELOW_BYTES: Final = 8 * 1024 * 1024
 
+# In SQLite's field for it, with the version added: "dva" in ASCII and a byte for the version.
+_APPLICATION: Final = 0x64766100
+
 # command.body: the whole entry as JSON; the state stands beside it for the partial index.
 # origin: which boot a reading's clock belongs to, and which opening of the store gave it its key. Ids are small, since
 # every reading carries one.
@@ -118,6 +121,8 @@ def open_database(path: Path, *, max_bytes: int, check: bool = False) -> sqlite3
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
     if check_version(db, path):
+        if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
+            _mark_version(db)
         return
     # executescript would commit on its own; one transaction means that a half-made file does not exist.
     db.execute("BEGIN IMMEDIATE")
@@ -125,8 +130,14 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         db.execute(statement)
     if damaged_copies(path):
         db.execute("INSERT INTO setting VALUES (?, '1')", (HISTORY_LOST,))
-    db.execute(f"PRAGMA user_version = {VERSION}")
+    _mark_version(db)
     db.execute("COMMIT")
+
+
+def _mark_version(db: sqlite3.Connection) -> None:
+    """Write the version down twice: one flipped bit on the disk must not make the file look like another version's."""
+    db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute(f"PRAGMA application_id = {_APPLICATION + VERSION}")
 
 
 def check_version(db: sqlite3.Connection, path: Path) -> bool:
@@ -137,8 +148,9 @@ def check_version(db: sqlite3.Connection, path: Path) -> bool:
         sqlite3.Error: it cannot be read.
     """
     (version,) = db.execute("PRAGMA user_version").fetchone()
+    (application,) = db.execute("PRAGMA application_id").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version == VERSION:
+    if version == VERSION or application == _APPLICATION + VERSION:
         return True
     if not version and not tables:
         return False

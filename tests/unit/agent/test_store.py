@@ -318,22 +318,38 @@ def test_the_file_is_for_its_owner_only_and_in_wal_mode(start, path):
     ("sql", "words"),
     [
         (
-            f"PRAGMA user_version = {VERSION + 1}",
+            f"PRAGMA user_version = {VERSION + 1}; PRAGMA application_id = 7",
             f"it has version {VERSION + 1} .* the device-agent that wrote it",
         ),
-        ("PRAGMA user_version = 0", "another program's database: give the agent a state_dir of its own"),
+        (
+            "PRAGMA user_version = 0; PRAGMA application_id = 7",
+            "another program's database: give the agent a state_dir of its own",
+        ),
     ],
 )
 def test_a_file_of_another_version_or_program_is_refused_and_left_as_it_is(path, clock, sql, words):
     with Store(path, clock=clock) as store:
         store.journal.put_setting("a", "1")
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(sql)
+        connection.executescript(sql)
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match=words):
         Store(path, clock=clock).start()
     assert path.read_bytes() == before
     assert damaged_copies(path) == []
+
+
+@pytest.mark.parametrize("field", ["user_version", "application_id"])
+def test_a_flipped_bit_in_its_version_makes_no_other_programs_file_of_it(path, clock, field):
+    with Store(path, clock=clock) as store:
+        store.journal.put_setting("a", "1")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"PRAGMA {field} = 257")
+    for _ in range(2):
+        with Store(path, clock=clock) as store:
+            assert store.journal.setting("a") == "1"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
 def test_a_second_agent_is_kept_out_while_the_first_one_lives_and_may_start_later(path, clock):
