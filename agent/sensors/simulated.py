@@ -46,5 +46,6 @@ class SimulatedSensor(Sensor):
             self._offset = math.sin(2 * math.pi * turns)
         elif curve.shape == "random_walk":
             moved = self._offset + random.uniform(-_STEP, _STEP)  # noqa: S311 - a made-up curve is no secret
-            self._offset = min(1.0, max(-1.0, moved))
+            # Reflected at the bounds: at a wall it would stay for some readings, all alike.
+            self._offset = moved if abs(moved) <= 1.0 else math.copysign(2.0, moved) - moved
         return {curve.reading: curve.mean + curve.amplitude * self._offset}

@@ -9,6 +9,7 @@ from agent.sensors.file import FileSensor
 from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
 from agent.sensors.program import ProgramSensor
+from agent.sensors.simulated import SimulatedSensor
 from agent.sensors.system import SystemSensor
 
 
@@ -241,3 +242,11 @@ def test_program_that_is_missing_is_found_at_the_start_and_one_that_runs_ends_wi
     sensor.interrupt()
     with pytest.raises(SensorFailed, match="it had to stop"):
         sensor.read()
+
+
+def test_a_random_walk_stays_within_its_bounds_and_never_stands_still():
+    settings = SimulatedSensor.Settings(shape="random_walk", mean=20.0, amplitude=0.5)
+    sensor = SimulatedSensor(settings)
+    values = [sensor.read()["simulated"] for _ in range(5_000)]
+    assert 19.5 <= min(values) < max(values) <= 20.5
+    assert len(set(values)) == len(values)
