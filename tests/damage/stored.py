@@ -56,9 +56,12 @@ def _swapped(column: str) -> Callable[[Case], None]:
 
 def _values_swapped(case: Case) -> None:
     """Exchange the values of two readings, and leave each its number."""
-    query = f"SELECT row, sensor_data FROM readings WHERE device = {_DEVICE} ORDER BY row LIMIT 2"
-    rows = [(row, json.loads(text)) for row, text in case.database.execute(query).fetchall()]
-    numbers = [values.pop("fleet_sequence") for _, values in rows]
+    query = f"SELECT row, sensor_data FROM readings WHERE device = {_DEVICE} ORDER BY row"
+    found = [(row, json.loads(text)) for row, text in case.database.execute(query).fetchall()]
+    number_of = {row: values.pop("fleet_sequence") for row, values in found}
+    # Two that differ: rounded values may be the same in one reading after the other.
+    rows = [found[0], next(each for each in found if each[1] != found[0][1])]
+    numbers = [number_of[row] for row, _ in rows]
     for (row, _), (_, values), number in zip(rows, reversed(rows), numbers, strict=True):
         text = json.dumps({**values, "fleet_sequence": number})
         case.stored("UPDATE readings SET sensor_data = ? WHERE row = ?", text, row)
