@@ -20,7 +20,7 @@ _STEERING: Final = re.compile(
 
 
 def escape(text: str) -> str:
-    """The text with every character that steers a terminal as ``\\uXXXX``."""
+    """The text with terminal control characters written as ``\\uXXXX`` escapes."""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

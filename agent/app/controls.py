@@ -1,4 +1,4 @@
-"""What a handler may ask of the agent that runs it."""
+"""The calls to the running agent that a handler has as ``context.controls``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Controls:
         }
 
     def recall(self, name: str) -> str | None:
-        """What a handler stored under this name; None when nothing was."""
+        """The value that a handler stored by ``remember`` under this name; None when there is none."""
         return self._process.store.journal.setting(f"handler.{name}")
 
     def remember(self, name: str, value: str | None) -> None:

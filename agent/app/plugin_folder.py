@@ -156,7 +156,7 @@ def _read(path: Path) -> Wheel:
 
 
 def _faults(folder: Path, wheels: Iterable[Wheel], versions: dict[str, str]) -> list[str]:
-    """What does not go together: a requirement that nothing meets, a module or a file that is there twice."""
+    """One sentence for each conflict: a requirement that no wheel meets, a module or a file that two of them have."""
     faults = []
     owners: dict[str, str] = {}
     for wheel in wheels:

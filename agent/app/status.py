@@ -107,7 +107,7 @@ def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentS
 
 
 def _describe_server(settings: Mapping[str, str], config: AgentConfig) -> tuple[str, ...]:
-    """What the journal's settings say about the server that is configured now."""
+    """Phrases on the configured server, as the journal's settings have them; empty where it was another server."""
     found = read_profile(settings.get(SETTING))
     if config.service is None or found is None or found.address != config.service.base_url:
         return ()

@@ -73,7 +73,7 @@ def make_transport(
     on_older_state: Callable[[str], object],
     on_connected: Callable[[], object],
 ) -> Transport:
-    """What the configuration asks for, over the client of the service; nothing is started.
+    """Make the connections that the configuration asks for: HTTP by this client, MQTT, or both; nothing is started.
 
     Args:
         first_s: how long after the start the first contact comes, seconds.

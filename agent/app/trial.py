@@ -89,7 +89,7 @@ def put_on_trial(
 
 
 def _in_force(process: AgentProcess) -> AgentConfig:
-    """What the files say now: the local one may have been changed since the process began."""
+    """Load the configuration from its files again; the local one may have been changed since the process began."""
     layer = layer_path(process.config.state_dir)
     try:
         return load_layered(process.path, process.environ, {} if layer is None else read_layer(layer))

@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
         return found
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """As every group, with messages of bounded length: what they quote has any."""
+        """Run the program as click does; its error messages are cut to a bounded length, since they quote arguments."""
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except click.Abort:

@@ -1,4 +1,4 @@
-"""What to do with a listed command: new or known, history or work, and why it is refused. Pure: no I/O.
+"""Decides about the commands of a list: which are new, which are history and do not run, which are refused and why.
 
 The caller must give the journal ``Decisions.entries`` before it acknowledges the list to the transport, and do so at
 first contact even when there are no entries: only then is the journal no longer empty, and the first command that is
@@ -126,7 +126,7 @@ def _resolution_s(at_s: float) -> float:
 
 
 class Verdict(StrEnum):
-    """What is decided about one listed command."""
+    """The decision about one listed command."""
 
     ADMIT = "admit"
     REFUSE = "refuse"
@@ -277,7 +277,7 @@ def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What holds for all commands of one list.
+    """Decides about the commands of one list, one after the other; keeps what they share.
 
     With each command change: ``lanes`` counts those that are admitted, ``settings`` has the counters of signed ones,
     ``signers`` who signed them.

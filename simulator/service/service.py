@@ -240,15 +240,18 @@ class Service:
         if not 0 <= now_ms - self._flushed_ms < FLUSH_SEEN_MS:  # a clock that was set back makes it due too
             self.flush_seen()
         if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS:
-            self._pruned_ms = now_ms
             with self.db.write() as sql:
+                is_full = False
                 for table in ("stored_answers", "reading_keys"):
-                    sql.execute(
+                    pruned = sql.execute(
                         f"DELETE FROM {table} WHERE (account, idempotency_key) IN "
                         f"(SELECT account, idempotency_key FROM {table} WHERE created_at <= ? LIMIT ?)",
                         (now_ms - IDEMPOTENCY_S * 1000, PRUNE_ROWS),
                     )
+                    is_full = is_full or pruned.rowcount >= PRUNE_ROWS
                 prune(sql, now_ms)
+            if not is_full:  # else more of them wait, and the next turn goes on
+                self._pruned_ms = now_ms
 
     def stop_waiting(self) -> None:
         """The server ends: held polls, event streams and what a fault holds are answered."""

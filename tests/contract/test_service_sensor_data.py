@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import statistics
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
+from simulator.service import service
 from tests.contract.golden_bodies import EXCHANGES, D, golden
 from tests.service_running import T0_MS, client, running
+
+TABLES_OF_KEYS = ("stored_answers", "reading_keys")
 
 
 @pytest.fixture
@@ -151,6 +157,20 @@ def test_each_reading_of_an_array_may_have_a_key_and_is_stored_once_in_24_hours(
     bench.clock.advance(24 * 3600)
     assert post((1, "a"))["accepted"] == 1
     assert stored() == [1, 1, 2, 3, 4]
+
+
+def test_keys_that_are_over_go_however_many_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "PRUNE_ROWS", 2)
+    with running(data_dir=tmp_path) as bench:
+        device_id = bench.device()
+        items = [{"device_id": device_id, "sensor_data": {"t": n}, "idempotency_key": f"k{n}"} for n in range(7)]
+        assert bench.http.post("/sensor-data", json=items, headers={"idempotency-key": "whole"}).json()["accepted"] == 7
+        bench.clock.advance(24 * 3600 + 61)
+        with closing(sqlite3.connect(tmp_path / "service.db")) as file:
+            deadline_s = time.monotonic() + 60
+            while any(file.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES_OF_KEYS):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
 
 
 def test_a_refused_request_leaves_its_key_free(bench):
