@@ -50,10 +50,10 @@ test: $(VENV)/.installed-dev ## the tests, but the long ones that boot, install 
 	@$(BIN)/python -m pytest -m "$(TEST_MARKS)" --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 
 cluster-test: $(VENV_CLUSTER)/.installed ## a run's workers on a Ray cluster of several nodes on this machine (some minutes)
-	@$(VENV_CLUSTER)/bin/python -m pytest $(PYTEST_FLAGS) tests/contract/test_workers_port.py tests/cluster
+	@$(VENV_CLUSTER)/bin/python -m pytest $(PYTEST_FLAGS) tests/api/test_workers_port.py tests/system/test_cluster.py
 
 soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
-	@$(BIN)/python -m tests.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)
+	@$(BIN)/python -m tests.system.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)
 
 check: $(VENV)/.installed-dev ## lint, format, types, import walls, lock files, links
 	@$(BIN)/ruff check .

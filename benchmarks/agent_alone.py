@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
-from tests.canary import SECRET_KEY
-from tests.debian_tree import SUITES, shared_tree
-from tests.e2e.agent_bench import API_KEY, AgentBench
-from tests.nspawn import Container
+from tests.support.canary import SECRET_KEY
+from tests.support.debian_tree import SUITES, shared_tree
+from tests.support.nspawn import Container
+from tests.system.agent_bench import API_KEY, AgentBench
 
 UNIT = "device-agent.service"
 CONFIG = """

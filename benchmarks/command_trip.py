@@ -38,7 +38,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from agent.wire import topics
 from agent.wire.topics import TopicKind
 from simulator.children import ChildProcess, program_path
-from tests.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
+from tests.support.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
 
 A5_BAR = 5.0
 WARM_UP = 20

@@ -41,8 +41,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._mqtt_load import GENERATORS, LIMITS
-from tests.certificates import Authority
-from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
+from tests.support.certificates import Authority
+from tests.support.mosquitto import Mosquitto, find_mosquitto, mosquitto
 
 BAR = 4.0
 PEER = "paho"

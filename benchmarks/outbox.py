@@ -50,7 +50,7 @@ from agent.wire.client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
 from agent.wire.secret import Secret  # noqa: E402
 from benchmarks.service import make_device, service  # noqa: E402
-from tests.threadless import ThreadlessService  # noqa: E402
+from tests.support.threadless import ThreadlessService  # noqa: E402
 
 BAR_ACCEPTED, BAR_DRAINED = 20_000, 500
 BATCH = 500

@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import canary
-from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
+from tests.support import canary
+from tests.support.mosquitto import Mosquitto, find_mosquitto, mosquitto
 
 ON_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
@@ -83,7 +83,7 @@ def _shortcuts() -> Iterator[None]:
     if "simulator.service.db" not in sys.modules:
         yield
         return
-    from tests import shortcuts
+    from tests.support import shortcuts
 
     with shortcuts.taken():
         yield
@@ -94,7 +94,7 @@ def _shortcuts() -> Iterator[None]:
 
 @pytest.fixture
 def start_mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
-    """Start brokers with :func:`tests.mosquitto.mosquitto`; all of them end with the test."""
+    """Start brokers with :func:`tests.support.mosquitto.mosquitto`; all of them end with the test."""
     program = find_mosquitto() or require_program("mosquitto")
     with contextlib.ExitStack() as stack:
 

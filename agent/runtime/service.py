@@ -1,8 +1,8 @@
 """A service: a thread with a bounded queue of messages. What it does is an :class:`Actor`, without the thread.
 
 An actor has two kinds of work: messages that others post, and a step that falls due at a time it names itself. The
-thread waits for whichever comes first. The same actor runs in tests under :class:`~tests.threadless.ThreadlessService`,
-without a thread.
+thread waits for whichever comes first. The same actor runs in tests without a thread, under
+:class:`~tests.support.threadless.ThreadlessService`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,16 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.lock_files import APART, EXTRAS, LOCK_FILES, PROJECT, ROOT, check_dependencies, direct_requirements, pins
+from tests.support.lock_files import (
+    APART,
+    EXTRAS,
+    LOCK_FILES,
+    PROJECT,
+    ROOT,
+    check_dependencies,
+    direct_requirements,
+    pins,
+)
 
 
 def name_of(path: Path) -> str:

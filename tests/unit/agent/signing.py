@@ -16,8 +16,8 @@ from agent.core.values import Admission, Command, Contract, JournalLookup
 from agent.store.store import Store
 from agent.wire.json_text import encode_json
 from agent.wire.signed import PREFIX, SigningKey, TrustedKeys
-from tests.factories import make_moment
-from tests.fakes import START_WALL_S, FakeClock
+from tests.support.factories import make_moment
+from tests.support.fakes import START_WALL_S, FakeClock
 
 DEVICE = "device-1"
 PAYLOAD = {"command": "open_door", "door": 3, "why": "ümläut"}

@@ -18,8 +18,8 @@ from agent.core.values import CommandState
 from agent.errors import StorageError
 from agent.runtime.health import Health
 from agent.wire.instances import Instance
-from tests.factories import make_entry, make_outcome
-from tests.fakes import FakeClock, FakeJournal, FakeOutbox
+from tests.support.factories import make_entry, make_outcome
+from tests.support.fakes import FakeClock, FakeJournal, FakeOutbox
 
 
 def make() -> tuple[AgentMetrics, Any]:

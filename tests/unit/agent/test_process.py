@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.process.program import ProgramNotStarted, ProgramRun, run_program
-from tests.processes import is_gone
+from tests.support.processes import is_gone
 
 
 def run(*argv: str, timeout_s: float = 60.0, **options) -> ProgramRun:

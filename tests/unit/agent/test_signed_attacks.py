@@ -20,7 +20,7 @@ from agent.errors import InvalidMessage
 from agent.wire.json_text import encode_json, parse_object
 from agent.wire.signed import SigningKey, parse_body, parse_envelope
 from simulator.wire.qr import LabelText, encode_label
-from tests.fakes import START_WALL_S
+from tests.support.fakes import START_WALL_S
 from tests.unit.agent.signing import PAYLOAD, Device, command_of, envelope, make_rules, sign, signed_bytes
 
 Payload = dict[str, Any]

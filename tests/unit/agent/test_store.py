@@ -24,8 +24,8 @@ from agent.errors import ConfigurationError, StorageError
 from agent.store.sqlite import PAGE_BYTES, VERSION, damaged_copies
 from agent.store.status import read_store_status
 from agent.store.store import REPLACED, Store
-from tests.factories import make_entry, make_moment, make_reading
-from tests.fakes import START_WALL_S, FakeClock
+from tests.support.factories import make_entry, make_moment, make_reading
+from tests.support.fakes import START_WALL_S, FakeClock
 
 MIB = 1024**2
 NEVER_S = 1e9

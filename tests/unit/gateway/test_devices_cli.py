@@ -16,8 +16,8 @@ from agent.config.load import load_config
 from gateway.certificates import make_certificates
 from gateway.cli.program import device_gateway
 from gateway.tokens import Tokens
-from tests.ports import free_port
-from tests.service_running import running
+from tests.support.ports import free_port
+from tests.support.service_running import running
 
 
 @pytest.fixture(scope="module")

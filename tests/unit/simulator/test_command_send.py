@@ -15,7 +15,7 @@ from agent.errors import ConfigurationError
 from agent.wire.signed import SigningKey, TrustedKeys
 from simulator.cli import program
 from simulator.command import CounterFile, KeySigner, read_payload
-from tests.service_running import running
+from tests.support.service_running import running
 
 NOW_NS = 1_767_225_600_000_000_000
 

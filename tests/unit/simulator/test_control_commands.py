@@ -10,8 +10,8 @@ import pytest
 
 from agent.wire.secret import Secret
 from simulator.cli import main
-from tests.ports import free_port
-from tests.service_running import Bench, running
+from tests.support.ports import free_port
+from tests.support.service_running import Bench, running
 
 TOKEN = "0123456789abcdef"
 

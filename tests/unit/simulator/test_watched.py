@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
-from tests.sudden_ends import SuddenExit
+from tests.support.sudden_ends import SuddenExit
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), SuddenExit(), SystemExit(0)])

@@ -18,7 +18,7 @@ from agent.exit_codes import EXIT_REPLACE
 from agent.handlers.base import HandlerRejected
 from agent.handlers.maintenance import UpdateConfig
 from agent.runtime.health import Health, Part
-from tests.fakes import FakeClock
+from tests.support.fakes import FakeClock
 
 POLL_90 = {"commands": {"poll": {"idle_s": 90}}}
 

@@ -11,7 +11,7 @@ from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES
 from agent.wire.commands import OPEN_STATES as WIRE_OPEN_STATES
-from tests.factories import make_command, make_entry, make_moment, make_rules
+from tests.support.factories import make_command, make_entry, make_moment, make_rules
 
 NOW = make_moment()
 

@@ -17,8 +17,8 @@ from agent.runtime.command_poller import CommandReceiver
 from agent.transports.hybrid_source import HybridSource
 from agent.transports.records import read_records
 from agent.wire.commands import CommandRecord
-from tests.factories import make_command, make_moment, make_rules
-from tests.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeEngine, FakeJournal
+from tests.support.factories import make_command, make_moment, make_rules
+from tests.support.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeEngine, FakeJournal
 
 CONTACT_S = START_WALL_S
 DAY_S = 86_400.0

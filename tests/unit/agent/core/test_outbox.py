@@ -10,7 +10,7 @@ from agent.core.outbox import (
     StoredItem,
     choose_next,
 )
-from tests.factories import make_moment
+from tests.support.factories import make_moment
 
 NOW = make_moment(100_000.0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent.core.commands import HandlerRule, Recovery, recover
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
-from tests.factories import make_entry, make_moment
+from tests.support.factories import make_entry, make_moment
 
 STARTED = make_moment(500.0)
 """When this process began."""

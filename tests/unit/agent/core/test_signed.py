@@ -9,8 +9,8 @@ import pytest
 from agent.core.admission import decide_commands
 from agent.core.signed import setting_of
 from agent.wire.signed import SigningKey
-from tests.factories import make_moment
-from tests.fakes import START_WALL_S
+from tests.support.factories import make_moment
+from tests.support.fakes import START_WALL_S
 from tests.unit.agent.signing import Device, command_of, make_rules, sign
 
 KEY = SigningKey.make()

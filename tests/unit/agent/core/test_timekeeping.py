@@ -10,8 +10,8 @@ from agent.core.timekeeping import (
     service_time_at_least,
     with_true_wall,
 )
-from tests.factories import make_command, make_moment
-from tests.fakes import START_WALL_S
+from tests.support.factories import make_command, make_moment
+from tests.support.fakes import START_WALL_S
 
 T0 = START_WALL_S
 

@@ -16,8 +16,8 @@ from agent.errors import ConfigurationError
 from agent.runtime.health import Part
 from agent.store.sqlite import FILE_NAME
 from agent.store.store import Store
-from tests.factories import make_reading
-from tests.fakes import FakeClock
+from tests.support.factories import make_reading
+from tests.support.fakes import FakeClock
 from tests.unit.agent.doctor.verdicts import is_bad, is_ok
 
 

@@ -14,10 +14,10 @@ from agent.app.lock import state_lock
 from agent.app.status_file import StatusFile, write_status
 from agent.doctor.findings import CheckStatus, Finding
 from agent.runtime.health import Part
-from tests.certificates import Authority, Pair
-from tests.mosquitto import write_passwords
-from tests.ports import free_port
-from tests.service_running import running
+from tests.support.certificates import Authority, Pair
+from tests.support.mosquitto import write_passwords
+from tests.support.ports import free_port
+from tests.support.service_running import running
 from tests.unit.agent.doctor.verdicts import is_bad, is_ok
 
 

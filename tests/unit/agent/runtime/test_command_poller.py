@@ -11,8 +11,8 @@ from agent.core.values import Command, CommandPoll
 from agent.errors import StorageError
 from agent.runtime.command_poller import CommandPoller, CommandReceiver
 from agent.runtime.health import Health
-from tests.factories import make_command, make_rules
-from tests.fakes import FakeClock, FakeCommandSource, FakeEngine, FakeJournal
+from tests.support.factories import make_command, make_rules
+from tests.support.fakes import FakeClock, FakeCommandSource, FakeEngine, FakeJournal
 
 DAY_S = 86_400.0
 

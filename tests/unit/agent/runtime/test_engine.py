@@ -19,9 +19,9 @@ from agent.runtime.engine import CommandEngine, EngineParts
 from agent.runtime.handler_run import rule_of
 from agent.runtime.health import Health
 from agent.runtime.lane import Lane
-from tests.factories import make_command, make_entry
-from tests.fakes import FakeClock, FakeJournal
-from tests.threadless import ThreadlessService
+from tests.support.factories import make_command, make_entry
+from tests.support.fakes import FakeClock, FakeJournal
+from tests.support.threadless import ThreadlessService
 
 SOON_S = 60.0
 DONE = Outcome(OutcomeStatus.SUCCEEDED, {"ok": True})

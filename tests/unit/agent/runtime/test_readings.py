@@ -6,9 +6,9 @@ from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.health import Health
 from agent.runtime.readings import IN_FLIGHT, ReadingStream
 from agent.runtime.sending import SendParts
-from tests.factories import make_reading
-from tests.fakes import FakeClock, FakeStore, FakeUplink
-from tests.threadless import ThreadlessService
+from tests.support.factories import make_reading
+from tests.support.fakes import FakeClock, FakeStore, FakeUplink
+from tests.support.threadless import ThreadlessService
 
 
 class Bench:

@@ -22,9 +22,9 @@ from agent.errors import (
 from agent.runtime.health import Health
 from agent.runtime.results import ResultStream
 from agent.runtime.sending import SendParts
-from tests.factories import make_entry, make_outcome
-from tests.fakes import FakeClock, FakeStore, FakeUplink
-from tests.threadless import ThreadlessService
+from tests.support.factories import make_entry, make_outcome
+from tests.support.fakes import FakeClock, FakeStore, FakeUplink
+from tests.support.threadless import ThreadlessService
 
 
 class Bench:

@@ -8,8 +8,8 @@ from agent.core.schedule import ReportRule, ReportStrategy
 from agent.runtime.health import Health
 from agent.runtime.intervals import POLL, IntervalChanged, Intervals
 from agent.runtime.sensing import SensingService
-from tests.fakes import FakeClock, FakeJournal, FakeOutbox
-from tests.threadless import ThreadlessService
+from tests.support.fakes import FakeClock, FakeJournal, FakeOutbox
+from tests.support.threadless import ThreadlessService
 
 
 @dataclass(frozen=True)

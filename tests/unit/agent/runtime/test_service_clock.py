@@ -4,8 +4,8 @@ import threading
 
 from agent.core.timekeeping import BootTime
 from agent.runtime.service_clock import ServiceClock
-from tests.factories import make_moment
-from tests.fakes import START_WALL_S, FakeClock
+from tests.support.factories import make_moment
+from tests.support.fakes import START_WALL_S, FakeClock
 
 
 class Times:

@@ -37,7 +37,7 @@ from agent.update.state import (
 )
 from agent.update.trial import Seen
 from tests.conftest import require_program
-from tests.releases import Maker, write_package
+from tests.support.releases import Maker, write_package
 
 
 @dataclass

@@ -17,8 +17,8 @@ import pytest
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.wire.client import DeviceClient
 from agent.wire.connection import Connection, Interrupted
-from tests.certificates import Authority
-from tests.contract.test_command_source_port import Answer, ScriptedServer
+from tests.api.test_command_source_port import Answer, ScriptedServer
+from tests.support.certificates import Authority
 
 SOON_S = 20.0
 

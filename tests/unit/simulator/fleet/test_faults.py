@@ -11,7 +11,7 @@ from agent.core.values import Moment
 from agent.errors import ConfigurationError
 from simulator.fleet.faults import ActiveFaults, Body
 from simulator.fleet.signals import CLIMATE, DeviceRandom
-from tests.fleet_faults import read_fault
+from tests.support.fleet_faults import read_fault
 
 NOW = 1_767_225_600.0
 FLEET = [DeviceRandom(1, f"sim-{n:06d}", n) for n in range(400)]

@@ -11,9 +11,9 @@ from agent.errors import ConfigurationError
 from agent.wire.times import parse_time
 from simulator.fleet.faults import KINDS
 from simulator.fleet.record import VerdictStatus
-from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
-from tests.virtual_fleet.service import Sent
-from tests.virtual_fleet.virtual_time import EPOCH_S
+from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
+from tests.support.virtual_fleet.service import Sent
+from tests.support.virtual_fleet.virtual_time import EPOCH_S
 
 CORE = ("core-poll", "core-hold", "core-mqtt")
 LINK_KINDS = ("blackout", "disconnect_storm", "link_profile", "revoked_keys")

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.signals import DeviceRandom, SignalMap, build_signals, signals_of_json
-from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
+from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 
 NOW = 1_767_225_600.0
 A = DeviceRandom(1, "a")

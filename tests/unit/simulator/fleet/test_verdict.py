@@ -6,7 +6,7 @@ import pytest
 
 from simulator.fleet.record import AuditRecord, Reasons, StreamAudit, ThresholdResult, VerdictStatus, WorkerGap
 from simulator.fleet.verdict import judge_run
-from tests.fleet_runs import blank_record
+from tests.support.fleet_runs import blank_record
 
 
 def found(audit=None, thresholds=(), **more):

@@ -12,7 +12,7 @@ from simulator.children import ChildFailed
 from simulator.gateway import broker
 from simulator.gateway.broker import find_mosquitto, running_broker
 from tests.conftest import require_program
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from simulator.labels.payload import label_text
 from simulator.labels.pictures import PictureError, load_picture
 from simulator.labels.reading import read_codes, read_labels
 from simulator.labels.verify import State, verify_labels
-from tests.label_pictures import as_bytes, draw_code, photograph
+from tests.support.label_pictures import as_bytes, draw_code, photograph
 
 COUNT = 5
 PITCH = 260

@@ -6,7 +6,7 @@ import asyncio
 
 from simulator.service import clock as service_clock
 from simulator.service.clock import SettableClock, Timers
-from tests.service_running import T0_MS, ManualClock
+from tests.support.service_running import T0_MS, ManualClock
 
 
 def test_others_go_on_while_the_clock_is_advanced_over_many_instants(monkeypatch):

@@ -14,7 +14,7 @@ from simulator.service.config import ServiceConfig
 from simulator.service.db import FILE, Database, insert
 from simulator.service.errors import ApiError
 from simulator.service.service import Service
-from tests.service_running import ManualClock
+from tests.support.service_running import ManualClock
 
 
 def test_another_schema_is_refused_with_a_sentence_and_left_alone(tmp_path):

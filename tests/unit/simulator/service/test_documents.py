@@ -10,7 +10,7 @@ import pytest
 from simulator.service.app import ROUTERS
 from simulator.service.documents import make_document
 from simulator.service.gate import PUBLIC
-from tests.service_running import running
+from tests.support.service_running import running
 
 DOCUMENT = make_document([route for router in ROUTERS for route in router.routes], "under test", control=False)
 OPERATIONS = {

@@ -4,7 +4,7 @@ import uuid
 
 from simulator.service.clock import SystemClock
 from simulator.service.ids import IdSource
-from tests.service_running import ManualClock
+from tests.support.service_running import ManualClock
 
 
 def test_ids_are_uuids_of_version_7_with_the_time_in_front():

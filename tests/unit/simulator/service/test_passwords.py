@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from simulator.service.oauth import passwords
-from tests import shortcuts
+from tests.support import shortcuts
 
 RIGHT, WRONG = "correct horse battery staple", "correct horse battery stable"
 

@@ -11,7 +11,7 @@ from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
 from simulator.fleet.device.model import Exchange, Observer
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.outcomes import OutcomeClass
-from tests.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 START_S = 1_767_225_600.0
 

@@ -22,8 +22,8 @@ from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from tests.fleet_faults import read_fault
-from tests.virtual_clock import VirtualClock
+from tests.support.fleet_faults import read_fault
+from tests.support.virtual_clock import VirtualClock
 
 ID = "dev-1"
 EPOCH_S = 1_790_000_000.0

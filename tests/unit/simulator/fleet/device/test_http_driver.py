@@ -16,8 +16,8 @@ from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Mem
 from simulator.fleet.engine.http.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
-from tests.virtual_clock import VirtualClock
 
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
 MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)

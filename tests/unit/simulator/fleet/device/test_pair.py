@@ -24,9 +24,9 @@ from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Mem
 from simulator.fleet.engine.http.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from tests.reading_audit import ReadingFact, audit_readings
+from tests.support.reading_audit import ReadingFact, audit_readings
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, Answer, FakeEngine, Request
-from tests.virtual_clock import VirtualClock
 
 FINAL = {"succeeded", "failed", "rejected", "expired"}
 

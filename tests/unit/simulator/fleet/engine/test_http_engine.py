@@ -11,8 +11,8 @@ import uvloop
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.outcomes import OutcomeClass
-from tests.certificates import Authority
-from tests.http_server import OK, Server
+from tests.support.certificates import Authority
+from tests.support.http_server import OK, Server
 
 GET = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.pool import HttpPool
-from tests.http_server import OK, Server
+from tests.support.http_server import OK, Server
 
 
 def run(coroutine):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Call, LoopClock, Timer, Wheel
-from tests.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 
 def put_off(timer):

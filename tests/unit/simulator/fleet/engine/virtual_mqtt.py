@@ -14,7 +14,7 @@ from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Will
 from simulator.fleet.engine.mqtt_sessions import Session
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from tests.virtual_clock import VirtualClock
+from tests.support.virtual_clock import VirtualClock
 
 WHERE = "mqtt://127.0.0.1:1883"
 GRANTED = SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE

@@ -19,7 +19,7 @@ from simulator.fleet.record import (
     StreamAudit,
     ThresholdResult,
 )
-from tests.fleet_runs import blank_record
+from tests.support.fleet_runs import blank_record
 
 OK, LIMITED, TIMEOUT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TIMEOUT
 CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)

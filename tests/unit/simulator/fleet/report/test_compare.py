@@ -14,7 +14,7 @@ from simulator.cli import program
 from simulator.fleet.record import RunRecord, Second, ThresholdResult, Verdict, VerdictStatus
 from simulator.fleet.report.compare import Finding, compare_runs
 from simulator.fleet.report.folder import RunFolder
-from tests.fleet_runs import Shape, a_run
+from tests.support.fleet_runs import Shape, a_run
 
 SHAPE = Shape(duration_s=40, rate_per_s=60, good=True, seed=1)
 

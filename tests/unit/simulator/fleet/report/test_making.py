@@ -40,7 +40,7 @@ from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.timeline import Timeline
-from tests.fleet_runs import Shape, a_run
+from tests.support.fleet_runs import Shape, a_run
 
 SHAPE = Shape(duration_s=40, rate_per_s=60)
 RECORD, SECONDS = a_run(SHAPE)

@@ -26,7 +26,7 @@ from simulator.fleet.report.formatting import (
 from simulator.fleet.report.live import ConsoleView
 from simulator.fleet.report.progress_lines import PROGRESS_FORMAT, ProgressView
 from simulator.fleet.report.views import RunStatus, RunView, Views, spans_under_way
-from tests.fleet_runs import Shape, a_run
+from tests.support.fleet_runs import Shape, a_run
 
 RECORD, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60))
 

@@ -28,7 +28,7 @@ from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.writing import read_record, record_text
 from simulator.fleet.run.ending import ended_otherwise, joined_ends, merge_audit
 from simulator.fleet.verdict import judge_run
-from tests.fleet_runs import Shape, a_run
+from tests.support.fleet_runs import Shape, a_run
 
 PLAIN, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60, good=True))
 CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)

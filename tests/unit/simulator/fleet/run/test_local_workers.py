@@ -11,8 +11,8 @@ import pytest
 from agent.errors import ConfigurationError
 from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers
 from simulator.fleet.run.messages import Begin, FromWorker, Problem, WorkerLost
+from tests.support.workers_to_start import talk
 from tests.unit.simulator.fleet.run.worker_jobs import ignore, stammer
-from tests.workers_to_start import talk
 
 
 def listen(workers: LocalWorkers, enough: Callable[[list[FromWorker]], bool]) -> list[FromWorker]:

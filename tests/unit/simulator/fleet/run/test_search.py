@@ -14,8 +14,8 @@ from simulator.fleet.metrics.recorder import Cut
 from simulator.fleet.record import StepWord, VerdictStatus
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.summary import print_summary
-from tests.virtual_fleet.scenarios import CONTEXTS, Looker, merged
-from tests.virtual_fleet.service import NEVER, Sent
+from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, merged
+from tests.support.virtual_fleet.service import NEVER, Sent
 
 UNAVAILABLE = (503, {"error": "unavailable", "message": "too much"})
 STEPS = {"name": "search", "kind": "steps", "settle_s": 5, "hold_s": 10}

@@ -7,7 +7,7 @@ import asyncio
 from agent.wire.secret import Secret
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.keys import Keys
-from tests.http_server import OK, Server
+from tests.support.http_server import OK, Server
 
 
 def test_the_desk_is_patient_however_hasty_the_devices_are():

@@ -11,9 +11,9 @@ from simulator.fleet.record import Second, VerdictStatus
 from simulator.fleet.report.views import RunStatus, RunView
 from simulator.fleet.run import fleet_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from tests.virtual_fleet import stage
-from tests.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, merged
-from tests.virtual_fleet.stage import OFFERS, play
+from tests.support.virtual_fleet import stage
+from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, merged
+from tests.support.virtual_fleet.stage import OFFERS, play
 
 LATE = {
     "target": {"timeout_s": 60},

@@ -11,8 +11,8 @@ from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.scenario.model import CommandSettings
 from simulator.fleet.workload.operator import Operator
+from tests.support.virtual_clock import VirtualClock
 from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingLedger, RecordingObserver
-from tests.virtual_clock import VirtualClock
 
 LIMITED = (429, {"retry-after": "2"}, b'{"error":"rate_limited"}')
 RUNNING = (409, {}, b'{"error":"idempotency_key_in_use"}')

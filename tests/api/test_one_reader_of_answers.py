@@ -1,0 +1,140 @@
+"""The real agent's client and a fleet's virtual device judge every answer alike."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import httpx
+import pytest
+
+from agent.core.outbox import is_refused_for_good
+from agent.errors import ServiceError
+from agent.transports.discovery import Discovery
+from agent.transports.http_source import HttpSource
+from agent.wire.auth import KeyPair
+from agent.wire.client import DeviceClient
+from agent.wire.dialect import CommandLists, Dialect
+from agent.wire.models import PostSensorData
+from agent.wire.secret import Secret
+from simulator.fleet.device.answers import judge
+from simulator.fleet.device.http_messages import HttpMessages, Operation, PagedPoll, Request, read_refusals
+from simulator.fleet.engine.ports import HttpAnswer
+from tests.support.fakes import FakeClock
+
+STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
+BODIES = (
+    b"",
+    b"{}",
+    b"[]",
+    b'{"id":"r1"}',
+    b'{"success":true,"data":{"id":7}}',
+    b'{"error":"no","message":"because"}',
+    b'{"id":"r',
+    b"OK",
+    b"<html><body>Sign in</body></html>",
+)
+TYPES = ("application/json", "text/plain", "text/html", None)
+READING = PostSensorData(device_id="d1", sensor_data={"t": 1.0})
+ASK = Request(Operation.READINGS, "POST", "/sensor-data", b"{}", keys=(1,))
+LISTS = (
+    b"[]",
+    b'[{"id":"c1","command_payload":{"command":"ping"}}]',
+    b'{"rows":[{"_id":"c1","payload":{"command":"ping"}}]}',
+    b'{"commands":{"items":[{"uuid":"c1","command_payload":"{}"}]}}',
+    b'{"data":[{"command_payload":{"a":1},"created_at":1767225600}]}',
+    b'{"data":null}',
+    b'{"ok":true}',
+    b"OK",
+    b"",
+)
+
+
+def verdict(error: ServiceError | None) -> str:
+    if error is None:
+        return "accepted"
+    return "refused" if is_refused_for_good(error) else "retry"
+
+
+def headers_of(kind: str | None) -> dict[str, str]:
+    return {} if kind is None else {"content-type": kind}
+
+
+def agents_client(status: int, kind: str | None, body: bytes) -> DeviceClient:
+    """A client whose first answer this is; what it asks beside shows that a web page is the service's own.
+
+    A fleet takes each page for that: it knows which server it loads.
+    """
+    answers = iter([httpx.Response(status, headers=headers_of(kind), content=body)])
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return next(answers, httpx.Response(200, json=[]))
+
+    transport = httpx.MockTransport(answer)
+    return DeviceClient("https://service", KeyPair("mk_a", Secret("msk_a")), transport=transport)
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_an_answer_to_a_reading_means_the_same_to_both(kind):
+    differing = []
+    for status, body in product(STATUSES, BODIES):
+        agents: ServiceError | None = None
+        fleets: ServiceError | None = None
+        with agents_client(status, kind, body) as client:
+            try:
+                client.post_sensor_data(READING)
+            except ServiceError as error:
+                agents = error
+        try:
+            pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
+            assert read_refusals(judge(HttpAnswer(status, pairs, body)), ASK) == {}
+        except ServiceError as error:
+            fleets = error
+        if (verdict(agents), type(agents)) != (verdict(fleets), type(fleets)):
+            differing.append((status, body, agents, fleets))
+    assert differing == []
+
+
+# A list as a web page is never the service's for an agent, and is read by a fleet.
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "text/html"], ids=str)
+def test_a_list_of_commands_means_the_same_to_both(kind):
+    differing = []
+    for status, body in product((200, 404, 500), LISTS):
+        agents: object
+        fleets: object
+        with agents_client(status, kind, body) as client:
+            try:
+                agents = [(record.id, record.command_payload) for record in client.device_commands("d1").records]
+            except ServiceError as error:
+                agents = type(error)
+        try:
+            pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
+            reading = PagedPoll(HttpMessages(frozenset()), "d1", Request(Operation.POLL, "GET", "/devices/d1/commands"))
+            listing = reading.take(HttpAnswer(status, pairs, body))
+            assert listing is not None
+            fleets = [(command.id, command.payload) for command in listing.poll.commands]
+        except ServiceError as error:
+            fleets = type(error)
+        if agents != fleets:
+            differing.append((status, body, agents, fleets))
+    assert differing == []
+
+
+@pytest.mark.parametrize("lists", [None, *CommandLists])
+@pytest.mark.parametrize("offers", [(), ("command-status",)])
+def test_a_listed_state_means_the_same_to_both(offers, lists):
+    words = [None, "queued", "DELIVERED", "in_progress", "open", "offen", "done", "canceled", "Cancelled", ""]
+    items = [
+        {"id": f"c{number}", "command_payload": {}, "created_at": number, "status": word}
+        for number, word in enumerate(words)
+    ]
+    body = json.dumps(items).encode()
+    dialect = Dialect(extensions=frozenset(offers), command_lists=lists)
+    with agents_client(200, "application/json", body) as client:
+        source = HttpSource(client, "d1", Discovery(client, FakeClock(), dialect))
+        agents = [command.status for command in source.poll(0).commands]
+    messages = HttpMessages(frozenset(offers), dialect)
+    listing = PagedPoll(messages, "d1", messages.poll("d1")).take(HttpAnswer(200, [], body))
+    assert listing is not None
+    assert agents == [command.status for command in listing.poll.commands]
+    assert len(agents) == len(words)

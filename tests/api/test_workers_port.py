@@ -1,0 +1,128 @@
+"""The port of a run's workers: processes of this machine, and where Ray is (``make cluster-test``) of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+
+import pytest
+
+from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.local_workers import LocalWorkers, Work
+from simulator.fleet.run.messages import Begin, Finished, FromWorker, Problem, Ready, Stop, WorkerLost
+from tests.support.processes import is_gone
+from tests.support.workers_to_start import LARGE, MANY, die, flood, stay, talk
+
+Heard = list[FromWorker]
+Open = Callable[[Work], LocalWorkers | RayWorkers]
+
+
+@pytest.fixture(scope="module", params=["local", *(["cluster"] if find_spec("ray") else [])])
+def open_workers(request) -> Iterator[Open]:
+    if request.param == "local":
+        yield LocalWorkers
+        return
+    from tests.support.cluster_running import open_workers as opened
+
+    with opened(2, 2) as open_on_cluster:
+        yield open_on_cluster
+
+
+def listen(workers: LocalWorkers | RayWorkers, enough: Callable[[Heard], bool]) -> Heard:
+    """What is said until it is enough."""
+    heard: Heard = []
+    for _ in range(1200):
+        heard += workers.receive(0.1)
+        if enough(heard):
+            return heard
+    pytest.fail(f"only this was said: {heard}")
+
+
+def count(number: int) -> Callable[[Heard], bool]:
+    return lambda heard: len(heard) == number
+
+
+def lost(heard: Heard) -> list[WorkerLost]:
+    return [message for message in heard if isinstance(message, WorkerLost)]
+
+
+def test_every_worker_gets_its_job_and_what_it_is_sent_and_has_the_last_word(open_workers):
+    with open_workers(talk) as workers:
+        workers.start(["left", "middle", "right"])
+        assert workers.living == (0, 1, 2)
+        ready = listen(workers, count(3))
+        assert set(ready) == {Ready(0), Ready(1), Ready(2)}
+        for worker in workers.living:
+            workers.send(worker, Begin(2.0))
+        said = listen(workers, count(3))
+        assert {m.sentence for m in said if isinstance(m, Problem)} == {"left at 2", "middle at 2", "right at 2"}
+        for worker in workers.living:
+            workers.send(worker, Stop())
+        last = listen(workers, count(3))
+        assert {(m.worker, m.summary) for m in last if isinstance(m, Finished)} == {
+            (0, "LEFT"),
+            (1, "MIDDLE"),
+            (2, "RIGHT"),
+        }
+        assert workers.living == ()
+
+
+def test_a_message_goes_to_its_worker_alone_and_silence_ends_with_the_time_limit(open_workers):
+    with open_workers(talk) as workers:
+        workers.start(["left", "right"])
+        listen(workers, count(2))
+        workers.send(1, Begin(3.0))
+        assert listen(workers, count(1)) == [Problem(1, "right at 3")]
+        before_s = time.monotonic()
+        assert list(workers.receive(0.2)) == []
+        assert time.monotonic() - before_s < 30
+        assert workers.living == (0, 1)
+
+
+def test_messages_come_once_each_in_their_order_however_many_and_long_and_none_after_the_last_word(open_workers):
+    with open_workers(flood) as workers:
+        workers.start([None, None])
+        heard = listen(workers, lambda _heard: workers.living == ())
+        for worker in range(2):
+            said = [m.sentence for m in heard if isinstance(m, Problem) and m.worker == worker]
+            assert said == [*map(str, range(MANY)), "x" * LARGE]
+        assert list(workers.receive(0.1)) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"), [(int(signal.SIGKILL), "ended with signal 9"), (0, "ended with exit code 7")]
+)
+def test_a_worker_that_ends_is_lost_with_the_reason_and_the_others_go_on(open_workers, job, reason):
+    with open_workers(die) as workers:
+        workers.start([-1, job])
+        # The other one may have its first word after that.
+        heard = listen(workers, lambda heard: bool(lost(heard)) and 0 in {message.worker for message in heard})
+        (gone,) = lost(heard)
+        assert gone.worker == 1
+        assert reason in gone.reason
+        assert workers.living == (0,)
+        workers.send(1, Stop())  # nobody is there to hear it, and that is no error
+        assert list(workers.receive(0.1)) == []
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_leaving_ends_every_worker_whatever_it_does(open_workers, error):
+    pids: Sequence[int] = ()
+    with pytest.raises(error) if error else contextlib.nullcontext(), open_workers(stay) as workers:
+        workers.start([None, None])
+        pids = [int(message.sentence) for message in listen(workers, count(2)) if isinstance(message, Problem)]
+        assert not any(map(is_gone, pids))
+        assert os.getpid() not in pids
+        if error:
+            raise error
+    assert all(map(is_gone, pids))
+
+
+def test_workers_that_were_never_started_leave_nothing_to_end(open_workers):
+    with open_workers(talk) as workers:
+        assert workers.living == ()
+        assert list(workers.receive(0.0)) == []

@@ -1,0 +1,210 @@
+"""Both engines without sockets: what is sent reaches the service of the tests, and its answer comes a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.wire import topics
+from simulator.fleet.engine.http.engine import HttpOptions
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress
+from simulator.fleet.engine.ports import Caller
+from simulator.fleet.outcomes import OutcomeClass
+from tests.support.virtual_fleet.service import Service
+from tests.unit.simulator.fleet.device.fleet_fakes import read_request
+
+TAKES_S = 0.01
+LIMITED = 429
+
+
+@dataclass
+class Engines:
+    """Makes engines that reach the service of the tests."""
+
+    service: Service
+    sessions: list[VirtualMqtt] = field(default_factory=list)
+
+    def http(self, _options: HttpOptions, _wheel: Any = None) -> VirtualHttp:
+        """In the place of the class of the HTTP engine."""
+        return VirtualHttp(self)
+
+    def mqtt(self, _broker: BrokerAddress, _wheel: Any = None, **_options: Any) -> VirtualMqtt:
+        """In the place of the class of the MQTT engine."""
+        self.sessions.append(VirtualMqtt(self))
+        return self.sessions[-1]
+
+    def deliver(self, device_id: str, record: dict[str, Any]) -> None:
+        for engine in self.sessions:
+            engine.deliver(device_id, topics.command(device_id, record["id"]), json.dumps(record).encode())
+
+
+@dataclass(eq=False)
+class _Flight:
+    caller: Caller
+    sent_s: float
+    device: int
+    handles: list[asyncio.TimerHandle] = field(default_factory=list)
+
+
+class VirtualHttp:
+    """See :class:`~simulator.fleet.engine.http.engine.Http1Engine`."""
+
+    connections = 1
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
+        self._flights: set[_Flight] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
+        request = read_request(device, message, self._loop.time(), timeout_s)
+        service, flight = self._engines.service, _Flight(caller, self._loop.time(), device)
+        self._flights.add(flight)
+        flight.handles.append(
+            self._loop.call_later(timeout_s, self._fail, flight, OutcomeClass.TIMEOUT, f"no answer in {timeout_s:g} s")
+        )
+
+        def reply(status: int, body: Any) -> None:
+            text = b"" if body is None else json.dumps(body).encode()
+            flight.handles.append(self._loop.call_later(TAKES_S, self._answered, flight, status, text))
+
+        wait_s = service.take(request, reply)
+        if wait_s:
+            device_id = request.target.split("/")[2]
+            flight.handles.append(self._loop.call_later(wait_s, service.release, device_id, reply))
+
+    def cut(self, device: int) -> None:
+        for flight in [flight for flight in self._flights if flight.device == device]:
+            self._end(flight)
+
+    def forget(self, caller: Caller) -> None:
+        for flight in [flight for flight in self._flights if flight.caller is caller]:
+            self._end(flight)
+
+    async def close(self) -> None:
+        for flight in list(self._flights):
+            self._fail(flight, OutcomeClass.TRANSPORT, "the engine was closed")
+
+    def _answered(self, flight: _Flight, status: int, body: bytes) -> None:
+        if self._end(flight):
+            headers = [(b"Date", self._engines.service.date().encode())]
+            if status == LIMITED:
+                headers.append((b"Retry-After", b"30"))
+            if body:
+                headers.append((b"Content-Type", b"application/json"))
+            flight.caller.answered(status, headers, body, flight.sent_s, self._loop.time())
+
+    def _fail(self, flight: _Flight, outcome: OutcomeClass, reason: str) -> None:
+        if self._end(flight):
+            flight.caller.failed(outcome, reason, flight.sent_s, self._loop.time())
+
+    def _end(self, flight: _Flight) -> bool:
+        for handle in flight.handles:
+            handle.cancel()
+        was_there = flight in self._flights
+        self._flights.discard(flight)
+        return was_there
+
+
+@dataclass(eq=False)
+class _Session:
+    device: int
+    opening: Opening
+    listener: SessionListener
+    began_s: float
+    is_up: bool = False
+    is_over: bool = False
+    waiting: dict[Publisher, float] = field(default_factory=dict)
+
+
+class VirtualMqtt:
+    """See :class:`~simulator.fleet.engine.mqtt.engine.MqttSessions`; the broker keeps what a device did not take."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
+        self._sessions: dict[int, _Session] = {}
+        self._kept: dict[str, list[tuple[str, bytes]]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def standing(self) -> int:
+        return sum(session.is_up for session in self._sessions.values())
+
+    def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
+        self.cut(device)
+        now_s = self._loop.time()
+        session = self._sessions[device] = _Session(device, opening, listener, now_s)
+        self._later(session, TAKES_S, lambda: self._stand(session))
+
+    def publish(
+        self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
+    ) -> None:
+        session, now_s = self._sessions.get(device), self._loop.time()
+        if session is None or not session.is_up:
+            self._loop.call_soon(publisher.failed, OutcomeClass.TRANSPORT, "no connection", None, now_s)
+            return
+        session.waiting[publisher] = now_s
+        receipt = self._engines.service.message(device, topic, payload)
+        self._later(session, TAKES_S, lambda: self._puback(session, publisher))
+        if receipt is not None:
+            name = topics.receipts(topics.parse(topic).device_id)
+            self._later(session, 2 * TAKES_S, lambda: self._arrive(session, name, receipt))
+        self._later(session, timeout_s, lambda: self._late(session, publisher))
+
+    def acknowledge(self, device: int, arrival: Arrival) -> None:
+        kept = self._kept.get(arrival.topic.split("/")[2], [])
+        self._kept[arrival.topic.split("/")[2]] = [each for each in kept if each[0] != arrival.topic]
+
+    def deliver(self, device_id: str, topic: str, payload: bytes) -> None:
+        """A message for a device, of which it is to have one."""
+        self._kept.setdefault(device_id, []).append((topic, payload))
+        for session in self._sessions.values():
+            if session.opening.client_id == device_id and session.is_up:
+                self._later(session, TAKES_S, self._arriving(session, topic, payload))
+
+    def cut(self, device: int) -> None:
+        session = self._sessions.pop(device, None)
+        if session is not None:
+            session.is_over = True
+
+    async def close(self) -> None:
+        for device in list(self._sessions):
+            self.cut(device)
+
+    def _stand(self, session: _Session) -> None:
+        session.is_up = True
+        now_s = self._loop.time()
+        session.listener.connected(Established(True, session.began_s, None), now_s)
+        for topic, payload in self._kept.get(session.opening.client_id, []):
+            self._later(session, TAKES_S, self._arriving(session, topic, payload))
+
+    def _arriving(self, session: _Session, topic: str, payload: bytes) -> Callable[[], None]:
+        return lambda: self._arrive(session, topic, payload)
+
+    def _arrive(self, session: _Session, topic: str, payload: bytes) -> None:
+        session.listener.arrived(Arrival(topic, payload, False, 1, 1), self._loop.time())
+
+    def _puback(self, session: _Session, publisher: Publisher) -> None:
+        sent_s = session.waiting.pop(publisher, None)
+        if sent_s is not None:
+            publisher.acknowledged(0, sent_s, self._loop.time())
+
+    def _late(self, session: _Session, publisher: Publisher) -> None:
+        sent_s = session.waiting.pop(publisher, None)
+        if sent_s is not None:
+            publisher.failed(OutcomeClass.TIMEOUT, "no PUBACK in time", sent_s, self._loop.time())
+
+    def _later(self, session: _Session, delay_s: float, call: Callable[[], None]) -> None:
+        def happen() -> None:
+            if not session.is_over:
+                call()
+
+        self._loop.call_later(delay_s, happen)

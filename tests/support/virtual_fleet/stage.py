@@ -1,0 +1,259 @@
+"""A scenario performed on virtual time as ``fleet-simulator run`` does it, and everything that can be seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+from unittest.mock import patch
+
+from agent.wire.extensions import ALL, COMMAND_EVENTS
+from agent.wire.secret import Secret
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.record import RunRecord, Second
+from simulator.fleet.report.views import RunView
+from simulator.fleet.report.writing import read_seconds
+from simulator.fleet.run.coordinator import Coordinator
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.run.local_workers import LocalWorkers
+from simulator.fleet.run.messages import (
+    Begin,
+    Drain,
+    Drained,
+    EnterPhases,
+    Finished,
+    FromWorker,
+    Measured,
+    Ready,
+    Stop,
+    ToWorker,
+)
+from simulator.fleet.run.worker import enter_phases
+from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.target.target import Target
+from simulator.fleet.workload.base import Workload
+from simulator.keys import Keys
+from tests.support.virtual_fleet.engines import Engines
+from tests.support.virtual_fleet.service import BEFORE_S, Sent, Service
+from tests.support.virtual_fleet.virtual_time import Time, VirtualLoop, virtual_time
+
+OFFERS = ALL - {COMMAND_EVENTS}
+
+
+@dataclass
+class Run:
+    """What a run was.
+
+    Attributes:
+        sent: every request and message that service and broker were sent.
+        record: of the run.
+        seconds: of the record.
+    """
+
+    service: Service
+    record: RunRecord
+    seconds: list[Second]
+
+    @cached_property
+    def sent(self) -> list[Sent]:
+        return [each for each in self.service.sent if each.at_s > BEFORE_S]
+
+    def of(self, *operations: str) -> list[Sent]:
+        """What was sent of some operations while the run lasted."""
+        return [each for each in self.sent if each.operation in operations]
+
+    @cached_property
+    def batches(self) -> list[Sent]:
+        """What was sent with readings."""
+        return self.of("POST /sensor-data", "sensor-data")
+
+    @cached_property
+    def readings(self) -> list[tuple[float, int, dict[str, Any]]]:
+        """Each reading with its device and the time at which it was sent."""
+        return [(sent.at_s, sent.device, reading) for sent in self.batches for reading in sent.readings]
+
+    @cached_property
+    def orders(self) -> list[Sent]:
+        return self.of("POST /commands/send")
+
+    @cached_property
+    def online(self) -> list[int]:
+        """The gauge, second by second."""
+        return [round(second.gauges.get("online", 0)) for second in self.seconds]
+
+    def count(self, operation: str, outcome: str | None = None) -> int:
+        """Exchanges of the record, of one outcome or of all."""
+        tallies = self.record.operations.get(operation, {})
+        return sum(tally.count for name, tally in tallies.items() if outcome in {None, str(name)})
+
+
+@dataclass
+class VirtualWorkers(LocalWorkers):
+    """See :class:`~simulator.fleet.run.local_workers.LocalWorkers`: on one loop, whose time passes in receive()."""
+
+    loop: VirtualLoop
+    service: Service
+    clock: Time
+    members: dict[int, tuple[Workload, Recorder]] = field(default_factory=dict)
+    said: list[FromWorker] = field(default_factory=list)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def start(self, jobs: Sequence[Any]) -> None:
+        async def make() -> None:
+            for number, job in enumerate(jobs):
+                recorder = Recorder()
+                self.members[number] = job.make(recorder), recorder
+                self.said.append(Ready(number))
+
+        self.loop.run_until_complete(make())
+
+    def __exit__(self, *_error: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*self.tasks, return_exceptions=True))
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        return tuple(self.members)
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        play, recorder = self.members[worker]
+        self.loop.run_until_complete(self._take(worker, play, recorder, message))
+
+    def receive(self, timeout_s: float) -> Iterator[FromWorker]:
+        if not self.said:
+            self.loop.run_until_complete(asyncio.sleep(timeout_s))
+        said, self.said = self.said, []
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.result()  # an error in it is the test's
+        for message in said:
+            if isinstance(message, Finished):
+                del self.members[message.worker]
+            yield message
+
+    def collect(self, _on_progress: object) -> tuple[str, ...]:
+        return ()
+
+    async def _take(self, number: int, play: Workload, recorder: Recorder, message: ToWorker) -> None:
+        match message:
+            case Begin(after_s):
+                at_s = self.service.began_s = self.clock.now_s + after_s
+                play.begin(at_s)
+                self.tasks.append(asyncio.ensure_future(self._cut(number, play, recorder, at_s)))
+            case EnterPhases():
+                self.tasks.append(asyncio.ensure_future(enter_phases(play, message, self.service.began_s)))
+            case Drain(from_s, until_s):
+                from_s, until_s = self.service.began_s + from_s, self.service.began_s + until_s
+                recorder.drain(from_s)
+                self.tasks.append(asyncio.ensure_future(self._drain(number, play, from_s, until_s)))
+            case Stop():
+                summary = await play.close()
+                second = max(0, int(self.clock.now_s - self.service.began_s))
+                self.said.append(Measured(number, recorder.cut(second).measured()))
+                self.said.append(Finished(number, summary))
+                for task in self.tasks:
+                    task.cancel()
+
+    async def _cut(self, number: int, play: Workload, recorder: Recorder, began_s: float) -> None:
+        second = 0
+        while number in self.members:
+            await asyncio.sleep(max(0.0, began_s + second + 1 - self.clock.now_s))
+            if number in self.members:
+                for name, value in play.gauges().items():
+                    recorder.gauge(name, value)
+                self.said.append(Measured(number, recorder.cut(second).measured()))
+            second += 1
+
+    async def _drain(self, number: int, play: Workload, from_s: float, until_s: float) -> None:
+        left = await play.drain(from_s, until_s)
+        self.said.append(Drained(number, left.names, left.count))
+
+
+def play(
+    file: ScenarioFile,
+    folder: Path,
+    *,
+    answers: Callable[[Sent], tuple[int, Any] | None] = lambda _sent: None,
+    view: RunView | None = None,
+) -> Run:
+    """Perform a scenario.
+
+    Args:
+        file: the scenario.
+        folder: a new one, for the run and its secrets.
+        answers: what the service answers otherwise; None for a request as usual.
+        view: is told of the run while it goes on.
+    """
+    clock = Time()
+    service = Service(clock, OFFERS, answers)
+    engines = Engines(service)
+    service.deliver = engines.deliver
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as ends:
+        ends.enter_context(virtual_time(clock))
+        ends.enter_context(_patched(clock, service, engines))
+        stage = RunOptions(file, _way(file, folder), folder / "run", ())
+        record = perform_run(stage, lambda _record: view or RunView())
+    return Run(service, record, list(read_seconds(folder / "run")))
+
+
+@contextmanager
+def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
+    loop = VirtualLoop(clock)
+
+    def tokens(_folder: Path, device_ids: Sequence[str], _url: str) -> dict[str, Secret]:
+        return {device_id: Secret(f"token-of-{device_id}") for device_id in device_ids}
+
+    patches = {
+        "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
+        "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
+        "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
+        "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
+        "run.fleet_run.finish_run": lambda folder, record, *_more: (
+            folder.finish(record),
+            SimpleNamespace(missing=()),
+        )[1],
+        "run.preparing.find_offers": lambda _way, dialect: (
+            service.offers if dialect.extensions is None else dialect.extensions
+        ),
+        "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
+        "run.preparing.issue_gateway_tokens": tokens,
+        "engine.pool.Http1Engine": engines.http,
+        "workload.fleet.Http1Engine": engines.http,
+        "workload.devices.Http1Engine": engines.http,
+        "workload.devices.MqttSessions": engines.mqtt,
+    }
+    with ExitStack() as ends:
+        for name, value in patches.items():
+            ends.enter_context(patch(f"simulator.fleet.{name}", value))
+        asyncio.set_event_loop(loop)
+        try:
+            yield
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            asyncio.set_event_loop(None)
+
+
+def _way(file: ScenarioFile, folder: Path) -> Target:
+    secret = folder / "secret_key"
+    secret.write_text("msk_" + "0" * 32, encoding="utf-8")
+    secret.chmod(0o600)
+    keys = [("mk_only", secret)]
+    if file.scenario.target.keys:
+        keys = [(pair.api_key, file.folder / pair.secret_key_file) for pair in file.scenario.target.keys]
+    pairs = tuple(Keys(name, Secret(path.read_text(encoding="utf-8")), path) for name, path in keys)
+    url, tls = file.scenario.target.base_url, file.scenario.target.tls
+    ca_file = None if tls is None or tls.ca_file is None else file.folder / tls.ca_file
+    if file.scenario.target.through == "gateway":
+        return Target(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder, ca_file=ca_file)
+    return Target(url, pairs, ca_file=ca_file)

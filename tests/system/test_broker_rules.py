@@ -1,0 +1,285 @@
+"""Real mosquitto with the configuration that ``broker-config`` writes: who gets in, and who reaches what."""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import signal
+import socket
+import ssl
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+
+from agent.wire import topics
+from agent.wire.secret import Secret
+from gateway.broker import BrokerSettings, device_passwords, write_broker_config
+from gateway.certificates import make_certificates
+from gateway.tokens import Tokens, make_token
+from tests.conftest import require_program
+from tests.support.mosquitto import Mosquitto, find_mosquitto
+from tests.support.ports import free_port
+
+DEVICES = (*(f"0190c7a4-5b1e-7cc1-9a55-{n:012}" for n in range(7)), "SN 8 ü", "urn:dev:9", "a%2Fb")
+GATEWAY = "gateway"
+GATEWAY_PASSWORD = Secret("the gateway's own")
+WAIT_S = 60.0
+
+
+class Site:
+    """A folder with tokens and a broker's configuration."""
+
+    def __init__(self, folder: Path, *, tls: bool = False) -> None:
+        self.folder = folder
+        self.tokens = folder / "tokens.db"
+        self.source = random.Random(1)
+        self.settings = BrokerSettings(
+            folder / "conf.d" / "device-gateway.conf",
+            folder / "device-gateway",
+            port=free_port(),
+            host="127.0.0.1",
+            tls=make_certificates(folder / "tls", ["127.0.0.1"], datetime.now(UTC)) if tls else None,
+            standalone=True,
+        )
+
+    def issue(self, *device_ids: str) -> dict[str, str]:
+        new = {device_id: make_token(self.source.randbytes) for device_id in device_ids}
+        with Tokens(self.tokens) as file:
+            file.issue(new, 3600)
+        return {device_id: token.token.reveal() for device_id, token in new.items()}
+
+    def write(self):
+        return write_broker_config(self.settings, device_passwords(self.tokens.parent), GATEWAY, GATEWAY_PASSWORD)
+
+    def broker(self) -> Mosquitto:
+        """The file as it was written; only its listener's line is the runner's."""
+        program = find_mosquitto() or require_program("mosquitto")
+        lines = [line for line in self.settings.configuration.read_text().splitlines() if line]
+        own = [line for line in lines if not line.startswith("listener")]
+        return Mosquitto(program, self.folder, own, port=self.settings.port)
+
+
+@dataclass
+class Client:
+    """One connection that remembers what it received."""
+
+    name: str
+    port: int
+    ca: Path | None = None
+    protocol: int = paho.MQTTv5
+    received: queue.Queue = field(default_factory=queue.Queue)
+    connected: queue.Queue = field(default_factory=queue.Queue)
+    gone: threading.Event = field(default_factory=threading.Event)
+
+    def connect(self, password: str | None, client_id: str | None = None):
+        """Whether the broker let it in."""
+        self.paho = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id or self.name, protocol=self.protocol)
+        if password is not None:
+            self.paho.username_pw_set(self.name, password)
+        if self.ca is not None:
+            self.paho.tls_set(str(self.ca))
+        self.paho.on_connect = lambda _c, _u, _f, reason, _p: self.connected.put(reason)
+        self.paho.on_message = lambda _c, _u, message: self.received.put((message.topic, message.payload.decode()))
+        self.paho.on_disconnect = lambda *_: self.gone.set()
+        self.paho.connect("127.0.0.1", self.port)
+        self.paho.loop_start()
+        return not self.connected.get(timeout=WAIT_S).is_failure
+
+    def subscribe(self, filters):
+        done = threading.Event()
+        self.paho.on_subscribe = lambda *_: done.set()
+        for begin in range(0, len(filters), 50):
+            done.clear()
+            self.paho.subscribe([(each, 1) for each in filters[begin : begin + 50]])
+            assert done.wait(WAIT_S)
+
+    def publish(self, topic, payload):
+        return self.paho.publish(topic, payload, qos=1)
+
+    def until(self, payload):
+        """All that was received, up to and without this payload."""
+        found = set()
+        while True:
+            topic, received = self.received.get(timeout=WAIT_S)
+            if received == payload:
+                return found
+            found.add((topic, received))
+
+    def end(self):
+        self.paho.disconnect()
+        self.paho.loop_stop()
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def to_device(device_id):
+    return [topics.command(device_id, "c1"), topics.receipts(device_id), topics.notice(device_id)]
+
+
+def from_device(device_id):
+    return [topics.result(device_id, "c1"), topics.sensor_data(device_id), topics.status(device_id)]
+
+
+def ten_topics(device_id):
+    """Six that exist, and four near them."""
+    base = f"v1/devices/{topics.user_name(device_id)}"
+    return [
+        *to_device(device_id),
+        *from_device(device_id),
+        base,
+        f"{base}/sensor-data/more",
+        f"{base}/commands",
+        f"{base}/commands/c1/result/more",
+    ]
+
+
+def test_no_device_reaches_another_ones_topics(site):
+    """The matrix: ten devices and the gateway, each publishing to and subscribing to ten topics of each device."""
+    tokens = site.issue(*DEVICES)
+    site.write()
+    broker = site.broker()
+    broker.start()
+    every = [(owner, topic) for owner in DEVICES for topic in ten_topics(owner)]
+    clients = {device: Client(topics.user_name(device), broker.port) for device in DEVICES}
+    gateway = Client(GATEWAY, broker.port)
+    try:
+        assert gateway.connect(GATEWAY_PASSWORD.reveal())
+        assert all(client.connect(tokens[device]) for device, client in clients.items())
+        greedy = [*(topic for _, topic in every), "#", "$SYS/#", "v1/devices/+/commands/+", "$share/g/v1/devices/#"]
+        for client in clients.values():
+            client.subscribe(greedy)
+        gateway.subscribe(["#", "$SYS/#", *(topic for _, topic in every)])
+        sent = []
+        for who, client in [*clients.items(), (GATEWAY, gateway)]:
+            sent += [client.publish(topic, f"{who} > {topic}") for _, topic in every]
+        for message in sent:
+            message.wait_for_publish(WAIT_S)
+        for device, client in clients.items():
+            gateway.publish(topics.notice(device), "end").wait_for_publish(WAIT_S)
+            expected = {(topic, f"{GATEWAY} > {topic}") for topic in to_device(device)}
+            assert client.until("end") == expected, device
+            client.publish(topics.sensor_data(device), f"end {device}").wait_for_publish(WAIT_S)
+        from_devices = {(topic, f"{owner} > {topic}") for owner in DEVICES for topic in from_device(owner)}
+        # Readings and results that a device has let the broker retain are cleared by the gateway.
+        clearing = [topic for owner in DEVICES for topic in from_device(owner) if not topic.endswith("/status")]
+        from_devices |= {(topic, f"{GATEWAY} > {topic}") for topic in clearing}
+        arrived = {each for each in gateway.until(f"end {DEVICES[-1]}") if not each[1].startswith("end")}
+        assert arrived == from_devices
+    finally:
+        for client in (*clients.values(), gateway):
+            client.end()
+        broker.stop()
+
+
+def test_only_who_has_a_token_gets_in(site):
+    [token] = site.issue("d1").values()
+    [other] = site.issue("d2").values()
+    site.write()
+    broker = site.broker()
+    broker.start()
+    try:
+        for name, password, expected in (
+            ("d1", token, True),
+            ("d1", token[:-1], False),
+            ("d1", other, False),
+            ("d1", "", False),
+            ("d1", None, False),
+            ("d3", token, False),
+            (GATEWAY, token, False),
+            (GATEWAY, GATEWAY_PASSWORD.reveal(), True),
+        ):
+            for protocol in (paho.MQTTv5, paho.MQTTv311):
+                client = Client(name, broker.port, protocol=protocol)
+                assert client.connect(password) is expected, (name, protocol)
+                client.end()
+    finally:
+        broker.stop()
+
+
+def test_a_device_cannot_push_another_one_off_by_its_client_id(site):
+    tokens = site.issue("d1", "d2")
+    site.write()
+    broker = site.broker()
+    broker.start()
+    first, second = Client("d1", broker.port), Client("d2", broker.port)
+    try:
+        assert first.connect(tokens["d1"])
+        assert second.connect(tokens["d2"], client_id="d1")
+        second.subscribe([topics.commands_filter("d2")])  # a round trip: by now the first one would be gone
+        assert not first.gone.is_set()
+    finally:
+        first.end()
+        second.end()
+        broker.stop()
+
+
+def test_a_new_token_and_a_revoked_one_count_after_sighup(site):
+    tokens = site.issue("d1", "d2")
+    site.write()
+    broker = site.broker()
+    broker.start()
+    clients = {name: Client(name, broker.port) for name in ("d1", "d2", "d3")}
+    try:
+        assert clients["d1"].connect(tokens["d1"])
+        assert clients["d2"].connect(tokens["d2"])
+        [added] = site.issue("d3").values()
+        with Tokens(site.tokens) as file:
+            file.revoke("d1")
+        assert site.write() == "reload"
+        os.kill(broker._process.pid, signal.SIGHUP)
+        assert clients["d1"].gone.wait(WAIT_S), "a revoked device is disconnected"
+        assert clients["d3"].connect(added)
+        assert not clients["d2"].gone.is_set()
+    finally:
+        for client in clients.values():
+            client.end()
+        broker.stop()
+
+
+def test_over_tls_the_broker_proves_who_it_is(tmp_path):
+    site = Site(tmp_path, tls=True)
+    [token] = site.issue("d1").values()
+    site.write()
+    broker = site.broker()
+    broker.start()
+    try:
+        client = Client("d1", broker.port, ca=site.settings.tls.authority)
+        assert client.connect(token)
+        client.end()
+        other = make_certificates(tmp_path / "other", ["127.0.0.1"], datetime.now(UTC))
+        distrusting = ssl.create_default_context(cafile=other.authority)
+        with socket.create_connection(("127.0.0.1", broker.port)) as plain, pytest.raises(ssl.SSLCertVerificationError):
+            distrusting.wrap_socket(plain, server_hostname="127.0.0.1")
+    finally:
+        broker.stop()
+
+
+def test_a_payload_beyond_the_limit_never_reaches_the_gateway(site):
+    [token] = site.issue("d1").values()
+    site.write()
+    broker = site.broker()
+    broker.start()
+    gateway, device = Client(GATEWAY, broker.port), Client("d1", broker.port, protocol=paho.MQTTv311)
+    try:
+        assert gateway.connect(GATEWAY_PASSWORD.reveal())
+        gateway.subscribe(list(topics.GATEWAY_FILTERS))
+        assert device.connect(token)
+        device.publish(topics.sensor_data("d1"), "x" * 1_000_000)
+        assert device.gone.wait(WAIT_S)
+        again = Client("d1", broker.port)
+        assert again.connect(token)
+        again.publish(topics.sensor_data("d1"), "end").wait_for_publish(WAIT_S)
+        assert gateway.until("end") == set()
+        again.end()
+    finally:
+        device.end()
+        gateway.end()
+        broker.stop()

@@ -1,0 +1,269 @@
+"""The headlines of a run that met an outage, against the log of a proxy between fleet and target."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from simulator.children import program_path
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.record import RunRecord, Tally
+from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.views import RunView
+from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.scenario.reading import read_scenario_file
+from simulator.fleet.target.local import running_local
+from simulator.fleet.target.safety import permit
+from simulator.fleet.target.target import Target, TargetOptions, find_target, target_of
+from tests.conftest import require_program
+from tests.support.fleet_runs import at_any_speed
+from tests.support.mosquitto import find_mosquitto
+from tests.support.ports import free_port
+from tests.system.arrival_proxy import Log, arrival_proxy
+from tests.system.fault.processes import ForkedProcess, ForkServer
+
+pytestmark = pytest.mark.long
+
+ANSWER_S = 0.05
+"""What lies between the socket and the device's clock; what lies between the proxy and the socket is in the log."""
+START_S = 60.0
+AWAY, FROZEN = (2.0, 6.0), (8.0, 12.0)
+PING, REFUSED = 5.0, 1.0
+COMMANDS = [
+    {"payload": {"command": "ping"}, "rate_per_s": PING},
+    {"payload": {"command": "read_sensors", "names": ["thermostat"]}, "rate_per_s": REFUSED, "expect": "rejected"},
+]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A kind and a transport; devices that carry commands out also lose their power now and then."""
+
+    kind: str
+    transport: str
+
+    def scenario(self) -> dict[str, Any]:
+        polls = {"poll": {"every_s": "1s"}} if self.transport == "http_poll" else {}
+        model = {"telemetry": {"every_s": 0.5}, **polls}
+        core = {
+            "fleet": {"devices": 20, "models": [model], "identities": {"prefix": f"{self}-"}},
+            "commands": COMMANDS,
+            "faults": [{"kind": "reboot_loop", "at_s": 0, "duration_s": 15, "up_s": 9, "down_s": 1}],
+            "thresholds": [
+                "readings.age.p99 < 1s",
+                "readings.rate > 1/s",
+                "commands.age.p90 < 1s",
+                "commands.rate > 1/s",
+            ],
+        }
+        wire = {
+            "fleet": {"devices": 20, "identities": {"prefix": f"{self}-"}},
+            "arrivals": [{"rate_per_s": 40}],
+            "thresholds": ["readings.age.p90 < 1s", "readings.rate > 1/s"],
+        }
+        target: dict[str, object] = {"transport": self.transport}
+        if self.transport == "mqtt":
+            target["broker"] = {"host": "127.0.0.1"}
+        elif self.kind == "requests":
+            target = {"connections": 64}
+        return {
+            "scenario": str(self),
+            "kind": self.kind,
+            "workers": 1,
+            "target": target,
+            "phases": [{"name": "hold", "kind": "hold", "duration_s": 15}],
+            "drain_s": 60,
+            **(core if self.kind == "devices" else wire),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.transport.replace('_', '-')}"
+
+
+COMBINATIONS = [
+    Combination("devices", "http_long_poll"),
+    Combination("devices", "mqtt"),
+    Combination("requests", "http_poll"),
+]
+"""Each kind and each transport: the service itself is polled below."""
+
+
+@pytest.fixture(autouse=True)
+def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_any_speed(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with running_local(tmp_path_factory.mktemp("up"), rate_limit=0, gateway=find_mosquitto() is not None) as standing:
+        yield target_of(standing)
+
+
+def play(
+    document: dict[str, Any],
+    local: Target,
+    folder: Path,
+    *,
+    away: tuple[float, float] = AWAY,
+    frozen: tuple[float, float] = FROZEN,
+    meanwhile: Callable[[Log], None] = lambda _log: None,
+) -> tuple[RunRecord, Log]:
+    """Run a scenario through a proxy before everything that the fleet speaks to; ``meanwhile`` in a thread."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(document))
+    urls = {url: httpx.URL(url).port for url in (local.base_url, local.gateway_url) if url}
+    brokers = [local.broker_port] if local.broker_port else []
+    with arrival_proxy([port for port in urls.values() if port], brokers, away=away, frozen=frozen) as proxy:
+        through = {url: url.replace(f":{port}", f":{proxy.ports[port]}") for url, port in urls.items() if port}
+        way = replace(
+            local,
+            base_url=through[local.base_url],
+            gateway_url=through.get(local.gateway_url or ""),
+            broker_port=proxy.ports[local.broker_port] if local.broker_port else None,
+        )
+        permissions = (permit(way.base_url, (), owned=False),)
+        stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
+        with ThreadPoolExecutor(1) as pool:
+            outage = pool.submit(meanwhile, proxy.log)
+            record = perform_run(stage, lambda _head: RunView())
+            outage.result()
+    return record, proxy.log
+
+
+def agree(tally: Tally, truth: Sequence[tuple[float, float]]) -> None:
+    """The percentiles of a histogram are those of the log: where each age is in its range, so is each percentile."""
+    ages, least, most = Histogram.decode(tally.response), *(sorted(each) for each in zip(*truth, strict=True))
+    assert tally.count == len(truth)
+    for percent in (50.0, 90.0, 95.0, 99.0, 99.9):
+        rank = math.ceil(len(truth) * percent / 100) - 1
+        age_s, least_s, most_s = ages.percentile(percent), least[rank], most[rank]
+        within_s = min(max(age_s, least_s), most_s)
+        assert age_s == pytest.approx(within_s, rel=0.02, abs=ANSWER_S), (percent, least_s, most_s)
+
+
+def agree_on_readings(record: RunRecord, log: Log) -> None:
+    """Every reading that the log has as accepted has its age, and none is lost."""
+    agree(record.ages[READING_AGE][OutcomeClass.OK], log.readings())
+    assert len(log.readings()) > 150
+    assert record.audit is not None
+    assert record.audit.readings is not None
+    assert (record.audit.readings.lost, record.audit.readings.accepted) == (0, len(log.readings()))
+
+
+def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
+    """Every command that was ordered has ended, and stands by its name and by its end state."""
+    ended, shown = list(log.commands([PING, REFUSED])), shown_ages(record.ages)
+    assert len(ended) == ordered, record.commands
+    agree(shown[COMMAND_AGE][OutcomeClass.OK], [age_s for _, _, age_s in ended])
+    for kind, member in ((f"{COMMAND_AGE}[%s]", 0), (f"{COMMAND_AGE}.%s", 1)):
+        for value in {each[member] for each in ended}:
+            agree(shown[kind % value][OutcomeClass.OK], [each[2] for each in ended if each[member] == value])
+    assert {state for _, state, _ in ended} >= {"succeeded", "rejected"}
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
+def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_target_says(combination, local, tmp_path):
+    if combination.transport == "mqtt" and local.broker_port is None:
+        require_program("mosquitto")
+    record, log = play(combination.scenario(), local, tmp_path)
+    agree_on_readings(record, log)
+    summary = json.loads((make_reports(tmp_path / "run").page.parent / "summary.json").read_text())
+    assert summary["ages"][READING_AGE]["ok"]["count"] == len(log.readings())
+    # Half of the time was an outage: a threshold on ages says so.
+    assert [result.held for result in record.thresholds][:2] == [False, True]
+    if combination.kind == "devices":
+        agree_on_commands(record, log, round(15 * (PING + REFUSED)))
+        assert summary["ages"][COMMAND_AGE]["ok"]["count"] == len(log.ended)
+        assert [result.held for result in record.thresholds][2:] == [False, True]
+
+
+class ServiceProcess:
+    """A service with its data on disk, which can be killed and started again at the same port.
+
+    It is forked from a process that has imported everything: on a machine that is busy a start may else take longer
+    than a run waits for its target.
+    """
+
+    def __init__(self, folder: Path, server: ForkServer) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._server = server
+        self._process: ForkedProcess | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        program = [str(program_path("fleet-simulator")), "service", "--port", str(self.port), "--rate-limit", "0"]
+        program += ["--data", str(self._folder), "--api-key", "mk_test", "--secret-key", "msk_test"]
+        self._process = self._server.start(program, self._folder.with_suffix(".log"))
+        until_s = time.monotonic() + START_S
+        while time.monotonic() < until_s:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"{self.url}/openapi.json", trust_env=False)
+                return
+            time.sleep(0.05)
+        raise RuntimeError("the service did not start")
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+
+
+def test_the_ages_are_right_when_the_service_itself_is_killed_and_later_frozen(tmp_path):
+    with ForkServer() as server:
+        _killed_and_frozen(ServiceProcess(tmp_path / "data", server), tmp_path)
+
+
+def _killed_and_frozen(service: ServiceProcess, folder: Path) -> None:
+    secret = folder / "secret"
+    secret.write_text("msk_test")
+    secret.chmod(0o600)
+
+    def meanwhile(log: Log) -> None:
+        until_s = time.monotonic() + START_S
+        while not log.taken and time.monotonic() < until_s:
+            time.sleep(0.05)
+        time.sleep(2)
+        service.kill()
+        time.sleep(4)
+        service.start()
+        time.sleep(2)
+        service.send(signal.SIGSTOP)
+        time.sleep(4)
+        service.send(signal.SIGCONT)
+
+    document, never = Combination("devices", "http_poll").scenario(), (1e9, 1e9)
+    document["phases"][0]["duration_s"] = 20
+    way = find_target(TargetOptions(service.url, "mk_test", secret))
+    try:
+        record, log = play(document, way, folder, away=never, frozen=never, meanwhile=meanwhile)
+    finally:
+        service.send(signal.SIGCONT)
+        service.kill()
+    agree_on_readings(record, log)
+    agree_on_commands(record, log, round(20 * (PING + REFUSED)))
+    assert [result.held for result in record.thresholds] == [False, True, False, True]

@@ -1,0 +1,267 @@
+"""The fleet's MQTT engine against a broker of somebody else (mosquitto), beside a client of somebody else (paho)."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+import uvloop
+
+from agent.errors import LockedOut, Offline
+from agent.wire import topics
+from agent.wire.secret import Secret
+from gateway.broker import BrokerSettings, write_broker_config
+from gateway.tokens import mosquitto_password
+from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Will
+from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
+from simulator.fleet.outcomes import OutcomeClass
+from tests.support.certificates import Authority
+from tests.support.mosquitto import Mosquitto, end_client
+from tests.support.ports import free_port
+
+SOON_S = 60.0
+TIMEOUT_S = 60.0
+
+
+class Device:
+    """One device on the engine, and what it is told."""
+
+    def __init__(self, engine: MqttSessions, index: int, name: str, *, token: str = "t") -> None:  # noqa: S107 - it opens nothing
+        self.engine, self.index, self.name, self.token = engine, index, name, token
+        self.standings: list[Established] = []
+        self.arrivals: list[Arrival] = []
+        self.losses: list[tuple[Offline, OutcomeClass]] = []
+        self.codes: list[int] = []
+        self.failures: list[OutcomeClass] = []
+        self._changed = asyncio.Event()
+
+    def open(self, **changes: Any) -> None:
+        usual: dict[str, Any] = {
+            "client_id": topics.user_name(self.name),
+            "password": Secret(self.token),
+            "subscriptions": ((topics.commands_filter(self.name), 1),),
+            "will": Will(topics.status(self.name), b"offline"),
+        }
+        self.engine.open(self.index, Opening(**(usual | changes)), self)
+
+    def publish(self, topic: str, payload: bytes = b"{}", *, retain: bool = False) -> None:
+        self.engine.publish(self.index, topic, payload, self, TIMEOUT_S, retain=retain)
+
+    async def until(self, is_so: Callable[[], Any]) -> None:
+        async with asyncio.timeout(SOON_S):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def stand(self, **changes: Any) -> Established:
+        count = len(self.standings)
+        self.open(**changes)
+        await self.until(lambda: len(self.standings) > count or self.losses)
+        assert self.losses == []
+        return self.standings[-1]
+
+    async def lose(self) -> tuple[Offline, OutcomeClass]:
+        await self.until(lambda: self.losses)
+        return self.losses[-1]
+
+    def connected(self, standing: Established, now_s: float) -> None:
+        self.standings.append(standing)
+        self._changed.set()
+
+    def arrived(self, arrival: Arrival, now_s: float) -> None:
+        self.arrivals.append(arrival)
+        self._changed.set()
+
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+        self.losses.append((error, outcome))
+        self._changed.set()
+
+    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
+        assert sent_s <= now_s
+        self.codes.append(code)
+        self._changed.set()
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        self.failures.append(outcome)
+        self._changed.set()
+
+
+@asynccontextmanager
+async def engine(port: int, **options: Any) -> AsyncIterator[MqttSessions]:
+    address = BrokerAddress(options.pop("host", "127.0.0.1"), port, options.pop("tls", None))
+    made = MqttSessions(address, **({"connect_timeout_s": TIMEOUT_S} | options))
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+class Onlooker:
+    """paho, in a thread of its own: sees what the broker hands on."""
+
+    def __init__(self, client: paho.Client, *filters: str) -> None:
+        self.client = client
+        self._seen: queue.Queue[tuple[str, bytes, bool]] = queue.Queue()
+        client.on_message = lambda _c, _d, message: self._seen.put((message.topic, message.payload, message.retain))
+        subscribed = threading.Event()
+        client.on_subscribe = lambda *_: subscribed.set()
+        client.subscribe([(each, 1) for each in filters])
+        assert subscribed.wait(SOON_S)
+
+    async def next(self) -> tuple[str, bytes, bool]:
+        return await asyncio.to_thread(self._seen.get, timeout=SOON_S)
+
+    async def tell(self, topic: str, payload: bytes) -> None:
+        info = self.client.publish(topic, payload, qos=1)
+        await asyncio.to_thread(info.wait_for_publish, SOON_S)
+
+
+@contextmanager
+def onlooker(broker: Mosquitto, *filters: str, **options: Any) -> Iterator[Onlooker]:
+    client = broker.client("onlooker", **options)
+    try:
+        yield Onlooker(client, *filters)
+    finally:
+        end_client(client)
+
+
+def run(work: Callable[[], Any]) -> None:
+    uvloop.run(work())
+
+
+def test_what_devices_publish_arrives_elsewhere_as_it_was_sent(start_mosquitto):
+    broker = start_mosquitto()
+
+    async def work() -> None:
+        async with engine(broker.port) as made:
+            with onlooker(broker, "v1/devices/+/sensor-data", "v1/devices/+/status") as seen:
+                devices = [Device(made, n, f"d{n}") for n in range(3)]
+                for device in devices:
+                    assert not (await device.stand()).kept
+                assert made.standing == 3
+                for device in devices:
+                    for n in range(50):  # more than mosquitto takes at a time
+                        device.publish(topics.sensor_data(device.name), b"%d" % n)
+                for device in devices:
+                    await device.until(lambda device=device: len(device.codes) == 50)
+                    assert (set(device.codes), device.failures) == ({0}, [])
+                got = [await seen.next() for _ in range(150)]
+                for device in devices:
+                    own = [int(payload) for topic, payload, _ in got if topic == topics.sensor_data(device.name)]
+                    assert own == list(range(50))
+
+    run(work)
+
+
+def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(start_mosquitto):
+    broker = start_mosquitto()
+    topic = topics.command("d1", "c1")
+
+    async def work() -> None:
+        async with engine(broker.port) as made:
+            with onlooker(broker, topics.status("d1")) as seen:
+                device = Device(made, 0, "d1")
+                await device.stand()
+                await seen.tell(topic, b'{"id":"c1"}')
+                await device.until(lambda: device.arrivals)
+                unsafe = device.arrivals.pop()
+                assert (unsafe.topic, unsafe.payload) == (topic, b'{"id":"c1"}')
+                made.cut(0)
+                assert await seen.next() == (topics.status("d1"), b"offline", False)  # the will
+
+                assert (await device.stand()).kept
+                await device.until(lambda: device.arrivals)
+                again = device.arrivals.pop()
+                assert again.payload == unsafe.payload
+                made.acknowledge(0, unsafe)  # of a connection that is gone: void
+                made.cut(0)
+                await device.stand()
+                await device.until(lambda: device.arrivals)
+                made.acknowledge(0, device.arrivals.pop())
+                # The broker has it once what came after it is acknowledged, too.
+                device.publish(topics.sensor_data("d1"))
+                await device.until(lambda: device.codes)
+                made.cut(0)
+
+                await device.stand()
+                await seen.tell(topics.command("d1", "c2"), b"{}")
+                await device.until(lambda: device.arrivals)
+                assert [arrival.topic for arrival in device.arrivals] == [topics.command("d1", "c2")]
+
+    run(work)
+
+
+def test_the_rules_of_broker_config_hold_for_virtual_devices(start_mosquitto, tmp_path: Path):
+    settings = BrokerSettings(tmp_path / "conf", tmp_path / "own", user="nobody", standalone=True)
+    write_broker_config(settings, {"d1": mosquitto_password("right", b"0" * 12)}, "gateway", Secret("g"))
+    lines = [line for line in settings.configuration.read_text().splitlines() if line and not line.startswith("list")]
+    broker = start_mosquitto(*lines)
+
+    async def work() -> None:
+        async with engine(broker.port) as made:
+            stranger, device = Device(made, 0, "d1", token="wrong"), Device(made, 1, "d1", token="right")
+            stranger.open()
+            error, outcome = await stranger.lose()
+            assert isinstance(error, LockedOut)
+            assert outcome is OutcomeClass.REFUSED
+            await device.stand()
+            device.publish(topics.sensor_data("d2"))
+            device.publish(topics.sensor_data("d1"))
+            await device.until(lambda: len(device.codes) == 2)
+            assert sorted(device.codes) == [0x10, 0x87]  # nobody listens; not authorized
+
+    run(work)
+
+
+def test_all_sessions_share_one_tls_context(start_mosquitto, tmp_path: Path):
+    authority = Authority(tmp_path / "tls")
+    server = authority.issue("server")
+    broker = start_mosquitto(
+        f"cafile {authority.certificate}", f"certfile {server.certificate}", f"keyfile {server.key}"
+    )
+    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+    strangers = ssl.create_default_context(cafile=str(Authority(tmp_path / "other").certificate))
+
+    async def work() -> None:
+        async with engine(broker.port, tls=trusting, host="localhost") as made:
+            devices = [Device(made, n, f"d{n}") for n in range(5)]
+            for device in devices:
+                device.open()
+            for device in devices:
+                await device.until(lambda device=device: device.standings)
+                device.publish(topics.sensor_data(device.name), b"x" * 100_000)
+            for device in devices:
+                await device.until(lambda device=device: device.codes)
+        async with engine(broker.port, tls=strangers, host="localhost") as made:
+            device = Device(made, 0, "d1")
+            device.open()
+            error, outcome = await device.lose()
+            assert (error.state, outcome) == ("bad_certificate", OutcomeClass.TRANSPORT)
+        async with engine(broker.port) as made:
+            device = Device(made, 0, "d1")
+            device.open()
+            assert "TLS" in str((await device.lose())[0])
+
+    run(work)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid", "x" * 300])
+def test_a_broker_that_cannot_be_reached_is_a_sentence(host, monkeypatch):
+    async def work() -> None:
+        async with engine(free_port(), host=host) as made:
+            device = Device(made, 0, "d1")
+            device.open()
+            error, outcome = await device.lose()
+            assert outcome is OutcomeClass.TRANSPORT
+            assert host in str(error)
+            assert made.sessions == 0
+
+    run(work)

@@ -1,0 +1,310 @@
+"""``device-gateway rollout`` at a real service with 500 devices: it stops where it should, and survives ``kill -9``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agent.wire.auth import KeyPair
+from agent.wire.secret import Secret
+from gateway.cli.program import device_gateway
+from gateway.client import RegisterDevice
+from gateway.rollout import in_waves
+from simulator.pytest_plugin.service import DeviceService
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
+from simulator.wire.models import NewProduct
+from tests.support.ports import free_port
+from tests.system.agent_bench import API_KEY, SECRET_KEY, wait_until
+from tests.system.plain_server import Choices, plain_server
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+DEVICES = 500
+SEND = ("POST", "/commands/send")
+
+
+class Bench:
+    """A configuration of the gateway, and the command."""
+
+    def __init__(self, folder: Path, base_url: str) -> None:
+        self.folder = folder
+        for name, text in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o600)
+        keys = f"{{api_key_file: {folder}/api_key, secret_key_file: {folder}/secret_key}}"
+        (folder / "config.yaml").write_text(
+            f"service: {{base_url: '{base_url}'}}\nauth: {keys}\nstate_dir: {folder}/state\n"
+        )
+        (folder / "state").mkdir()
+
+    def start(self, *words: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli", "rollout", "--json", *map(str, words)],
+            env={**os.environ, "DEVICE_GATEWAY_CONFIG": str(self.folder / "config.yaml")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: object, code: int = 0) -> dict[str, object]:
+        """The JSON that it printed."""
+        out, said = self.text(*words, code=code)
+        assert "Traceback" not in said
+        return json.loads(out)
+
+    def said(self, *words: object, code: int) -> str:
+        """What it says on standard error, in this process."""
+        environ = {"DEVICE_GATEWAY_CONFIG": str(self.folder / "config.yaml")}
+        done = CliRunner().invoke(device_gateway, ["rollout", *map(str, words)], env=environ)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    def text(self, *words: object, code: int = 0) -> tuple[str, str]:
+        process = self.start(*words)
+        out, said = process.communicate(timeout=240)
+        assert process.returncode == code, out + said
+        return out, said
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    config = ServiceConfig(
+        data_dir=tmp_path_factory.mktemp("service"), api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0
+    )
+    with RunningService(config) as running:
+        control = DeviceService(running.base_url)
+        yield control
+        control.close()
+
+
+@pytest.fixture(scope="module")
+def fleet(service):
+    """500 registered devices of a product, by their id; each tenth one fails at what it is sent."""
+    with ServiceClient(service.base_url, KeyPair(API_KEY, Secret(SECRET_KEY))) as client:
+        product_id = client.create_product(NewProduct(name="Door")).product_id
+        ids = [
+            client.register_device(
+                RegisterDevice(user_id="me", product_id=product_id, device_identifier=f"SN-{number}")
+            ).device_id
+            for number in range(DEVICES)
+        ]
+        for number, device_id in enumerate(ids):
+            ends = {"status": "failed", "error": "no room"} if number % 10 == 0 else {"status": "succeeded"}
+            service.script(device_id, poll_s=1, answers=[ends])
+        yield product_id, ids
+        service.tidy_up()
+
+
+def sent(service, ids, name):
+    """How many commands of a rollout each device has at the service."""
+    with ServiceClient(service.base_url, KeyPair(API_KEY, Secret(SECRET_KEY))) as client:
+        payload = command(name)
+        return Counter(
+            device_id
+            for device_id in ids
+            for record in client.device_commands(device_id).records
+            if record.command_payload == payload
+        )
+
+
+def command(name):
+    return {"command": "update_agent", "rollout": name}
+
+
+def options(name, *more):
+    return ("--name", name, "--command", json.dumps(command(name)), *more)
+
+
+def test_a_rollout_of_which_a_tenth_fails_stops_in_its_wave(service, fleet, tmp_path):
+    product_id, ids = fleet
+    bench = Bench(tmp_path, service.base_url)
+    # A name whose first device is a good one.
+    failing = set(ids[::10])
+    name = next(f"r{number}" for number in range(100) if in_waves(f"r{number}", ids, "1,all")[0][0] not in failing)
+    before = len(service.requests(*SEND))
+    planned = bench.run(*options(name, "--product-id", product_id, "--dry-run"))
+    assert [len(wave) for wave in planned["waves"]] == [1, 24, 100, 375]
+    assert len(service.requests(*SEND)) == before
+
+    ended = bench.run(*options(name, "--product-id", product_id), code=1)
+
+    assert ended["ended"] == "stopped"
+    sizes = [len(wave) for wave in planned["waves"]]
+    failed = [wave["failed"] for wave in ended["waves"]]
+    at = next(at for at, size in enumerate(sizes) if failed[at] > 0.05 * size)
+    assert at > 0
+    assert f"of wave {at + 1} failed" in ended["reason"]
+    assert [wave["planned"] for wave in ended["waves"][at + 1 :]] == sizes[at + 1 :]
+    order = [device for wave in planned["waves"] for device in wave]
+    assert [device["device_id"] for device in ended["devices"]] == order
+    assert {device["reason"] for device in ended["devices"] if device["state"] == "failed"} == {"no room"}
+    counted = sent(service, ids, name)
+    assert set(counted.values()) == {1}
+    reached = {device["device_id"] for device in ended["devices"] if device["state"] != "planned"}
+    assert counted.keys() == reached
+
+    # Resumed it stops at once.
+    assert bench.run("--resume", "--name", name, code=1)["reason"] == ended["reason"]
+    assert len(sent(service, reached, name)) == len(reached)
+
+
+def test_killed_at_any_moment_and_resumed_each_device_gets_one_command(service, fleet, tmp_path):
+    """Before a command is carried out, after it and before its answer, while results are waited for, and anywhere."""
+    _product_id, every = fleet
+    ids = every[: int(os.environ.get("ROLLOUT_DEVICES", "50"))]
+    (tmp_path / "ids").write_text("\n".join(ids))
+    bench = Bench(tmp_path, service.base_url)
+    begin = options("killed", "--devices", tmp_path / "ids", "--waves", "20,all", "--max-failed", "30%")
+    words = begin
+    moments = [
+        *((SEND, {"latency": {"fixed_s": 600, "of": "request"}, "after": after}) for after in (0, 5)),
+        *((SEND, {"latency": 600, "after": after}) for after in (0, 3, 7)),
+        (("GET", "/devices/{device_id}/commands"), {"latency": 600, "after": 2}),
+        (SEND, {"lose": "answer", "after": 4}),
+    ]
+    for (method, path), how in moments:
+        fault = service.fault(method, path, next=1, **how)
+        process = bench.start(*words)
+        wait_until(lambda fault=fault: fault.hits >= 1, 60.0)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        fault.remove()
+        words = ("--resume", "--name", "killed")
+
+    ended = bench.run(*words)
+
+    assert ended["ended"] == "done"
+    assert sent(service, ids, "killed") == dict.fromkeys(ids, 1)
+    tenth = len(ids) // 10
+    states = Counter(device["state"] for device in ended["devices"])
+    assert states == {"succeeded": len(ids) - tenth, "failed": tenth}
+
+
+def test_ctrl_c_shows_the_table_and_the_line_that_goes_on(service, fleet, tmp_path):
+    _product_id, ids = fleet
+    bench = Bench(tmp_path, service.base_url)
+    (tmp_path / "ids").write_text("\n".join(["# the doors of one street", *ids[:4], ids[0], ""]))
+    fault = service.fault(*SEND, latency=600, after=1, next=1)
+    process = bench.start(*options("halted", "--devices", tmp_path / "ids", "--waves", "all", "--max-failed", "50%"))
+    wait_until(lambda: fault.hits >= 1, 60.0)
+    second = bench.start("--resume", "--name", "halted")
+    assert "another process works on this rollout" in second.communicate(timeout=60)[1]
+    assert second.returncode == 2
+    process.send_signal(signal.SIGTERM)
+    fault.remove()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(out)["reason"] == "device-gateway rollout --resume --name halted"
+    assert bench.run("--resume", "--name", "halted")["ended"] == "done"
+    assert sent(service, ids, "halted") == dict.fromkeys(ids[:4], 1)
+
+
+def test_a_quota_is_kept_to_and_not_run_into(service, fleet, tmp_path):
+    """Its client sees what is left of the window in the answers' headers, and spends it evenly."""
+    del fleet
+    with service.account(quota=120) as other:
+        bench = Bench(tmp_path, service.base_url)
+        (tmp_path / "api_key").write_text(other.api_key)
+        (tmp_path / "secret_key").write_text(other.secret_key.reveal())
+        ids = [other.device() for _ in range(8)]
+        for device_id in ids:
+            other.script(device_id, poll_s=0.2, answers=[{"status": "succeeded"}])
+        ended = bench.run(*options("quota", "--product-id", other.product_id, "--waves", "all"))
+        assert ended["ended"] == "done"
+        assert not service.requests(status="429", account_id=other.account_id)
+
+
+def test_a_plain_server_is_sent_what_the_specification_has_and_its_results_are_read_in_the_table(tmp_path):
+    with plain_server() as plain:
+        bench = Bench(tmp_path, plain.base_url)
+        for number in range(3):
+            plain.devices.append({"device_id": f"dev-{number}", "product_id": "p1"})
+        plain.devices.append({"device_id": "dev-9", "product_id": "p2"})
+        process = bench.start(*options("plain", "--product-id", "p1", "--waves", "1,all"))
+
+        def report():
+            reported = {row["data_payload"]["command_id"] for row in plain.results}
+            for device_id, commands in list(plain.commands.items()):
+                for each in commands:
+                    if each["_id"] not in reported:
+                        payload = {"command_id": each["_id"], "status": "succeeded", "result": {}, "error": None}
+                        row = {"product_id": "p1", "device_id": device_id, "table_name": "command_results"}
+                        plain.results.append({**row, "data_payload": payload})
+            return process.poll() is not None
+
+        wait_until(report, 120.0)
+        out, said = process.communicate()
+        assert process.returncode == 0, out + said
+        assert plain.beyond == []
+        assert {device_id: len(sent) for device_id, sent in plain.commands.items()} == {
+            "dev-0": 1,
+            "dev-1": 1,
+            "dev-2": 1,
+        }
+
+
+def test_a_server_that_names_no_command_stops_it_after_the_first_device(tmp_path):
+    with plain_server(Choices(text=True)) as plain:
+        bench = Bench(tmp_path, plain.base_url)
+        plain.devices += [{"device_id": f"dev-{number}", "product_id": "p1"} for number in range(30)]
+        ended = bench.run(*options("nameless", "--product-id", "p1"), code=1)
+        assert plain.sent == 1
+        assert "names no command id" in ended["devices"][0]["reason"]
+
+
+def test_what_cannot_be_is_said_in_one_line_and_nothing_is_sent(service, fleet, tmp_path):
+    product_id, ids = fleet
+    bench = Bench(tmp_path, service.base_url)
+    (tmp_path / "empty").write_text("\n# nothing\n")
+    before = len(service.requests(*SEND))
+    (tmp_path / "ids").write_text(ids[0])
+    (tmp_path / "nobody").write_text("nobody")
+    one = ("--devices", tmp_path / "ids")
+    good = ("--command", '{"command":"ping"}', *one)
+    for words, said in (
+        (("--command", "{", *one), "give a JSON object"),
+        (("--command", "[]", *one), "give a JSON object"),
+        (("--command", "{}", "--devices", tmp_path / "none"), "No such file"),
+        (one, "give a JSON object"),
+        (("--command", "{}"), "name the devices"),
+        (("--command", "{}", "--devices", tmp_path / "empty"), "has no device id"),
+        (("--command", "{}", "--devices", tmp_path / "nobody"), "does not know the device nobody"),
+        (("--command", "{}", "--product-id", "none"), "has no device"),
+        ((*good, "--product-id", product_id), "name the devices"),
+        ((*good, "--waves", "1,5%"), "the last one must be 'all'"),
+        ((*good, "--waves", "50%,5%,all"), "less than an entry before it"),
+        ((*good, "--waves", "many,all"), "'many' is none"),
+        ((*good, "--max-failed", "5"), "is no share"),
+        ((*good, "--max-silent", "120%"), "is no share"),
+        ((*good, "--name", "../x"), "use letters"),
+        (("--resume",), "needs the --name"),
+        (("--resume", "--name", "never"), "no rollout to resume"),
+        (("--resume", "--name", "never", *good), "leave out --command, --devices"),
+        (("--resume", "--name", "never", "--dry-run"), "plans a new one"),
+    ):
+        line = bench.said(*words, code=2)
+        assert said in line, (words, line)
+        assert "Traceback" not in line
+    assert len(service.requests(*SEND)) == before
+    assert not list((tmp_path / "state").rglob("*.db"))
+
+    bench.run(*good, "--name", "once", "--max-failed", "100%")
+    assert "was begun already" in bench.said(*good, "--name", "once", code=2)
+    (tmp_path / "secret_key").write_text("msk_wrong")
+    assert "401" in bench.said(*good, "--name", "locked", code=2)
+    text = (tmp_path / "config.yaml").read_text().replace(service.base_url, f"http://127.0.0.1:{free_port()}")
+    (tmp_path / "config.yaml").write_text(text)
+    assert "begun at" in bench.said("--resume", "--name", "once", code=2)
+    assert "cannot connect" in bench.said(*good, "--name", "away", code=5)
