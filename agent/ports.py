@@ -78,7 +78,7 @@ class Uplink(Protocol):
 
         Raises:
             NoPlaceForResults: this service takes none; nothing was sent.
-            ServiceError: it was not taken; :func:`agent.core.unreported.fault_of` says what that means for it.
+            ServiceError: it was not taken; :func:`agent.core.commands.fault_of` says what that means for it.
         """
         ...
 

@@ -40,8 +40,7 @@ from agent.core.values import BatchKey, Moment, Reading, Report, SendOutcome, St
 from agent.errors import TransportError  # noqa: E402
 from agent.runtime.clocks import SystemClock  # noqa: E402 - after the path
 from agent.runtime.health import Health  # noqa: E402
-from agent.runtime.readings import ReadingStream  # noqa: E402
-from agent.runtime.sending import SendParts  # noqa: E402
+from agent.runtime.sending import ReadingStream, SendParts  # noqa: E402
 from agent.store.store import Store  # noqa: E402
 from agent.transports.discovery import Discovery  # noqa: E402
 from agent.transports.http_uplink import HttpUplink  # noqa: E402

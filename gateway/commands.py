@@ -21,9 +21,9 @@ from typing import Final
 from httpx_sse import ServerSentEvent
 from pydantic_core import from_json
 
-from agent.core.listed import FINAL_STATUSES, listed_state
+from agent.core.commands import FINAL_STATUSES, listed_state
 from agent.errors import InvalidMessage, NotFound, RateLimited, Refused, ServiceError
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire.base import JsonObject
 from agent.wire.command_list import CommandList
 from agent.wire.commands import OPEN, CommandRecord, CommandStatus

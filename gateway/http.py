@@ -38,7 +38,7 @@ from agent.errors import (
     Refused,
     ServiceError,
 )
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults, list_faults
 from agent.wire.commands import OPEN, CommandResult, CommandStatus

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, Refused, ServiceError
 from agent.retry import RetryPolicy
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.transports.mqtt_connection import (
     Arrival,
     Broker,

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from agent.core.outbox import is_refused_for_good
 from agent.errors import Conflict, ErrorAnswer, NoPlaceForResults, NotFound, Refused
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions, paths
 from agent.wire.base import JsonObject
 from agent.wire.commands import CommandResult

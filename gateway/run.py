@@ -19,10 +19,9 @@ from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CRASHED, EXIT_STOPPED
-from agent.runtime.clocks import SystemClock
+from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.runtime.health import Health
-from agent.runtime.sd_notify import make_notifier
-from agent.runtime.service_clock import ServiceClock
+from agent.runtime.supervisor import make_notifier
 from gateway.codes import Enroller
 from gateway.commands import Commands
 from gateway.config import GatewayConfig

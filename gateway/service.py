@@ -31,8 +31,8 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.retry import RetryPolicy, describe
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
-from agent.runtime.service_clock import ServiceClock
+from agent.runtime.clocks import ServiceClock
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import extensions, paths
 from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
 from agent.wire.auth import KeyPair, origin_of

@@ -13,23 +13,17 @@ from agent.app.instance import OwnInstance
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.transport import make_transport
 from agent.config import AgentConfig
-from agent.core.poll_interval import PollIntervals
-from agent.core.schedule import phase_s
-from agent.core.signed import SignaturePolicy
+from agent.core.admission import SignaturePolicy
+from agent.core.schedule import PollIntervals, phase_s
 from agent.core.values import CommandState, JournalEntry, Outcome, Report
 from agent.plugins import PluginInfo
-from agent.runtime.clocks import is_synchronized
+from agent.runtime.actor import Actor, ServiceThread
+from agent.runtime.clocks import PART as CLOCK
+from agent.runtime.clocks import ServiceClock, is_synchronized
 from agent.runtime.command_poller import CommandPoller, CommandReceiver
-from agent.runtime.engine import CommandEngine, EngineParts
-from agent.runtime.handler_run import command_rules
-from agent.runtime.intervals import POLL, IntervalChanged, Intervals
-from agent.runtime.readings import ReadingStream
-from agent.runtime.results import ResultStream
-from agent.runtime.sending import SendLoop, SendParts
-from agent.runtime.sensing import SensingService
-from agent.runtime.service import Actor, ServiceThread
-from agent.runtime.service_clock import PART as CLOCK
-from agent.runtime.service_clock import ServiceClock
+from agent.runtime.engine import CommandEngine, EngineParts, command_rules
+from agent.runtime.sending import ReadingStream, ResultStream, SendLoop, SendParts
+from agent.runtime.sensing import POLL, IntervalChanged, Intervals, SensingService
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 from agent.wire.instances import INSTANCE_HEADER

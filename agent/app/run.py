@@ -30,8 +30,7 @@ from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE
 from agent.plugins import packages_of, states_of
 from agent.runtime.clocks import SystemClock
 from agent.runtime.health import Health
-from agent.runtime.sd_notify import make_notifier
-from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor
+from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor, make_notifier
 from agent.store.sqlite import FILE_NAME
 from agent.store.store import OK, Store
 

@@ -16,7 +16,7 @@ from agent.core.values import Command
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.ports import CommandSource, Uplink
 from agent.retry import RetryPolicy
-from agent.runtime.service_clock import ServiceClock
+from agent.runtime.clocks import ServiceClock
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 
@@ -40,7 +40,7 @@ class Transport:
         poll_wait_s: how long one poll may wait for news, seconds.
         has_lists: polls bring the list of what is open; else commands are only pushed.
         takes_arrays: one request carries many readings.
-        repeats_batches: see :class:`~agent.runtime.readings.ReadingStream`.
+        repeats_batches: see :class:`~agent.runtime.sending.ReadingStream`.
         device: the connection to the broker, where there is one.
     """
 

@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
-from agent.core.commands import OVER_STATES
-from agent.core.listed import OPEN_STATUSES
-from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
+from agent.core.commands import OPEN_STATUSES, OVER_STATES
+from agent.core.schedule import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import Admission, Command, CommandPoll, CommandState, JournalEntry, JournalLookup
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.ports import Clock, CommandSource
 from agent.retry import HOURLY_S, RetryPolicy, describe
+from agent.runtime.actor import Actor
 from agent.runtime.engine import CommandEngine
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog, LineRate
-from agent.runtime.health import Health
-from agent.runtime.intervals import IntervalChanged
-from agent.runtime.service import Actor
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health, LineRate
+from agent.runtime.sensing import IntervalChanged
 from agent.store.journal import Journal
 from agent.wire.limits import TTL_MAX_S
 

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.retry import RetryPolicy, describe
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
-from agent.runtime.health import Health
-from agent.runtime.service import Actor
+from agent.core.commands import REASON_MAX, FailureStreak, IllegalMove, ReportFault, fault_of
+from agent.core.outbox import BatchSize, batch_key
+from agent.core.values import (
+    BatchKey,
+    CommandState,
+    JournalEntry,
+    Moment,
+    Outcome,
+    OutcomeStatus,
+    Report,
+    SendOutcome,
+    StoredReading,
+)
+from agent.errors import InvalidMessage, Offline, ServiceError, StorageError, Unanswered
+from agent.retry import HOURLY_S, RetryPolicy, describe
+from agent.runtime.actor import Actor
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health, LineRate
+from agent.wire.secret import mask, mask_json
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Uplink
     from agent.store.journal import Journal
+    from agent.store.outbox import Outbox
+
 
 _log = logging.getLogger(__name__)
 
@@ -134,3 +150,416 @@ class SendLoop(Actor):
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s
+
+
+# --- readings ---------------------------------------------------------------------------------------------------------
+
+
+IN_FLIGHT: Final = "uplink.in_flight"
+
+# An earlier process that had more than this waiting sent arrays, and remembered the last one.
+_RESENT_SINGLY: Final = 1000
+# What a reading has beside its values when it is sent: the device's id, the time, punctuation.
+_ENVELOPE_BYTES: Final = 120
+# So long the stop may go on handing over readings.
+_LAST_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Readings that go under one key, until the fate of each is known.
+
+    Attributes:
+        key: of the whole.
+        rows: what is left of it, in its order.
+        begins_at: so many of it are done already.
+        sent: the sizes in which the beginning of ``rows`` was sent without an answer; the service may have stored one
+            of these batches, and no other.
+        probe: so many go next, to find out which of ``sent`` it is; 0 for as many as the link carries.
+    """
+
+    key: str
+    rows: tuple[int, ...]
+    begins_at: int = 0
+    sent: tuple[int, ...] = ()
+    probe: int = 0
+
+    @classmethod
+    def of(cls, readings: Sequence[StoredReading], *, sent: tuple[int, ...] = ()) -> _Batch:
+        """These together."""
+        key = readings[0].idempotency_key if len(readings) == 1 else batch_key(readings)
+        return cls(key, tuple(stored.key for stored in readings), sent=sent)
+
+    @property
+    def is_alone(self) -> bool:
+        """One reading under its own key."""
+        return len(self.rows) == 1 and not self.begins_at
+
+    @property
+    def wire_key(self) -> BatchKey:
+        """What is left has a key of its own, which names where it begins."""
+        return BatchKey(f"{self.key}+{self.begins_at}" if self.begins_at else self.key, was_sent=bool(self.sent))
+
+    def without_first(self, count: int) -> _Batch | None:
+        """The fate of so many is known; None when nothing is left."""
+        rest = self.rows[count:]
+        return _Batch(self.key, rest, self.begins_at + count) if rest else None
+
+    def to_json(self) -> str:
+        """For the journal."""
+        return json.dumps([self.key, self.rows, self.begins_at, self.sent, self.probe])
+
+    @classmethod
+    def from_json(cls, text: str) -> _Batch:
+        """Out of the journal.
+
+        Raises:
+            ValueError, TypeError: it is none.
+        """
+        key, rows, begins_at, sent, probe = json.loads(text)
+        return cls(str(key), tuple(map(int, rows)), int(begins_at), tuple(map(int, sent)), int(probe))
+
+
+class ReadingStream(SendLoop):
+    """Sends readings in batches: live ones first, then the backlog.
+
+    A batch that was not answered is tried again before anything else, under the same key: as it was, or only its
+    beginning where it was too large for the link. The other side stores no more than one of them, and says so.
+
+    Args:
+        parts: what it needs.
+        outbox: what waits.
+        batch_size: how many readings go at once.
+        apart_s: how far apart two batches are at least that are not full, seconds. Readings may be committed sooner,
+            together with a command; they wait for their batch all the same.
+        takes_arrays: one request carries many readings; else each is a request of its own. May ask the service, and
+            raise its errors.
+        repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
+            where it knows each reading by its own key.
+    """
+
+    def __init__(
+        self,
+        parts: SendParts,
+        outbox: Outbox,
+        *,
+        batch_size: int = 500,
+        apart_s: float = 1.0,
+        takes_arrays: Callable[[], bool] = lambda: True,
+        repeats_batches: bool = True,
+    ) -> None:
+        super().__init__("readings", parts)
+        self._outbox = outbox
+        self._batch_size = batch_size
+        self._apart_s = apart_s
+        self._takes_arrays = takes_arrays
+        self._repeats_batches = repeats_batches
+        self._size = BatchSize()
+        self._batch: _Batch | None = None
+        self._noted: str | None = None
+        self._singly_to = 0
+        self._began_s = self._due_s - apart_s
+
+    def begin(self) -> None:
+        """Remember what an earlier process may have sent without learning its fate."""
+        if not self._repeats_batches:
+            return
+        try:
+            self._noted = self._journal.setting(IN_FLIGHT)
+            if self._noted:
+                self._batch = _Batch.from_json(self._noted)
+            if self._outbox.stats().rows <= _RESENT_SINGLY:
+                waiting = self._outbox.next_batch(_RESENT_SINGLY)
+                self._singly_to = max((stored.key for stored in waiting), default=0)
+        except (StorageError, ValueError, TypeError) as error:
+            _log.warning("readings=unsure what was sent last cannot be remembered: %s", error)
+
+    def receive(self, message: object) -> None:
+        """Take a message: whether new readings are urgent, or else may wait for others; or the connection is back."""
+        if message is False:
+            self._due_s = min(self._due_s, self._began_s + self._apart_s)
+        else:
+            super().receive(message)
+
+    def send_last(self) -> None:
+        """What takes too long for the stop stays in the store."""
+        until_s = self._now_s() + _LAST_S
+        while self.send() and self._now_s() < until_s:
+            pass
+
+    def send(self) -> bool:
+        """Send one batch; True when more can follow at once."""
+        self._began_s = self._now_s()
+        again = self._again()
+        found = again or self._outbox.next_batch(self._batch_size)
+        if not found:
+            self.went_well()
+            return False
+        waiting = len(found)
+        # Asked only with something to send, since the answer may cost a request. One by one each has its own key.
+        goes_together = self._takes_arrays() and self._repeats_batches
+        if not goes_together:
+            self._batch = None
+        if self._batch is None:
+            # What an earlier process may have sent alone goes alone again, so that its own key counts.
+            found = [stored for stored in found if stored.key <= self._singly_to][:1] or found
+        probe = self._batch.probe if self._batch is not None else 0
+        part = found[: probe or self._size.fit(map(_size_bytes, found))]
+        batch = self._remember(part) if goes_together else None
+        began_s = self._now_s()
+        try:
+            outcome = self._parts.uplink.send(part, None if batch is None else batch.wire_key)
+        except Unanswered:
+            self._not_answered(part)
+            raise
+        self.went_well()
+        if len(part) < len(found):
+            self._size = self._size.after_answer(self._now_s() - began_s)
+        if outcome.earlier_is_stored and batch is not None:
+            others = tuple(count for count in batch.sent if count != len(part)) or (len(part),)
+            if len(others) > 1:
+                # One of them is stored: the same once more is answered as it was, and another is told apart.
+                self._batch = replace(batch, sent=others, probe=min(others))
+                return True
+            part = self._outbox.again(batch.rows[: others[0]])
+            outcome = SendOutcome(tuple(stored.key for stored in part))
+        for key, reason in outcome.refused.items():
+            text = f"reading={key} was refused for good and is not sent again: {reason}"
+            self._failure_log.report(f"refused {reason.split(':', 1)[0]}", text)
+        self._outbox.settle(outcome)
+        known = {*outcome.delivered, *outcome.refused}
+        if self._batch is not None:
+            left = [stored for stored in part if stored.key not in known]
+            self._batch = _Batch.of(left, sent=(len(left),)) if left else self._batch.without_first(len(part))
+        is_all = not again and len(part) == waiting < self._batch_size
+        return bool(known) and not is_all
+
+    def _again(self) -> Sequence[StoredReading]:
+        """What is left of the batch whose fate is unknown; none when there is none, or no longer as it was."""
+        if self._batch is None:
+            return ()
+        found = self._outbox.again(self._batch.rows)
+        if len(found) != len(self._batch.rows):
+            self._batch = None
+        return found
+
+    def _remember(self, part: Sequence[StoredReading]) -> _Batch | None:
+        """Before the first byte leaves: which readings go together. The batch as it was before; None for one alone.
+
+        What goes alone among few is not written down: the next process sends each of those that it finds alone.
+        """
+        batch = self._batch or _Batch.of(part)
+        self._batch = replace(batch, sent=tuple(dict.fromkeys((*batch.sent, len(part)))))
+        text = self._batch.to_json()
+        if text != self._noted and not (batch.is_alone and self._outbox.stats().rows <= _RESENT_SINGLY // 2):
+            self._journal.put_setting(IN_FLIGHT, text)
+            self._noted = text
+        return None if batch.is_alone else batch
+
+    def _not_answered(self, part: Sequence[StoredReading]) -> None:
+        if len(part) == 1:
+            return
+        self._size = self._size.after_no_answer(sum(map(_size_bytes, part)))
+        # After a batch that was too large for the link the next one is another, so it need not wait for long.
+        self._retry_policy.succeeded()
+        fewer = self._size.fit(map(_size_bytes, part))
+        text = (
+            f"readings=slow: {len(part)} readings at once were not answered in time, so {fewer} go at once from now on"
+        )
+        self._failure_log.report("slow", text)
+
+
+def _size_bytes(stored: StoredReading) -> int:
+    return _ENVELOPE_BYTES + len(json.dumps(stored.reading.values))
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+_AT_ONCE: Final = 50
+_PROGRESS_KEPT: Final = 64
+
+
+class ResultStream(SendLoop):
+    """Sends results out of the journal, and the progress of running commands, which is best effort.
+
+    Messages: a :class:`~agent.core.values.Report` is progress; see :class:`~agent.runtime.sending.SendLoop`.
+
+    Args:
+        parts: what it needs.
+        wall_of: when a moment was, epoch seconds; None when it is not known.
+        expects_place: False where the configuration says that the service takes no results: then it is no trouble.
+    """
+
+    def __init__(
+        self, parts: SendParts, *, wall_of: Callable[[Moment], float | None], expects_place: bool = True
+    ) -> None:
+        super().__init__("results", parts)
+        self._wall_of = wall_of
+        self._expects_place = expects_place
+        self._refusals = LineRate(_log, self._now_s, logging.WARNING)
+        self._progress: dict[str, Report] = {}
+        # What failed, in the order of its last tries.
+        self._failed: dict[str, FailureStreak] = {}
+        self._failed_due_s = 0.0
+        # Failures of any result since one was taken.
+        self._place = FailureStreak()
+        self._has_no_place = False
+
+    def receive(self, message: object) -> None:
+        """Take a message; see the class."""
+        if isinstance(message, Report):
+            self._progress.pop(message.command_id, None)
+            self._progress[message.command_id] = message
+            if len(self._progress) > _PROGRESS_KEPT:
+                del self._progress[next(iter(self._progress))]
+        super().receive(message)
+
+    def send(self) -> bool:
+        """Report some results, and progress. What never failed goes first, then what failed longest ago."""
+        limit = _AT_ONCE + len(self._failed)
+        entries = {each.command.id: each for each in self._journal.in_state(CommandState.FINISHED, limit=limit)}
+        is_time = self._now_s() >= self._failed_due_s
+        again = [entries[each] for each in self._failed if each in entries] if is_time else []
+        for entry in [*(entry for each, entry in entries.items() if each not in self._failed), *again]:
+            if not self._try(entry):
+                break
+        self._send_progress()
+        if self._failed:
+            self._due_s = min(self._due_s, max(self._failed_due_s, self._now_s()))
+        elif not self._has_no_place:
+            self.went_well()
+        return len(entries) == limit
+
+    def _try(self, entry: JournalEntry) -> bool:
+        """Report one; False when there is no point in the others."""
+        command_id = entry.command.id
+        try:
+            self._report(entry)
+        except (ServiceError, InvalidMessage) as error:
+            return self._not_taken(command_id, error)
+        self._over(command_id)
+        self._retry_policy.succeeded()
+        self._has_no_place, self._place = False, FailureStreak()
+        return True
+
+    def _report(self, entry: JournalEntry) -> None:
+        command_id, outcome = entry.command.id, entry.outcome
+        if outcome is None:
+            # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
+            outcome = Outcome(OutcomeStatus.FAILED, error="indeterminate: the outcome was lost on this device")
+        report = Report(
+            command_id=command_id,
+            status=str(outcome.status),
+            result=outcome.result,
+            error=outcome.error,
+            started_at=self._wall_of(entry.started) if entry.started else None,
+            finished_at=self._wall_of(entry.finished) if entry.finished else None,
+        )
+        try:
+            self._send_report(report)
+        except (ServiceError, InvalidMessage) as error:
+            if fault_of(error) is not ReportFault.CONTENT:
+                raise
+            # The result itself may be what it cannot take; how the command ended matters more.
+            text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
+            self._refusals.write("command=%s its result is refused, so only its end is reported: %s", command_id, error)
+            self._send_report(replace(report, result=None, error=text))
+        _log.info("command=%s state=reported status=%s", command_id, report.status)
+
+    def _send_report(self, report: Report) -> None:
+        # The journal masks what it keeps; progress never comes there.
+        error = None if report.error is None else mask(report.error)
+        self._parts.uplink.report(replace(report, result=mask_json(report.result), error=error))
+
+    def _send_progress(self) -> None:
+        if self._has_no_place:
+            self._progress.clear()
+        while self._progress:
+            command_id = next(iter(self._progress))
+            report = self._progress.pop(command_id)
+            known = self._journal.known([command_id]).get(command_id)
+            if known is None or known.state is not CommandState.STARTED:
+                continue  # it has ended meanwhile
+            try:
+                self._send_report(report)
+            except (ServiceError, InvalidMessage) as error:
+                if fault_of(error) is ReportFault.NOT_NOW:
+                    raise
+                _log.info("command=%s its progress is not taken: %s", command_id, error)
+
+    # --- what became of it --------------------------------------------------------------------------------------------
+
+    def _not_taken(self, command_id: str, error: ServiceError | InvalidMessage) -> bool:
+        """Count the failure and decide on it; False when there is no point in the others.
+
+        Raises:
+            ServiceError, InvalidMessage: ``error``, when all results are to wait.
+        """
+        fault, now_s = fault_of(error), self._now_s()
+        if fault is ReportFault.OVER:
+            self._refusals.write("command=%s its end is no longer wanted: %s", command_id, error)
+            self._over(command_id)
+            return True
+        if fault is ReportFault.CONTENT:
+            self._give_up(command_id, str(error))
+            return True
+        if fault is ReportFault.NOWHERE:
+            self._give_up_all(str(error))
+            self._parts.health.put(self.name, "no_place" if self._expects_place else "ok", str(error))
+            return False
+        tries = self._failed.pop(command_id, FailureStreak())
+        if fault is ReportFault.NOT_NOW:
+            self._failed[command_id] = tries
+            raise error
+        self._failed[command_id] = tries = tries.failed(now_s)
+        self._place = self._place.failed(now_s)
+        is_place_in_doubt = len(self._failed) > 1
+        if self._has_no_place or (is_place_in_doubt and self._place.are_enough(fault, now_s)):
+            self._give_up_all(str(error))
+            raise error
+        if tries.are_enough(fault, now_s):
+            self._give_up(command_id, str(error))
+            return True
+        if is_place_in_doubt:
+            raise error
+        delay_s = self._retry_policy.failed(error)
+        self._failed_due_s = now_s + delay_s
+        self.log_failure(error, delay_s)
+        return True
+
+    def _over(self, command_id: str) -> None:
+        """The service has the result, or no longer wants it."""
+        try:
+            self._journal.reported([command_id])
+        except IllegalMove:
+            _log.debug("command=%s was reported twice, which its key makes harmless", command_id)
+        self._progress.pop(command_id, None)
+        self._failed.pop(command_id, None)
+
+    def _give_up(self, command_id: str, reason: str) -> None:
+        self._journal.undeliverable(command_id, reason[:REASON_MAX])
+        self._progress.pop(command_id, None)
+        self._failed.pop(command_id, None)
+        level = logging.WARNING if self._expects_place else logging.INFO
+        text = f"results=undeliverable they stay on this device ({reason}); device-agent status lists them"
+        self._failure_log.report("undeliverable", text, every_s=HOURLY_S, level=level)
+
+    def _give_up_all(self, reason: str) -> None:
+        self._has_no_place = True
+        while entries := self._journal.in_state(CommandState.FINISHED, limit=_AT_ONCE):
+            for entry in entries:
+                self._give_up(entry.command.id, reason)
+        self._failed.clear()
+
+    # --- failures -----------------------------------------------------------------------------------------------------
+
+    def describe(self, error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
+        """As for all, with what to do where there is no place for results."""
+        if fault_of(error) is not ReportFault.NO_PLACE:
+            return super().describe(error)
+        text = (
+            f"the service has no place for results ({error}): readings are not concerned; mend that, or set "
+            "service.dialect.results: none"
+        )
+        return "no_place", text, HOURLY_S

@@ -32,8 +32,7 @@ from agent.core.values import (
     Outcome,
     OutcomeStatus,
 )
-from agent.store.sqlite import damage
-from agent.store.table import Table, read, to_json, write
+from agent.store.sqlite import Table, damage, read, to_json, write
 from agent.wire.secret import mask, mask_json
 
 UNDELIVERABLE_MAX: Final = 1000

@@ -26,8 +26,7 @@ from agent.core.outbox import (
     too_old,
 )
 from agent.core.values import Moment, OutboxStats, Priority, Reading, SendOutcome, StoredReading
-from agent.store.sqlite import PAGE_BYTES, damage, wal_bytes
-from agent.store.table import Table, read, to_json, write
+from agent.store.sqlite import PAGE_BYTES, Table, damage, read, to_json, wal_bytes, write
 
 if TYPE_CHECKING:
     from agent.store.store import Store

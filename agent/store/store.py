@@ -11,32 +11,33 @@ aside and a new one is begun.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import sqlite3
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from agent.core.outbox import ROW_BYTES, Bounds, DropReason, Gap
-from agent.core.values import Priority
+from agent.core.timekeeping import BootTime, with_true_wall
+from agent.core.values import Moment, Priority
 from agent.errors import AgentError, StorageError
 from agent.ports import Clock
 from agent.retry import RetryPolicy
-from agent.store.boots import BootTimes
 from agent.store.journal import Journal
 from agent.store.outbox import Draft, FoundOutbox, Outbox
-from agent.store.sqlite import damage, error_name, explain, is_damage, move_aside, open_database, wal_bytes
+from agent.store.sqlite import Table, damage, error_name, explain, is_damage, move_aside, open_database, read, wal_bytes
 from agent.store.status import StoreStatus, status_of
-from agent.store.unsaved import UnsavedNote
 from agent.threads import OnCrash, WatchedThread, only_logged
 
 _log = logging.getLogger(__name__)
@@ -512,3 +513,91 @@ def _with_unsaved(gap: Gap | None, drafts: Iterable[Draft]) -> Gap | None:
         more = Gap(DropReason.UNSAVED, 1, draft.at, draft.at)
         gap = more if gap is None else gap.joined(more)
     return gap
+
+
+# --- what only memory holds -------------------------------------------------------------------------------------------
+
+_NOTE_BYTES: Final = 512
+
+
+class UnsavedNote:
+    """A small file that is overwritten in place, which works on a full disk: the next process sends it as a gap.
+
+    Args:
+        path: where; the file is made while there is room, and stays.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._is_empty = False
+
+    def read(self) -> Gap | None:
+        """What the last process left; None when all of it was stored. Makes the file where there is none."""
+        try:
+            rows, since, until = json.loads(self._path.read_bytes())
+            return Gap(DropReason.UNSAVED, int(rows), Moment(*since), Moment(*until))
+        except (OSError, ValueError, TypeError):
+            self.write(None)
+            return None
+
+    def write(self, gap: Gap | None) -> None:
+        """Overwrite it; where that fails, only the count is lost."""
+        if gap is None and self._is_empty:
+            return
+        text = "" if gap is None else json.dumps(astuple(gap)[1:])
+        with suppress(OSError):
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.pwrite(descriptor, text.encode().ljust(_NOTE_BYTES), 0)
+                self._is_empty = gap is None
+            finally:
+                os.close(descriptor)
+
+
+# --- the time of boots ------------------------------------------------------------------------------------------------
+
+_KEPT_MAX: Final = 500
+
+
+class BootTimes(Table):
+    """What is known of the time of boots: the last :data:`_KEPT_MAX` of them.
+
+    Args:
+        store: whose.
+        trusts_wall: the wall clock counts for a boot whose time is not known.
+    """
+
+    def __init__(self, store: Store, *, trusts_wall: bool) -> None:
+        super().__init__(store)
+        self._trusts_wall = trusts_wall
+        self._known: dict[str, BootTime] = {}
+
+    def load(self) -> None:
+        """Read what is known; in the store's thread."""
+        self._db.execute(
+            "DELETE FROM boot WHERE rowid NOT IN (SELECT rowid FROM boot ORDER BY rowid DESC LIMIT ?)", (_KEPT_MAX,)
+        )
+        rows = self._db.execute("SELECT boot_id, offset_s, within_s, mono FROM boot")
+        # What was learned in this process may not be on the disk yet.
+        self._known = {str(boot_id): BootTime(*time) for boot_id, *time in rows} | self._known
+
+    @read
+    def known(self) -> Mapping[str, BootTime]:
+        """Boot id -> its time."""
+        return dict(self._known)
+
+    def learn(self, boot_id: str, time: BootTime) -> None:
+        """Keep this, in place of what was known before. Returns at once; a crash or a failing disk may undo it."""
+        row = (boot_id, time.offset_s, time.within_s, time.at_s)
+        self._known[boot_id] = time
+        with suppress(StorageError):
+            self._store.submit(lambda: self._db.execute("INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)", row))
+
+    def dated(self, moment: Moment) -> Moment:
+        """The moment with the true time, 0 (1970) where that of its boot is unknown; in the store's thread."""
+        is_true = self._trusts_wall and moment.boot_id not in self._known
+        return moment if is_true else with_true_wall(moment, self._known)
+
+    def is_dated(self, boot_id: str) -> bool:
+        """When something of this boot was can be said; in the store's thread."""
+        return self._trusts_wall or boot_id in self._known

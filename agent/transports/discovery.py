@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 from typing import Final
 
-from agent.core.listed import listed_state
+from agent.core.commands import listed_state
 from agent.errors import ServerFault, ServiceError, StorageError, UnexpectedAnswer
 from agent.ports import Clock
 from agent.store.journal import Journal

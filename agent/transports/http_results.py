@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.core.unreported import ReportFault, fault_of
+from agent.core.commands import ReportFault, fault_of
 from agent.core.values import IN_PROGRESS, Report
 from agent.errors import (
     Forbidden,

@@ -22,8 +22,7 @@ from agent.core.values import IN_PROGRESS, BatchKey, Command, CommandPoll, Momen
 from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceError, TransportError, Unanswered
 from agent.ports import Clock
 from agent.retry import HOURLY_S, RetryPolicy, describe
-from agent.runtime.failure_log import REPEAT_AFTER_S, FailureLog
-from agent.runtime.health import Health
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health
 from agent.threads import OnCrash, only_logged
 from agent.transports.mqtt_connection import MESSAGE_BYTES_MAX, Arrival, Broker, Message, MqttConnection, Role, Session
 from agent.transports.mqtt_faults import NOBODY_LISTENS

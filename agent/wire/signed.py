@@ -12,7 +12,7 @@ ASCII, since other text may change its bytes on the way and still look the same.
 A key's id is made of the public key itself (``ed25519-`` and half of its SHA-256 in hexadecimal), so a file can neither
 claim another key's id nor be mixed up when it is renamed. Keys are PEM files, which openssl reads, too.
 
-What a device makes of a signed command: :mod:`agent.core.signed`.
+What a device makes of a signed command: :mod:`agent.core.admission`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from agent.core.signed import SignedCommand
+from agent.core.admission import SignedCommand
 from agent.errors import ConfigurationError, InvalidMessage, InvalidSignature
 from agent.wire.base import Sent, describe_faults
 from agent.wire.json_text import find_fault, parse_object
@@ -77,7 +77,7 @@ class Envelope(Sent):
 
 
 class _Body(Sent):
-    """What the sender has signed; see :class:`agent.core.signed.SignedCommand`."""
+    """What the sender has signed; see :class:`agent.core.admission.SignedCommand`."""
 
     device_id: Annotated[str, Field(min_length=1, max_length=255)]
     id: Annotated[str, Field(min_length=1, max_length=128)]

@@ -27,8 +27,7 @@ from agent.doctor.network import endpoints_of, judge_tls, try_broker
 from agent.errors import AgentError
 from agent.handlers.base import HandlerRejected
 from agent.handlers.download import Download
-from agent.runtime.clocks import SystemClock
-from agent.runtime.service_clock import ServiceClock
+from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.wire.auth import KeyPair
 from agent.wire.connection import Connection
 from agent.wire.secret import Secret

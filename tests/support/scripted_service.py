@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 
 from agent.config.credentials import Credentials
-from agent.runtime.clocks import SystemClock
-from agent.runtime.service_clock import ServiceClock
+from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.wire.extensions import ALL, COMMAND_EVENTS
 from agent.wire.secret import Secret
 from gateway.codes import Enroller

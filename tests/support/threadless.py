@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.runtime.service import Actor
+from agent.runtime.actor import Actor
 
 if TYPE_CHECKING:
     from agent.ports import Clock
@@ -29,7 +29,7 @@ class ThreadlessService:
         actor.begin()
 
     def post(self, message: Any) -> bool:
-        """As :meth:`agent.runtime.service.ServiceThread.post`."""
+        """As :meth:`agent.runtime.actor.ServiceThread.post`."""
         if len(self._messages) >= self.actor.capacity:
             return False
         self._messages.append(message)

@@ -10,8 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent.core.admission import Verdict, decide_commands
-from agent.core.commands import OPEN_STATES, HandlerRule, recover, refuse_at_start
-from agent.core.unreported import REASON_MAX, FailureStreak, ReportFault, fault_of
+from agent.core.commands import (
+    OPEN_STATES,
+    REASON_MAX,
+    FailureStreak,
+    HandlerRule,
+    ReportFault,
+    fault_of,
+    recover,
+    refuse_at_start,
+)
 from agent.core.values import IN_PROGRESS, CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
 from agent.errors import ErrorAnswer, ServiceError
 from simulator.fleet.audit.digest import digest_document
@@ -265,7 +273,7 @@ class Commands:
     def is_not_taken(self, request: Request, report: Report, error: ServiceError, now: Moment) -> bool:
         """Whether this error says that the result itself is not taken; then its further way is decided here.
 
-        A result is given up by the limits of :mod:`agent.core.unreported`, and so are all when no place is there. The
+        A result is given up by the limits of :mod:`agent.core.commands`, and so are all when no place is there. The
         oldest is tried; those behind it wait with it, and nothing else does.
         """
         fault = fault_of(error)

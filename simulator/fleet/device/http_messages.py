@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from agent.core.listed import listed_state
+from agent.core.commands import listed_state
 from agent.core.values import IN_PROGRESS, Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths

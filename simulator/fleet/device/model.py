@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from agent.core.poll_interval import PollIntervals
+from agent.core.schedule import PollIntervals
 from agent.core.values import Moment
 from agent.retry import Backoff
 from agent.wire.dialect import Dialect

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.core.poll_interval import PollIntervals
+from agent.core.schedule import PollIntervals
 from agent.errors import ConfigurationError
 from agent.wire.network import trust_store
 from agent.wire.secret import Secret

@@ -73,7 +73,7 @@ def hangs(tree: Path) -> None:
     """Once it is READY, has had an exchange and has said so: its main thread stands still, all others go on."""
     _when_run(
         tree,
-        "import agent.runtime.sd_notify as n, time\n"
+        "import agent.runtime.supervisor as n, time\n"
         "say = n.SdNotifier.status\n"
         "def status(self, text):\n"
         "    say(self, text)\n"

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
+from agent.core.admission import CommandRules, Decisions, SignaturePolicy, Verdict, decide_commands
 from agent.core.commands import HandlerRule
-from agent.core.signed import SignaturePolicy
 from agent.core.values import Admission, Command, Contract, JournalLookup
 from agent.store.store import Store
 from agent.wire.json_text import encode_json

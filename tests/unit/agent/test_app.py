@@ -18,7 +18,7 @@ from agent.core.values import Contract, OutboxStats, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected
 from agent.handlers.registry import HandlerRegistry
-from agent.runtime.handler_run import VerifyInconclusive, ask_handler, call_handler, command_rules
+from agent.runtime.engine import VerifyInconclusive, ask_handler, call_handler, command_rules
 from agent.runtime.health import Part
 from agent.store.status import StoreStatus
 from agent.transports.renewed_token import RenewedToken

@@ -53,7 +53,7 @@ class TestFields:
         assert (line["handler"], line["state"]) == ("ping", "failed")
 
     def test_a_handlers_own_lines_name_handler_and_command_whatever_the_id_holds(self):
-        from agent.runtime.handler_run import HandlerLog
+        from agent.runtime.engine import HandlerLog
 
         seen: list[logging.LogRecord] = []
 

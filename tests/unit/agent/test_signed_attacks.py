@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agent.core.signed import setting_of
+from agent.core.admission import setting_of
 from agent.core.values import Command
 from agent.errors import InvalidMessage
 from agent.wire.json_text import encode_json, parse_object

@@ -34,7 +34,7 @@ from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import json_result
 from agent.process.program import ProgramRun, last_line
 from agent.runtime.clocks import read_boot_id
-from agent.runtime.sd_notify import SdNotifier, make_notifier
+from agent.runtime.supervisor import SdNotifier, make_notifier
 from agent.sensors.base import SensorFailed
 from agent.sensors.file import FileSensor
 from agent.sensors.hwmon import HwmonSensor

@@ -4,10 +4,11 @@ import pytest
 
 from agent.core.admission import CommandRules, Decisions, FirstContact, Verdict, decide_commands
 from agent.core.commands import (
+    FINAL_STATUSES,
+    OPEN_STATUSES,
     HandlerRule,
     refuse_at_start,
 )
-from agent.core.listed import FINAL_STATUSES, OPEN_STATUSES
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES
 from agent.wire.commands import OPEN_STATES as WIRE_OPEN_STATES

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.poll_interval import MIN_GAP_S, PollIntervals, PollPace
-from agent.core.schedule import Schedule, phase_s
+from agent.core.schedule import MIN_GAP_S, PollIntervals, PollPace, Schedule, phase_s
 from agent.retry import RETRY_AFTER_CAP_S, Backoff
 
 FRACTIONS = st.floats(0, 1, exclude_max=True)

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from agent.core.admission import decide_commands
-from agent.core.signed import setting_of
+from agent.core.admission import decide_commands, setting_of
 from agent.wire.signed import SigningKey
 from tests.support.factories import make_moment
 from tests.support.fakes import START_WALL_S

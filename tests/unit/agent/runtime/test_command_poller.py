@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.core.poll_interval import PollIntervals
+from agent.core.schedule import PollIntervals
 from agent.core.values import Command, CommandPoll
 from agent.errors import StorageError
 from agent.runtime.command_poller import CommandPoller, CommandReceiver

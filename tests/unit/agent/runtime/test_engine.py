@@ -14,11 +14,9 @@ from agent.core.admission import CommandRules
 from agent.core.commands import start_entry
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, Verified
-from agent.runtime import lane as lane_module
-from agent.runtime.engine import CommandEngine, EngineParts
-from agent.runtime.handler_run import rule_of
+from agent.runtime import engine as engine_module
+from agent.runtime.engine import CommandEngine, EngineParts, Lane, rule_of
 from agent.runtime.health import Health
-from agent.runtime.lane import Lane
 from tests.support.factories import make_command, make_entry
 from tests.support.fakes import FakeClock, FakeJournal
 from tests.support.threadless import ThreadlessService
@@ -220,7 +218,7 @@ def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog)
 
 
 def test_a_run_that_lasts_is_reported_as_under_way_once(monkeypatch):
-    monkeypatch.setattr(lane_module, "_CHECK_S", 0.01)
+    monkeypatch.setattr(engine_module, "_CHECK_S", 0.01)
     told = threading.Event()
     bench = Bench(lambda context: told.wait(SOON_S) and None)
     bench.parts = bench.engine.parts = replace(bench.parts, progress_after_s=0.01)

@@ -4,8 +4,7 @@ import pytest
 
 from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.health import Health
-from agent.runtime.readings import IN_FLIGHT, ReadingStream
-from agent.runtime.sending import SendParts
+from agent.runtime.sending import IN_FLIGHT, ReadingStream, SendParts
 from tests.support.factories import make_reading
 from tests.support.fakes import FakeClock, FakeStore, FakeUplink
 from tests.support.threadless import ThreadlessService

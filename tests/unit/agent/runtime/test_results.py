@@ -20,8 +20,7 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.runtime.health import Health
-from agent.runtime.results import ResultStream
-from agent.runtime.sending import SendParts
+from agent.runtime.sending import ResultStream, SendParts
 from tests.support.factories import make_entry, make_outcome
 from tests.support.fakes import FakeClock, FakeStore, FakeUplink
 from tests.support.threadless import ThreadlessService

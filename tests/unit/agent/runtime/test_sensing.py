@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.runtime.health import Health
-from agent.runtime.intervals import POLL, IntervalChanged, Intervals
-from agent.runtime.sensing import SensingService
+from agent.runtime.sensing import POLL, IntervalChanged, Intervals, SensingService
 from tests.support.fakes import FakeClock, FakeJournal, FakeOutbox
 from tests.support.threadless import ThreadlessService
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 
 from agent.core.timekeeping import BootTime
-from agent.runtime.service_clock import ServiceClock
+from agent.runtime.clocks import ServiceClock
 from tests.support.factories import make_moment
 from tests.support.fakes import START_WALL_S, FakeClock
 

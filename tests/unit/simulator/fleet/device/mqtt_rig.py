@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent.core.poll_interval import PollIntervals
+from agent.core.schedule import PollIntervals
 from agent.errors import Offline
 from agent.retry import Backoff
 from agent.wire import topics

@@ -8,7 +8,7 @@ from email.utils import formatdate
 
 import pytest
 
-from agent.core.poll_interval import PollIntervals
+from agent.core.schedule import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import HttpDriver

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.poll_interval import PollIntervals
+from agent.core.schedule import PollIntervals
 from agent.core.values import CommandState, Contract
 from agent.retry import Backoff
 from agent.wire import extensions
