@@ -26,8 +26,8 @@ from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, DriverContext, Exchange, Member, Observer, SharedSettings
 from simulator.fleet.engine.addresses import loopback_addresses
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import RequestHead, read_origin
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.health import GcFreeze
@@ -125,8 +125,8 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
     origin = read_origin(given.url)
     wheel = Wheel(LoopClock())
     sources = loopback_addresses(given.devices // _SOURCE_SHARE + 1) if given.per_device else ()
-    options = HttpOptions(origin, per_device=given.per_device, device_sockets=1, pool=given.pool, sources=sources)
-    engine = Http1Engine(options, wheel)
+    per_device, pool = given.per_device, given.pool
+    engine = Http1Engine(origin, wheel, per_device=per_device, device_sockets=1, pool=pool, sources=sources)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
     fleet = SharedSettings(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
     context = DriverContext(wheel, fleet, observer=observer)

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import uvloop
 
 from simulator.fleet.engine.addresses import loopback_addresses
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.origin import read_origin
 from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Timer, Wheel
@@ -281,7 +281,7 @@ async def run_open(url: str, *, connections: int, rate_per_s: float, seconds: fl
 def _start(url: str, connections: int, *, per_device: bool) -> tuple[Http1Engine, _Run]:
     sources = loopback_addresses(connections // _SOURCE_SHARE + 1)
     wheel = Wheel(LoopClock())
-    engine = Http1Engine(HttpOptions(read_origin(url), per_device=per_device, pool=connections, sources=sources), wheel)
+    engine = Http1Engine(read_origin(url), wheel, per_device=per_device, pool=connections, sources=sources)
     return engine, _Run(engine, wheel, url)
 
 

@@ -14,8 +14,8 @@ from uuid import uuid4
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, DriverContext, Member, SharedSettings
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import RequestHead, read_origin
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.watched import ENDED, PartEnded, make_thread
 
@@ -138,7 +138,7 @@ class FleetThread:
         origin = read_origin(target.base_url)
         wheel = Wheel(LoopClock())
         connections = max(1, _SOCKETS_PER_DEVICE * len(self._identities))
-        self._engine = Http1Engine(HttpOptions(origin, pool=connections), wheel)
+        self._engine = Http1Engine(origin, wheel, pool=connections)
         self._changed = asyncio.Event()
         ledger = MemoryLedger(self._ledgers)
         shared = SharedSettings(target.offers, self._seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url)

@@ -20,10 +20,10 @@ from agent.wire.connection import Connection
 from agent.wire.network import connect
 from agent.wire.secret import Secret
 from simulator.fleet.engine.addresses import TargetAddress
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import Opening
 from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
+from simulator.fleet.engine.origin import read_origin
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
@@ -131,7 +131,7 @@ class Waits:
 
 def test_http_of_the_fleet(service):
     async def ask() -> object:
-        engine = Http1Engine(HttpOptions(read_origin(f"http://{NAME}:{port_of(service)}")))
+        engine = Http1Engine(read_origin(f"http://{NAME}:{port_of(service)}"))
         caller = Waits()
         engine.send(0, b"GET /products HTTP/1.1\r\nHost: x\r\n\r\n", caller, SOON_S)
         try:

@@ -19,8 +19,8 @@ from simulator.fleet.device.links import Links, MqttLinks
 from simulator.fleet.device.model import DriverContext, Member
 from simulator.fleet.device.mqtt_device import MqttDevice
 from simulator.fleet.device.mqtt_messages import MqttMessages
-from simulator.fleet.engine.http.origin import RequestHead
 from simulator.fleet.engine.mqtt import MqttEngine
+from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.faults import ActiveFaults

@@ -14,7 +14,7 @@ from simulator.fleet.device.http_messages import HELD_POLL, ONCE, HttpMessages, 
 from simulator.fleet.device.model import RUN_OVER, Member
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.device.unwaited import Unwaited, send_copies
-from simulator.fleet.engine.http.origin import RequestHead
+from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import OutcomeClass

@@ -17,7 +17,7 @@ from simulator.fleet.device.answers import command_id_in, judge, outcome_of
 from simulator.fleet.device.driver import Driver
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
 from simulator.fleet.device.model import RUN_OVER, DriverContext, Exchange, Member
-from simulator.fleet.engine.http.origin import RequestHead
+from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.scenario.model import Arrivals

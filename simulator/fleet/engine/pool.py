@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import RequestHead, header_lines, read_origin
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.origin import RequestHead, header_lines, read_origin
 from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.outcomes import OutcomeClass
-
-ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class NoAnswerInTime(TransportError):
@@ -45,10 +42,10 @@ class HttpPool:
         ca_file: Path | None = None,
     ) -> None:
         self.base_url = base_url
-        origin = read_origin(base_url, ca_file)
-        self._head = RequestHead(origin, {})
+        self._origin = read_origin(base_url, ca_file)
+        self._head = RequestHead(self._origin, {})
         self._timeout_s = timeout_s
-        self._options = HttpOptions(origin, pool=connections, answer_bytes_max=ANSWER_BYTES_MAX)
+        self._connections = connections
         self._engine: Http1Engine | None = None
 
     async def request(
@@ -75,7 +72,7 @@ class HttpPool:
         header_lines(headers)
         message = self._head.message(method, target, headers, body)
         if self._engine is None:
-            self._engine = Http1Engine(self._options)
+            self._engine = Http1Engine(self._origin, pool=self._connections)
         caller = _Awaiting(f"{method} {target}", self._timeout_s)
         self._engine.send(0, message, caller, self._timeout_s)
         return await caller.answer

@@ -17,10 +17,10 @@ from simulator.fleet.device.links import Links, MqttLinks
 from simulator.fleet.device.model import DeviceModel, DriverContext, Member
 from simulator.fleet.device.request_load import RequestDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import RequestHead, read_origin
+from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import MqttEngine
 from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
+from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Clock
 from simulator.fleet.plan import key_of
@@ -95,20 +95,15 @@ def make_devices(
             sessions = MqttLinks(sessions, clock, wheel, connect_timeout_s=timeout_s, seed=scenario.seed)
         first = context.first_index
         return MqttDriver(sessions, context, members, tokens=lambda device: tokens[device - first] if tokens else None)
-    http = HttpOptions(
-        read_origin(address.base_url, address.ca_file),
-        per_device=not scenario.target.is_pooled,
-        pool=connections,
-        sources=sources,
-    )
-    engine: HttpEngine = Http1Engine(http, wheel)
+    origin, per_device = read_origin(address.base_url, address.ca_file), not scenario.target.is_pooled
+    engine: HttpEngine = Http1Engine(origin, wheel, per_device=per_device, pool=connections, sources=sources)
     if has_links:
         engine = Links(engine, clock, wheel, scenario.seed)
     if tokens:
         credentials = [{"authorization": f"Bearer {token.reveal()}"} for token in tokens]
-        heads = [RequestHead(http.origin, each) for each in credentials]
+        heads = [RequestHead(origin, each) for each in credentials]
     else:  # each device has a key pair that is its own of the whole fleet's
-        pairs = [RequestHead(http.origin, headers_of(pair)) for pair in read_keys(address.keys)]
+        pairs = [RequestHead(origin, headers_of(pair)) for pair in read_keys(address.keys)]
         devices = range(context.first_index, context.first_index + len(members))
         heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in devices]
     if isinstance(scenario, RequestsScenario):

@@ -13,8 +13,8 @@ from typing import Final
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.model import DriverContext, Member, SharedSettings
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import RequestHead, read_origin
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import ReadingAges
@@ -93,9 +93,7 @@ class FleetWorkload:
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         self._feed = EventFeed(Plan(job.scenario), job.devices)
-        self._operator_engine = Http1Engine(
-            HttpOptions(read_origin(job.operator_url, job.operator_ca_file), pool=8), self._wheel
-        )
+        self._operator_engine = Http1Engine(read_origin(job.operator_url, job.operator_ca_file), self._wheel, pool=8)
         self._has_devices = job.scenario.kind == "devices"
         self._has_begun = self._is_over = False
         self._began_s = 0.0

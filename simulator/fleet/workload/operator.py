@@ -22,7 +22,7 @@ from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_messages import HttpMessages, Operation
 from simulator.fleet.device.model import RUN_OVER, DriverContext, Exchange
 from simulator.fleet.device.retries import Retries
-from simulator.fleet.engine.http.origin import RequestHead
+from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import OutcomeClass, class_of

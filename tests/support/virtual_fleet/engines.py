@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.wire import topics
-from simulator.fleet.engine.http.engine import HttpOptions
 from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
 from simulator.fleet.engine.mqtt_sessions import BrokerAddress
 from simulator.fleet.engine.ports import Caller
@@ -28,7 +27,7 @@ class Engines:
     service: Service
     sessions: list[VirtualMqtt] = field(default_factory=list)
 
-    def http(self, _options: HttpOptions, _wheel: Any = None) -> VirtualHttp:
+    def http(self, _origin: Any, _wheel: Any = None, **_options: Any) -> VirtualHttp:
         """In the place of the class of the HTTP engine."""
         return VirtualHttp(self)
 
@@ -51,7 +50,7 @@ class _Flight:
 
 
 class VirtualHttp:
-    """See :class:`~simulator.fleet.engine.http.engine.Http1Engine`."""
+    """See :class:`~simulator.fleet.engine.http.Http1Engine`."""
 
     connections = 1
 

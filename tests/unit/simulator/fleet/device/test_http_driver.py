@@ -13,7 +13,7 @@ from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
-from simulator.fleet.engine.http.origin import RequestHead, read_origin
+from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock

@@ -21,7 +21,7 @@ from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.handlers import VOCABULARY
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
-from simulator.fleet.engine.http.origin import RequestHead, read_origin
+from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.reading_audit import ReadingFact, audit_readings

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
-from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
-from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.origin import read_origin
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.certificates import Authority
 from tests.support.http_server import OK, Server
@@ -36,7 +36,7 @@ class Caller:
 
 @contextlib.asynccontextmanager
 async def engine_for(base_url: str, **options) -> AsyncIterator[Http1Engine]:
-    engine = Http1Engine(HttpOptions(read_origin(base_url), **options))
+    engine = Http1Engine(read_origin(base_url), **options)
     try:
         yield engine
     finally:
@@ -383,7 +383,7 @@ def test_tls_with_an_authority_of_ones_own(run, tmp_path):
     async def story():
         async with Server(*[OK] * 4, tls=server_side(authority.issue("s"))) as server:
             origin = read_origin(server.base_url, authority.certificate)
-            engine = Http1Engine(HttpOptions(origin, per_device=True))
+            engine = Http1Engine(origin, per_device=True)
             found = [(await ask(engine, device=device))[0] for device in (0, 1, 0)]
             await engine.close()
             return found, server.connections
@@ -400,7 +400,7 @@ def test_a_certificate_that_is_not_to_be_trusted_is_a_transport_failure(run, tmp
         async with Server(OK, tls=server_side(pair)) as server:
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's side of the refusal
             trust = (authority if trusted else stranger).certificate
-            engine = Http1Engine(HttpOptions(read_origin(server.base_url, trust)))
+            engine = Http1Engine(read_origin(server.base_url, trust))
             told = await ask(engine)
             await engine.close()
             return told, server.requests
