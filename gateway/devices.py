@@ -17,12 +17,12 @@ from agent.app.first_configuration import AUTHORITY, CONFIGURATION, TOKEN, gatew
 from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
-from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError, NotFound, RateLimited
 from agent.files import replace_file
 from agent.process.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.address import authority as authority_of
+from agent.wire.address import is_this_machine
 from agent.wire.auth import KeyPair
 from agent.wire.base import describe_faults
 from agent.wire.enrollment import EnrollmentAnswer

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from agent.config.section import is_this_machine
+from agent.wire.address import is_this_machine
 from agent.wire.auth import KeyPair
 from gateway.client import RegisterDevice
 from simulator.fleet.device.model import DeviceModel

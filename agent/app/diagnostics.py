@@ -30,7 +30,7 @@ from agent.app.status import AgentStatus
 from agent.app.status_file import StatusFile
 from agent.app.version import VERSION
 from agent.config import AgentConfig
-from agent.config.layer import FOLDER as LAYERS
+from agent.config.load import FOLDER as LAYERS
 from agent.core.values import JsonObject
 from agent.files import replace_file, sync_directory
 from agent.handlers.base import HandlerRejected

@@ -23,7 +23,7 @@ from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.config import LoadedConfig, read_credentials
-from agent.config.changes import changed_keys
+from agent.config.load import changed_keys
 from agent.core.outbox import Bounds
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.app.version import VERSION
-from agent.config.layer import FOLDER, LAYER
+from agent.config.load import FOLDER, LAYER
 from agent.files import replace_file, sync_directory
 
 FILE_NAME: Final = "starts.json"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
-from agent.config.mqtt import MqttConfig
+from agent.config.model import MqttConfig
 from agent.core.values import Command
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.ports import CommandSource, Uplink

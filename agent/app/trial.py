@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.app.plugins import is_usable, load_handlers, load_sensors
 from agent.app.start_counter import KEPT, ConfigTrial
 from agent.config import AgentConfig
-from agent.config.changes import changed_keys, is_covered
-from agent.config.layer import PROTECTED, layer_path, parse_layer, read_layer
-from agent.config.load import load_layered
+from agent.config.load import PROTECTED, changed_keys, is_covered, layer_path, load_layered, parse_layer, read_layer
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError, StorageError
 from agent.exit_codes import EXIT_REPLACE

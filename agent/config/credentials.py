@@ -111,8 +111,15 @@ def _read(name: str, path: Path | None, faults: list[str]) -> str:
         return ""
     text = ""
     try:
-        fault = _fault_of_file(path.stat())
-        if not fault:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            fault = "is no regular file; name the file itself"
+        elif status.st_mode & stat.S_IRWXO:
+            mode = stat.S_IMODE(status.st_mode)
+            fault = f"everybody on this machine can open it (mode {mode:o}); run chmod 600 on it"
+        elif status.st_size > MAX_SECRET_BYTES:
+            fault = "is too large for a key; put the key alone into it"
+        else:
             text = path.read_text("utf-8").strip()
             never_show(text)
             fault = _fault_of_text(text, name)
@@ -127,14 +134,6 @@ def _read(name: str, path: Path | None, faults: list[str]) -> str:
     if fault:
         faults.append(f"{key}: {path}: {fault}")
     return text
-
-
-def _fault_of_file(status: os.stat_result) -> str:
-    if not stat.S_ISREG(status.st_mode):
-        return "is no regular file; name the file itself"
-    if status.st_mode & stat.S_IRWXO:
-        return f"everybody on this machine can open it (mode {stat.S_IMODE(status.st_mode):o}); run chmod 600 on it"
-    return "is too large for a key; put the key alone into it" if status.st_size > MAX_SECRET_BYTES else ""
 
 
 def _fault_of_text(text: str, name: str) -> str:

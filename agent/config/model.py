@@ -5,24 +5,95 @@ What each key is for stands in ``configs/agent-http.yaml`` and ``configs/agent-m
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from agent.config.commands import CommandsConfig
-from agent.config.dialect import DialectConfig
-from agent.config.mqtt import MqttConfig
-from agent.config.section import Host, Identifier, Name, Seconds, Section, is_this_machine
-from agent.wire.address import read_url
+from agent.wire import extensions
+from agent.wire.address import is_this_machine, read_host, read_url
+from agent.wire.dialect import RESULTS_TABLE, AnswerReading, CommandLists, Dialect, ResultPlace
 
-KEY_PAIR_REFUSAL = (
-    "auth.mode 'key_pair' puts the secret key (msk_...) onto this device, and the specification says that it belongs "
-    "on a server that you control: whoever holds the device could command your whole fleet. Better: let the device "
-    "talk to the gateway with a device token, or use auth.mode 'bearer' with a scoped token. "
-    "For a bench or one prototype, set auth.allow_secret_key_on_device: true"
-)
+Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
+Host = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(read_host)]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Identifier = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class Section(BaseModel):
+    """The base of all sections: frozen, and an unknown key is a fault."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+# --- service and broker -----------------------------------------------------------------------------------------------
+
+AUTO: Final = "auto"
+
+
+class DialectConfig(Section):
+    """How this server speaks where the specification leaves it open; with ``auto`` the agent finds out by itself.
+
+    Attributes:
+        extensions: additions to the specification, by the names of the discovery document; none is a plain server.
+        command_id: the member of a listed command that holds its id, with dots for members inside members.
+        time_zone: of times that the server writes without one; a name or an offset.
+        recorded_at_reading: of a server without ``recorded_at``: a name in ``sensor_data`` for the time of reading.
+        results: where results of commands go.
+        results_table: the runtime-data table that takes them.
+        command_lists: what a list of commands holds: open ones alone, everything for ever, or each command once.
+    """
+
+    extensions: Literal["auto"] | tuple[str, ...] = AUTO
+    command_id: Annotated[str, Field(pattern=r"^[^.\x00-\x1f\x7f]+(\.[^.\x00-\x1f\x7f]+)*$", max_length=255)] = AUTO
+    time_zone: str = AUTO
+    recorded_at_reading: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    results: Literal["auto", "endpoint", "table", "none"] = AUTO
+    results_table: Annotated[str, Field(min_length=1, max_length=255)] = RESULTS_TABLE
+    command_lists: Literal["auto", "open", "everything", "once"] = AUTO
+
+    @field_validator("extensions")
+    @classmethod
+    def _are_known(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        unknown = [] if isinstance(value, str) else sorted(set(value) - extensions.ALL)
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no extension; there are {', '.join(sorted(extensions.ALL))}")
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_a_zone(cls, value: str) -> str:
+        _zone(value)
+        return value
+
+    def dialect(self) -> Dialect:
+        """The section as the client takes it."""
+        path = None if self.command_id == AUTO else tuple(self.command_id.split("."))
+        return Dialect(
+            extensions=None if self.extensions == AUTO else frozenset(self.extensions),
+            reading=AnswerReading(path, _zone(self.time_zone)),
+            recorded_at_reading=self.recorded_at_reading,
+            results=None if self.results == AUTO else ResultPlace(self.results),
+            results_table=self.results_table,
+            command_lists=None if self.command_lists == AUTO else CommandLists(self.command_lists),
+        )
+
+
+def _zone(name: str) -> tzinfo:
+    if name in {AUTO, "UTC"}:
+        return UTC
+    try:
+        return datetime.strptime(name, "%z").tzinfo or UTC
+    except ValueError:
+        pass  # no offset
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        text = f"{name!r} is no zone of this machine: write an offset such as +02:00, or install tzdata"
+        raise ValueError(text) from None
 
 
 class ServiceConfig(Section):
@@ -58,6 +129,65 @@ class ServiceConfig(Section):
         return self
 
 
+def _version_as_text(value: object) -> object:
+    return "5" if value == 5 and not isinstance(value, bool) else value
+
+
+MqttVersion = Annotated[Literal["5", "3.1.1"], BeforeValidator(_version_as_text)]
+
+
+class MqttConfig(Section):
+    """The broker. Client id and user name are the device id, the password is its token.
+
+    Attributes:
+        port: see :attr:`port_in_use` for its default.
+        ca_file: PEM file with the authorities to trust instead of the system's; read at each connection.
+        cert_file, key_file: PEM files of this device's own certificate, for a broker that asks for one.
+        version: of MQTT; 3.1.1 for a broker that does not speak 5.
+        reconnect_max_s: the longest wait between two attempts to connect.
+        receipt_timeout_s: how long to wait for a receipt before the same is sent again.
+    """
+
+    host: Host
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    tls: bool = True
+    allow_plain_mqtt: bool = False
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    version: MqttVersion = "5"
+    reconnect_max_s: Annotated[float, Field(ge=1, le=3600)] = 120.0
+    receipt_timeout_s: Seconds = 10.0
+
+    @model_validator(mode="after")
+    def _is_encrypted(self) -> Self:
+        if not self.tls and not self.allow_plain_mqtt and not is_this_machine(self.host):
+            raise ValueError(
+                "mqtt.tls is off, so the device's token would travel in the clear: leave it on, or set "
+                "mqtt.allow_plain_mqtt: true on a closed test network"
+            )
+        if not self.tls and (self.ca_file or self.cert_file or self.key_file):
+            raise ValueError("mqtt.tls is off, and a certificate file is named: set tls: true or remove the file")
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("mqtt.cert_file and mqtt.key_file go together: name both or none")
+        return self
+
+    @property
+    def port_in_use(self) -> int:
+        """The port, as given or by default."""
+        return self.port or (8883 if self.tls else 1883)
+
+
+# --- the device, and what it shows ------------------------------------------------------------------------------------
+
+KEY_PAIR_REFUSAL = (
+    "auth.mode 'key_pair' puts the secret key (msk_...) onto this device, and the specification says that it belongs "
+    "on a server that you control: whoever holds the device could command your whole fleet. Better: let the device "
+    "talk to the gateway with a device token, or use auth.mode 'bearer' with a scoped token. "
+    "For a bench or one prototype, set auth.allow_secret_key_on_device: true"
+)
+
+
 class DeviceConfig(Section):
     """This device, by the ids that the service gave it.
 
@@ -83,6 +213,85 @@ class AuthConfig(Section):
         if self.mode == "key_pair" and not self.allow_secret_key_on_device:
             raise ValueError(KEY_PAIR_REFUSAL)
         return self
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+class PollConfig(Section):
+    """How often the agent asks for commands where the service cannot hold a poll open.
+
+    Attributes:
+        fast_s: while commands come in.
+        idle_s: when nothing has come for long.
+        spread_s: the first contact comes within this after the start, at a moment that follows from the device id.
+    """
+
+    fast_s: Seconds = 2.0
+    idle_s: Seconds = 60.0
+    spread_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.fast_s > self.idle_s:
+            raise ValueError("fast_s must not be above idle_s")
+        return self
+
+
+class HandlerConfig(Section):
+    """One handler, by its name; without ``timeout_s`` its own counts."""
+
+    enabled: bool = True
+    timeout_s: Seconds | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class SigningConfig(Section):
+    """Commands that carry their sender's signature (docs/security.md, "Signed commands").
+
+    Attributes:
+        mode: ``off`` rejects signed commands, ``accept`` takes them too, ``require`` takes nothing else.
+        trusted_keys: files with public keys.
+        require_for: handlers whose commands must be signed although the mode is ``accept``.
+    """
+
+    mode: Literal["off", "accept", "require"] = "off"
+    trusted_keys: tuple[Path, ...] = ()
+    require_for: tuple[Name, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if self.mode != "off" and not self.trusted_keys:
+            raise ValueError(
+                f"commands.signing.mode is {self.mode!r} and no key is trusted: name at least one public key file in "
+                "commands.signing.trusted_keys (device-agent keys make writes one)"
+            )
+        if self.mode == "off" and self.require_for:
+            raise ValueError(
+                "commands.signing.require_for has no effect while commands.signing.mode is off: set mode to accept"
+            )
+        return self
+
+
+class CommandsConfig(Section):
+    """Commands: which are taken and how they run.
+
+    Attributes:
+        handler_key: the member of ``command_payload`` that names the handler; the specification leaves it open.
+        first_contact: whether commands from before this device's first contact run, which nobody calls open.
+        long_poll_s: how long the service may hold one poll open; 0 never.
+        handlers: by name; a handler that is not here runs with its defaults.
+    """
+
+    handler_key: Annotated[str, Field(min_length=1, max_length=64)] = "command"
+    first_contact: Literal["skip-history", "all"] = "skip-history"
+    poll: PollConfig = Field(default_factory=PollConfig)
+    long_poll_s: Annotated[float, Field(ge=0, le=30)] = 25.0
+    signing: SigningConfig = Field(default_factory=SigningConfig)
+    handlers: dict[str, HandlerConfig] = Field(default_factory=dict)
+
+
+# --- readings, and the rest -------------------------------------------------------------------------------------------
 
 
 class ReportConfig(Section):

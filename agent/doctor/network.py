@@ -11,13 +11,12 @@ from urllib.parse import urlsplit
 
 from agent.app.transport import make_broker, make_token
 from agent.config import AgentConfig, Credentials
-from agent.config.mqtt import MqttConfig
-from agent.config.section import is_this_machine
+from agent.config.model import MqttConfig
 from agent.doctor.device import Device
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, unreachable, warning
 from agent.doctor.machine import SET_CLOCK, shown
 from agent.errors import LockedOut, Offline
-from agent.wire.address import authority
+from agent.wire.address import authority, is_this_machine
 from agent.wire.network import OTHER_NAME, CertificateFault, connect, trust_store
 
 TIMEOUT_S: Final = 5.0

@@ -12,8 +12,8 @@ from functools import partial
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from agent.config.commands import HandlerConfig
 from agent.config.faults import nearest
+from agent.config.model import HandlerConfig
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import Handler, HandlerRejected
 from agent.handlers.executable import Executable, ExecutableSettings

@@ -76,3 +76,13 @@ def read_url(text: str) -> SplitResult:
 def authority(host: str, port: int) -> str:
     """HOST:PORT as it stands in an address, with the brackets of IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_this_machine(host: str) -> bool:
+    """True for names and addresses that never leave this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -17,7 +17,7 @@ PROGRAM = """
 import json, logging, sys, threading
 from pathlib import Path
 from agent import CommandContext, HandlerRejected
-from agent.config.commands import HandlerConfig
+from agent.config.model import HandlerConfig
 from agent.config.model import SensorConfig
 from agent.handlers.payloads import read_payload
 from agent.handlers.registry import HandlerRegistry

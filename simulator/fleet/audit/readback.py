@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from agent.config.dialect import DialectConfig
+from agent.config.model import DialectConfig
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire import paths
 from agent.wire.commands import CommandRecord, CommandStatus

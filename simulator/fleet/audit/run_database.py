@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.config.dialect import AUTO
+from agent.config.model import AUTO
 from agent.errors import ConfigurationError, StorageError
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS
@@ -63,7 +63,7 @@ class AuditRules:
         time_name: the reading that carries the time of reading, on a server without ``recorded_at``.
         command_lists: what the server's list of a device's commands holds, as the scenario says; see
             :class:`~agent.wire.dialect.CommandLists`.
-        command_id, time_zone: as in :class:`~agent.config.dialect.DialectConfig`.
+        command_id, time_zone: as in :class:`~agent.config.model.DialectConfig`.
         results_table: where results are taken on a plain server: the name of a table of runtime data.
         dated_when_made: the times that readings carry are meant to be those at which they were made: not in a run whose
             scenario makes clocks wrong, and not where readings are of the past, or of no device.

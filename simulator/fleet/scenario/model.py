@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
 
-from agent.config.dialect import DialectConfig
+from agent.config.model import DialectConfig
 from agent.errors import InvalidMessage
 from agent.wire.times import parse_time
 from simulator.fleet.faults import AnyFault, AnyLinkFault

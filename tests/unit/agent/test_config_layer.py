@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import load_config
-from agent.config.changes import changed_keys
-from agent.config.layer import FOLDER, LAYER, merge
+from agent.config.load import FOLDER, LAYER, changed_keys, merge
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ import httpx
 
 from agent.app.start_counter import StartCounter
 from agent.app.status_file import read_status
-from agent.config.layer import parse_layer
-from agent.config.load import load_config
+from agent.config.load import load_config, parse_layer
 from agent.config.yaml_file import parse_yaml
 from agent.errors import (
     AgentError,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.app.start_counter import FILE_NAME, KEPT, ROLLED_BACK, ConfigTrial, StartCounter
-from agent.config.layer import FOLDER, LAYER
+from agent.config.load import FOLDER, LAYER
 from agent.files import replace_file
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent.app.start_counter import StartCounter
 from agent.app.trial import TrialEnd, find_regressions, put_on_trial
 from agent.config import load_config
-from agent.config.layer import FOLDER, LAYER
+from agent.config.load import FOLDER, LAYER
 from agent.core.values import Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.exit_codes import EXIT_REPLACE

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.config.commands import HandlerConfig
+from agent.config.model import HandlerConfig
 from agent.core.values import Contract
 from agent.handlers.base import HandlerRejected
 from agent.handlers.payloads import read_payload
