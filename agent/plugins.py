@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, cached_property
-from importlib import import_module
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -105,56 +104,102 @@ AnyPlugin = TypeVar("AnyPlugin", bound=Plugin)
 
 
 class PluginRegistry(Generic[AnyPlugin]):
-    """The plug-ins of one kind by name, the unusable ones with their reason."""
+    """The plug-ins of one kind by name, the unusable ones with their reason.
 
-    kind: str
+    A class is built in or comes from an entry point of :attr:`group`, and is imported only when it is used. A package
+    never replaces a built-in one. Of two packages that bring one name neither is used: the order of installation must
+    not decide.
 
-    def __init__(self) -> None:
-        self._ready: dict[str, AnyPlugin] = {}
-        self._listing: list[PluginInfo] = []
+    Args:
+        points: what is installed; None looks it up, once per process.
 
-    def get(self, name: str) -> AnyPlugin | None:
-        """The one of this name, if it is ready."""
-        return self._ready.get(name)
+    Attributes:
+        kind: ``handler`` or ``sensor``.
+        base: of all classes.
+        key: the attribute that holds a class's own name.
+        group: of the entry points.
+        built_ins: name -> ``module:attribute``.
+        limits: attributes that must be a number above 0, or None for no limit.
+        ready: those that can be used by name, in the listing's order.
+        listing: every one that was found or configured, with its status.
+        points: the classes that could be used by name; a built-in one comes first.
+    """
 
-    def ready(self) -> list[AnyPlugin]:
-        """The ready ones, in the listing's order."""
-        return list(self._ready.values())
+    kind: ClassVar[str]
+    base: ClassVar[type]
+    key: ClassVar[str]
+    group: ClassVar[str]
+    built_ins: ClassVar[Mapping[str, str]]
+    limits: ClassVar[tuple[str, ...]] = ("timeout_s",)
 
-    def names(self) -> list[str]:
-        """The names of the ready ones, in the listing's order."""
-        return list(self._ready)
-
-    def listing(self) -> list[PluginInfo]:
-        """Every one that was found or configured, with its status."""
-        return list(self._listing)
+    def __init__(self, points: Iterable[EntryPoint] | None = None) -> None:
+        self.ready: dict[str, AnyPlugin] = {}
+        self.listing: list[PluginInfo] = []
+        self.points = {name: [EntryPoint(name, value, BUILT_IN)] for name, value in self.built_ins.items()}
+        for point in installed_entry_points(self.group) if points is None else points:
+            self.points.setdefault(point.name, []).append(point)
 
     def add(self, name: str, origin: str, type_name: str, create: Callable[[], AnyPlugin]) -> None:
         """Create one and list it with its status; whatever it raises is logged and listed, never raised."""
         info = PluginInfo(name, self.kind, origin, PluginStatus.READY, type=type_name)
         try:
             plugin = create()
+            values = {limit: getattr(plugin, limit) for limit in self.limits}
+            wrong = [limit for limit, value in values.items() if value is not None and not _is_positive(value)]
+            if wrong:
+                reason = f"{self.kind} {name!r}: {' and '.join(wrong)} must be a number above 0: correct its class."
+                raise PluginFault(PluginStatus.NOT_LOADED, reason)
             contract = str(getattr(plugin, "contract", ""))
             info = replace(info, contract=contract, timeout_s=plugin.timeout_s, description=str(plugin.description))
-            self._ready[name] = plugin
+            self.ready[name] = plugin
         except PluginFault as fault:
             info = replace(info, status=fault.status, reason=fault.reason)
             if fault.status not in _ON_PURPOSE:
                 _log.warning("%s %s is %s: %s", self.kind, name, fault.status, fault.reason)
-        self._listing.append(info)
+        self.listing.append(info)
 
+    def origins(self) -> dict[str, str]:
+        """The name of each class -> where it comes from, sorted; nothing is imported for it."""
+        return {name: self.origin(name) for name in sorted(self.points)}
 
-def check_numbers(plugin: Plugin, names: Iterable[str], owner: str) -> None:
-    """Refuse a plug-in whose attributes are no numbers above 0; one that is None has no limit.
+    def origin(self, name: str) -> str:
+        """Where the class of this name comes from; ``configuration`` when nothing has it."""
+        return ", ".join(map(origin_of, self._chosen(name))) or CONFIGURATION
 
-    Raises:
-        PluginFault: at least one of these attributes is wrong.
-    """
-    values = {name: getattr(plugin, name) for name in names}
-    wrong = [name for name, value in values.items() if value is not None and not _is_positive(value)]
-    if wrong:
-        reason = f"{owner}: {' and '.join(wrong)} must be a number above 0: correct its class."
-        raise PluginFault(PluginStatus.NOT_LOADED, reason)
+    def load_class(self, name: str) -> type[AnyPlugin]:
+        """Import the class of this name.
+
+        Raises:
+            PluginFault: there is none, or there are two, or it is not what it should be.
+        """
+        chosen = self._chosen(name)
+        if not chosen:
+            reason = f"{self.base.__name__} {name!r} is not installed{nearest(name, self.points)}"
+            raise PluginFault(PluginStatus.UNKNOWN, f"{reason}; correct the name or install its package.")
+        if len(chosen) > 1:
+            raise PluginFault(PluginStatus.CLASH, f"{self.origin(name)} all bring {name!r}: uninstall all but one.")
+        point, origin = chosen[0], origin_of(chosen[0])
+        if origin != BUILT_IN:
+            for say in _listeners:  # before it, since it may end the process
+                say(f"loading {point.value} from {origin}")
+        try:
+            found: type[AnyPlugin] = point.load()
+        except (Exception, SystemExit) as error:
+            whose = "install device-agent again" if origin == BUILT_IN else "correct or uninstall that package"
+            reason = f"{point.value} from {origin} could not be imported: {describe(error)}; {whose}."
+            raise PluginFault(PluginStatus.NOT_LOADED, reason) from error
+        if not (isinstance(found, type) and issubclass(found, self.base)):
+            reason = f"{point.value} from {origin} is no class of agent.{self.base.__name__}."
+            raise PluginFault(PluginStatus.NOT_LOADED, reason)
+        own_name = getattr(found, self.key, None)
+        if own_name != name:
+            reason = f"{point.value} from {origin} has the {self.key} {own_name!r}, and its entry point {name!r}"
+            raise PluginFault(PluginStatus.NOT_LOADED, f"{reason}: give both one name.")
+        return found
+
+    def _chosen(self, name: str) -> list[EntryPoint]:
+        points = self.points.get(name, [])
+        return points[:1] if name in self.built_ins else points
 
 
 def _is_positive(value: object) -> bool:
@@ -175,7 +220,14 @@ def create_plugin(
     Raises:
         PluginFault: it cannot be used, in whatever way.
     """
-    parsed = parse_settings(model, settings, owner)
+    if model is None and settings:
+        names = ", ".join(sorted(map(str, settings)))
+        raise PluginFault(PluginStatus.INVALID_SETTINGS, f"{owner} takes no settings: remove {names}.")
+    try:
+        parsed = None if model is None else model.model_validate(dict(settings))
+    except ValidationError as error:
+        reason = f"{owner}: settings: {faults_of(error, model or BaseModel)}."
+        raise PluginFault(PluginStatus.INVALID_SETTINGS, reason) from error
     try:
         plugin = make(parsed)
     except (Exception, SystemExit) as error:
@@ -185,91 +237,6 @@ def create_plugin(
     except (Exception, SystemExit) as error:
         raise PluginFault(PluginStatus.CHECK_FAILED, f"{owner} cannot work here: {describe(error)}.") from error
     return plugin
-
-
-class PluginClasses(Generic[AnyPlugin]):
-    """The classes of one kind of plug-in by name, built in or installed; each is imported when it is asked for.
-
-    A package never replaces a built-in one. Of two packages that bring one name neither is used: the order of
-    installation must not decide.
-
-    Args:
-        base: of all of them.
-        key: the attribute that holds a class's own name.
-        built_ins: name -> ``module:attribute``.
-        group: of the entry points.
-        points: what is installed; None looks it up, once per process.
-    """
-
-    def __init__(
-        self,
-        base: type[AnyPlugin],
-        key: str,
-        built_ins: Mapping[str, str],
-        group: str,
-        points: Iterable[EntryPoint] | None,
-    ) -> None:
-        self._base = base
-        self._key = key
-        self._built_ins = built_ins
-        self._group = group
-        self._points = points
-
-    @cached_property
-    def _installed(self) -> dict[str, list[EntryPoint]]:
-        found: dict[str, list[EntryPoint]] = {}
-        for point in installed_entry_points(self._group) if self._points is None else self._points:
-            found.setdefault(point.name, []).append(point)
-        return found
-
-    def origins(self) -> dict[str, str]:
-        """Every name -> where it comes from, sorted; nothing is imported for it."""
-        return {name: self.origin(name) for name in sorted({*self._built_ins, *self._installed})}
-
-    def origin(self, name: str) -> str:
-        """Where this name comes from; ``configuration`` when nothing has it."""
-        if name in self._built_ins:
-            return BUILT_IN
-        return ", ".join(map(origin_of, self._installed.get(name, []))) or CONFIGURATION
-
-    def replaced(self) -> list[EntryPoint]:
-        """The installed ones whose name is a built-in's."""
-        return [point for name, points in self._installed.items() if name in self._built_ins for point in points]
-
-    def load(self, name: str) -> type[AnyPlugin]:
-        """Import the class of this name.
-
-        Raises:
-            PluginFault: there is none, or there are two, or it is not what it should be.
-        """
-        if name in self._built_ins:
-            return self._load_built_in(name)
-        rivals = self._installed.get(name, [])
-        if not rivals:
-            reason = f"{self._base.__name__} {name!r} is not installed{nearest(name, self.origins())}"
-            raise PluginFault(PluginStatus.UNKNOWN, f"{reason}; correct the name or install its package.")
-        if len(rivals) > 1:
-            packages = ", ".join(sorted(map(origin_of, rivals)))
-            raise PluginFault(PluginStatus.CLASH, f"{packages} all bring {name!r}: uninstall all but one.")
-        found = load_entry_point(rivals[0])
-        where = f"{rivals[0].value} from {origin_of(rivals[0])}"
-        if not (isinstance(found, type) and issubclass(found, self._base)):
-            reason = f"{where} is no class of agent.{self._base.__name__}."
-            raise PluginFault(PluginStatus.NOT_LOADED, reason)
-        own_name = getattr(found, self._key, None)
-        if own_name != name:
-            reason = f"{where} has the {self._key} {own_name!r}, and its entry point {name!r}: give both one name."
-            raise PluginFault(PluginStatus.NOT_LOADED, reason)
-        return found
-
-    def _load_built_in(self, name: str) -> type[AnyPlugin]:
-        module, _, attribute = self._built_ins[name].partition(":")
-        try:
-            found: type[AnyPlugin] = getattr(import_module(module), attribute)
-        except (Exception, SystemExit) as error:  # a disk that fails, half an installation
-            reason = f"the built-in {name!r} could not be imported: {describe(error)}; install device-agent again."
-            raise PluginFault(PluginStatus.NOT_LOADED, reason) from error
-        return found
 
 
 @cache
@@ -282,9 +249,9 @@ def installed_entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 
 def origin_of(point: EntryPoint) -> str:
-    """Which distribution an entry point comes from: name and version, or its value when that is not known."""
+    """``built-in``, or the distribution that an entry point comes from: name and version, or its value without one."""
     if point.dist is None:
-        return point.value
+        return BUILT_IN if point.group == BUILT_IN else point.value
     return f"{point.dist.name} {point.dist.version}"
 
 
@@ -322,46 +289,6 @@ def tell_loading(say: Callable[[str], object]) -> None:
         say: takes the line.
     """
     _listeners[:] = [say]
-
-
-def load_entry_point(point: EntryPoint) -> Any:
-    """Import what an entry point names; said before, since it may end the process.
-
-    Raises:
-        PluginFault: the import failed, in whatever way.
-    """
-    for say in _listeners:
-        say(f"loading {point.value} from {origin_of(point)}")
-    try:
-        return point.load()
-    except (Exception, SystemExit) as error:
-        reason = (
-            f"{point.value} from {origin_of(point)} could not be imported: {describe(error)}; "
-            f"correct or uninstall that package."
-        )
-        raise PluginFault(PluginStatus.NOT_LOADED, reason) from error
-
-
-def parse_settings(model: type[BaseModel] | None, settings: Mapping[str, Any], owner: str) -> BaseModel | None:
-    """A plug-in's settings as its own model; None when it has none.
-
-    Args:
-        model: the plug-in's ``Settings``.
-        settings: the raw section of the configuration.
-        owner: who it is for, such as ``handler 'run'``; begins the sentence.
-
-    Raises:
-        PluginFault: the settings are not what the model asks for.
-    """
-    if model is None:
-        if settings:
-            names = ", ".join(sorted(map(str, settings)))
-            raise PluginFault(PluginStatus.INVALID_SETTINGS, f"{owner} takes no settings: remove {names}.")
-        return None
-    try:
-        return model.model_validate(dict(settings))
-    except ValidationError as error:
-        raise PluginFault(PluginStatus.INVALID_SETTINGS, f"{owner}: settings: {faults_of(error, model)}.") from error
 
 
 def faults_of(error: ValidationError, model: type[BaseModel]) -> str:

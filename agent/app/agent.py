@@ -24,8 +24,7 @@ from agent.runtime.command_poller import CommandPoller, CommandReceiver
 from agent.runtime.engine import CommandEngine, EngineParts, command_rules
 from agent.runtime.sending import ReadingStream, ResultStream, SendLoop, SendParts
 from agent.runtime.sensing import POLL, IntervalChanged, Intervals, SensingService
-from agent.sensors.reader import SensorReader
-from agent.sensors.registry import SensorRegistry
+from agent.sensors.reader import SensorReader, SensorRegistry
 from agent.wire.instances import INSTANCE_HEADER
 
 if TYPE_CHECKING:
@@ -114,11 +113,11 @@ class Agent:
         self._results = self._service(results)
 
         # Sensors.
-        self._sensors = SensorRegistry.load({}) if is_safe else load_sensors(config)
-        for info in self._sensors.listing():
+        self._sensors = SensorRegistry({}) if is_safe else load_sensors(config)
+        for info in self._sensors.listing:
             if info.status not in {"ready", "disabled"}:
                 health.put(f"sensor:{info.name}", "unusable", info.reason)
-        self.reader = reader = SensorReader(self._sensors.ready(), on_crash=supervisor.crashed)
+        self.reader = reader = SensorReader(self._sensors.ready.values(), on_crash=supervisor.crashed)
         ready = set(reader.names())
         configured = {sensor.name: sensor.interval_s for sensor in config.sensors if sensor.name in ready}
         configured[POLL] = config.commands.poll.idle_s
@@ -243,12 +242,12 @@ class Agent:
 
     def plugins(self) -> Sequence[PluginInfo]:
         """Handlers and sensors, with their states."""
-        return [*self.handlers.listing(), *self._sensors.listing()]
+        return [*self.handlers.listing, *self._sensors.listing]
 
     def _is_held(self, entry: JournalEntry) -> bool:
         # What a handler began that safe mode has not loaded waits for the start that has it again.
         counter = self.process.counter
-        is_left_alone = counter.is_safe and self.handlers.get(entry.handler) is None
+        is_left_alone = counter.is_safe and entry.handler not in self.handlers.ready
         return is_left_alone or (counter.trial is not None and entry.command.id == counter.trial.command_id)
 
     def _join(self, services: Iterable[ServiceThread], within_s: float) -> None:

@@ -80,7 +80,7 @@ class AgentMetrics(Collector):
         """A command ended, or was refused before it began."""
         if entry.outcome is None:
             return
-        handler = entry.handler if entry.handler in self._agent.handlers.names() else OTHER
+        handler = entry.handler if entry.handler in self._agent.handlers.ready else OTHER
         self._commands.labels(handler, str(entry.outcome.status)).inc()
         begun, finished = entry.started, entry.finished
         # Over a reboot it is not known how long it ran.

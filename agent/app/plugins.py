@@ -10,8 +10,7 @@ from agent.core.schedule import ReportRule, ReportStrategy
 from agent.core.values import Priority
 from agent.handlers.registry import HandlerRegistry
 from agent.plugins import NOT_READ_YET, PluginInfo, PluginStatus
-from agent.sensors.reader import SensorReader
-from agent.sensors.registry import SensorRegistry
+from agent.sensors.reader import SensorReader, SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.status_file import StatusFile
@@ -24,12 +23,12 @@ def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerReg
         config: its sections ``commands.handlers`` and ``executables`` count.
         safe_mode: only those that examine or repair the device.
     """
-    return HandlerRegistry.load(config.commands.handlers, config.executables, safe_mode=safe_mode)
+    return HandlerRegistry(config.commands.handlers, config.executables, safe_mode=safe_mode)
 
 
 def load_sensors(config: AgentConfig) -> SensorRegistry:
     """Every configured sensor; failing ones are listed, never raised."""
-    return SensorRegistry.load({sensor.name: sensor for sensor in config.sensors})
+    return SensorRegistry({sensor.name: sensor for sensor in config.sensors})
 
 
 def priorities(config: AgentConfig) -> dict[str, Priority]:
@@ -56,7 +55,7 @@ def try_handlers(config: AgentConfig, running: StatusFile | None) -> list[Plugin
         config: its sections ``commands.handlers`` and ``executables`` count.
         running: see :func:`_beside_running`.
     """
-    return [_beside_running(info, running) for info in load_handlers(config).listing()]
+    return [_beside_running(info, running) for info in load_handlers(config).listing]
 
 
 def try_sensors(config: AgentConfig, running: StatusFile | None) -> list[PluginInfo]:
@@ -70,11 +69,11 @@ def try_sensors(config: AgentConfig, running: StatusFile | None) -> list[PluginI
         The sensors with their states; the description of one that was read is its readings.
     """
     registry = load_sensors(config)
-    reader = SensorReader(registry.ready())
+    reader = SensorReader(registry.ready.values())
     results = reader.read()
     reader.close()
     found = []
-    for info in registry.listing():
+    for info in registry.listing:
         if (result := results.get(info.name)) is not None:
             readings = [f"{name}={value:g}" for name, value in result.values.items()]
             info = replace(info, description=", ".join([*readings, *result.refused]))

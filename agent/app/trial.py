@@ -106,7 +106,7 @@ def _plugin_faults(old: AgentConfig, new: AgentConfig) -> list[str]:
 
 
 def _plugins(config: AgentConfig) -> list[PluginInfo]:
-    return [*load_handlers(config).listing(), *load_sensors(config).listing()]
+    return [*load_handlers(config).listing, *load_sensors(config).listing]
 
 
 def find_regressions(before: Mapping[str, str], parts: Mapping[str, Part]) -> list[str]:

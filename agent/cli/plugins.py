@@ -24,7 +24,7 @@ from agent.cli.options import (
 )
 from agent.errors import ConfigurationError
 from agent.exit_codes import EXIT_CHECK_FAILED
-from agent.sensors.registry import sensor_types
+from agent.sensors.reader import SensorRegistry
 from agent.update.state import Places
 
 
@@ -72,7 +72,7 @@ def list_command(config_path: Path, *, as_json: bool) -> None:
     config = load(config_path).config
     running = read_running(config, os.environ)
     found = [*try_handlers(config, running), *try_sensors(config, running)]
-    types = sensor_types()
+    types = SensorRegistry().origins()
     if as_json:
         print_json({"plugins": [asdict(each) for each in found], "sensor_types": dict(types)})
     else:

@@ -223,7 +223,7 @@ def _handlers(device: Device) -> Iterator[Finding]:
         good = (PluginStatus.READY, PluginStatus.DISABLED)
         faults = {name: text for name, text in states.items() if not text.startswith(good)}
     else:
-        listing = load_handlers(device.config).listing()
+        listing = load_handlers(device.config).listing
         usable = sorted(info.name for info in listing if info.status is PluginStatus.READY)
         faults = {info.name: f"{info.status}: {info.reason}" for info in listing if not is_usable(info)}
     how = "each loaded once" if running is None else "as the running agent reports"

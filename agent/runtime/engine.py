@@ -42,8 +42,7 @@ from agent.core.values import (
 )
 from agent.errors import AgentError, StorageError
 from agent.handlers.base import AgentControls, CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
-from agent.handlers.payloads import ResultTooLarge, copy_result, read_payload
-from agent.handlers.registry import HandlerRegistry
+from agent.handlers.registry import HandlerRegistry, ResultTooLarge, copy_result, read_payload
 from agent.ports import Clock
 from agent.retry import RetryPolicy
 from agent.runtime.actor import Actor
@@ -731,7 +730,7 @@ def command_rules(
         return None
 
     return CommandRules(
-        handlers={handler.name: rule_of(handler) for handler in registry.ready()},
+        handlers={handler.name: rule_of(handler) for handler in registry.ready.values()},
         judge=judge,
         handler_key=handler_key,
         first_contact=FirstContact(first_contact),

@@ -19,39 +19,39 @@ from pathlib import Path
 from agent import CommandContext, HandlerRejected
 from agent.config.model import HandlerConfig
 from agent.config.model import SensorConfig
-from agent.handlers.payloads import read_payload
+from agent.handlers.registry import read_payload
 from agent.handlers.registry import HandlerRegistry
 from agent.sensors.reader import SensorReader
-from agent.sensors.registry import SensorRegistry
+from agent.sensors.reader import SensorRegistry
 
 pin = sys.argv[1]
 section = HandlerConfig(settings={"value_file": pin})
-handlers = HandlerRegistry.load({"open_door": section})
+handlers = HandlerRegistry({"open_door": section})
 settings = {"contact_file": pin, "inverted": True}
-sensors = SensorRegistry.load({"front": SensorConfig(name="front", type="door", settings=settings)})
+sensors = SensorRegistry({"front": SensorConfig(name="front", type="door", settings=settings)})
 progress = []
 
 def run(payload):
-    handler = handlers.get(payload["command"])
+    handler = handlers.ready.get(payload["command"])
     model = read_payload(handler, {name: value for name, value in payload.items() if name != "command"})
     log = logging.LoggerAdapter(logging.getLogger("test"), {})
     return handler.handle(model, CommandContext("c1", "d1", 1, False, threading.Event(), log, None, progress.append))
 
 def refused():
     try:
-        read_payload(handlers.get("open_door"), {"open_s": "long"})
+        read_payload(handlers.ready.get("open_door"), {"open_s": "long"})
     except HandlerRejected as refusal:
         return str(refusal)
 
 print(json.dumps({
-    "handlers": {info.name: [info.origin, str(info.status), info.contract] for info in handlers.listing()},
-    "sensors": {info.name: [info.origin, str(info.status)] for info in sensors.listing()},
+    "handlers": {info.name: [info.origin, str(info.status), info.contract] for info in handlers.listing},
+    "sensors": {info.name: [info.origin, str(info.status)] for info in sensors.listing},
     "open_door": run({"command": "open_door", "open_s": 0.01}),
     "disk_free": sorted(run({"command": "disk_free"})),
     "refused": refused(),
-    "front": dict(SensorReader(sensors.ready()).read()["front"].values),
+    "front": dict(SensorReader(sensors.ready.values()).read()["front"].values),
     "progress": progress,
-    "unconfigured": [str(i.status) for i in HandlerRegistry.load().listing() if i.name == "open_door"],
+    "unconfigured": [str(i.status) for i in HandlerRegistry().listing if i.name == "open_door"],
 }))
 """
 

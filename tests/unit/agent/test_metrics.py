@@ -33,7 +33,7 @@ def make() -> tuple[AgentMetrics, Any]:
             store=SimpleNamespace(outbox=FakeOutbox(), journal=FakeJournal()),
         ),
         instance=SimpleNamespace(instance=Instance(3, "process-1")),
-        handlers=SimpleNamespace(names=lambda: ["ping"]),
+        handlers=SimpleNamespace(ready=["ping"]),
         service_clock=SimpleNamespace(estimate=ServiceTime()),
     )
     return AgentMetrics(agent), agent

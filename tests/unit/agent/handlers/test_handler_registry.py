@@ -7,8 +7,7 @@ import pytest
 from agent.config.model import HandlerConfig
 from agent.core.values import Contract
 from agent.handlers.base import HandlerRejected
-from agent.handlers.payloads import read_payload
-from agent.handlers.registry import HandlerRegistry
+from agent.handlers.registry import HandlerRegistry, read_payload
 from agent.plugins import PluginStatus
 
 DOOR = """
@@ -47,7 +46,7 @@ def door(entry_point):
 
 
 def load(*points, sections=None, executables=None) -> HandlerRegistry:
-    return HandlerRegistry.load(sections, executables, entry_points=points)
+    return HandlerRegistry(sections, executables, points=points)
 
 
 def read(registry: HandlerRegistry, payload: dict[str, Any], key: str = "command") -> Any:
@@ -63,12 +62,12 @@ def refusal(registry: HandlerRegistry, payload: dict[str, Any]) -> str:
 
 
 def info_of(registry: HandlerRegistry, name: str):
-    (info,) = [info for info in registry.listing() if info.name == name]
+    (info,) = [info for info in registry.listing if info.name == name]
     return info
 
 
 def test_each_built_in_is_there_and_one_that_needs_settings_is_off_without_them():
-    infos = {info.name: info for info in load().listing()}
+    infos = {info.name: info for info in load().listing}
     off = infos.pop("write_file")
     assert len(infos) == 11
     assert all(info.status is PluginStatus.READY and info.origin == "built-in" for info in infos.values())
@@ -82,7 +81,7 @@ def test_a_class_is_found_by_entry_point_with_settings_and_limits(door):
     text = DOOR.replace("Contract.ONCE", '"once"')
     text = text.replace("lane = ", "start_timeout_s, inactivity_timeout_s, max_attempts = 90.0, 20.0, 5\n    lane = ")
     registry = load(door(text), door(DOOR, "knock", "Knock"), sections=sections)
-    own, knock = registry.get("open_door"), registry.get("knock")
+    own, knock = registry.ready.get("open_door"), registry.ready.get("knock")
     assert own.handle(read(registry, {"command": "open_door", "door": 2}), None) == {"opened": 2, "pin": 3}
     assert own.contract is Contract.ONCE
     assert (own.timeout_s, own.lane) == (9.0, "doors")
@@ -115,7 +114,7 @@ def test_a_plug_in_that_fails_has_a_status_and_a_sentence_and_the_others_go_on(d
     assert info.status is status
     assert reason in info.reason
     assert info.reason.endswith(".")
-    assert {"ping", "knock"} <= set(registry.names())
+    assert {"ping", "knock"} <= set(registry.ready)
     assert f"handler open_door is {status}" in caplog.text
     assert refusal(registry, {"command": "open_door"}).endswith(f"handler 'open_door' is {status} on this device")
 
@@ -134,15 +133,15 @@ def test_settings_that_do_not_fit_name_the_member_and_the_near_one(door):
 
 def test_of_two_of_one_name_the_devices_own_wins_then_the_built_in_and_no_package(door):
     registry = load(executables={"ping": {"argv": ["true"]}})
-    assert registry.get("ping").description == "runs true"
+    assert registry.ready.get("ping").description == "runs true"
     point = door(DOOR.replace('"open_door"', '"ping"'), "ping")
     package = load(point)
-    assert [(info.origin, info.status) for info in package.listing() if info.name == "ping"] == [
+    assert [(info.origin, info.status) for info in package.listing if info.name == "ping"] == [
         ("built-in", PluginStatus.READY),
         (point.value, PluginStatus.CLASH),
     ]
     neither = load(door(), door())
-    assert neither.get("open_door") is None
+    assert neither.ready.get("open_door") is None
     assert info_of(neither, "open_door").status is PluginStatus.CLASH
 
 

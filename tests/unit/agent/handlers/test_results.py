@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.handlers.payloads import RESULT_BYTES, ResultTooLarge, copy_result
+from agent.handlers.registry import RESULT_BYTES, ResultTooLarge, copy_result
 
 
 def test_the_longest_result_is_taken_and_one_byte_more_is_not():

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from agent.handlers.base import HandlerFailed
-from agent.handlers.payloads import read_payload
+from agent.handlers.registry import read_payload
 from agent.handlers.write_file import WriteFile
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from agent.config.model import SensorConfig
 from agent.plugins import PluginStatus
-from agent.sensors.registry import SensorRegistry, sensor_types
+from agent.sensors.reader import SensorRegistry
 
 SCALE = """
 from agent import Sensor, SensorSettings
@@ -25,32 +25,32 @@ def sensor(type_name: str, **members) -> SensorConfig:
 
 
 def load(sections, *points) -> SensorRegistry:
-    return SensorRegistry.load(sections, entry_points=points)
+    return SensorRegistry(sections, points=points)
 
 
 def test_every_built_in_type_is_known_and_can_be_created():
     settings = {"file": {"path": "/x", "reading": "x"}, "program": {"argv": ["true"]}}
-    types = [name for name, origin in sensor_types().items() if origin == "built-in"]
+    types = [name for name, origin in SensorRegistry().origins().items() if origin == "built-in"]
     assert types == ["file", "hwmon", "one_wire", "program", "simulated", "system"]
     registry = load({name: sensor(name, settings=settings.get(name, {})) for name in types})
-    assert registry.names() == types
-    assert all(info.description and info.timeout_s for info in registry.listing())
+    assert list(registry.ready) == types
+    assert all(info.description and info.timeout_s for info in registry.listing)
 
 
 def test_a_sensor_of_a_package_is_found_and_only_when_it_is_used_imported(entry_point):
     broken = entry_point("broken", "Scale", "raise RuntimeError('imported')")
     sections = {"shop": sensor("scale", timeout_s=1, settings={"weight": 2}), "off": sensor("broken", enabled=False)}
     registry = load(sections, entry_point("scale", "Scale", SCALE), broken)
-    (scale,) = registry.ready()
+    (scale,) = registry.ready.values()
     assert (scale.name, scale.read(), scale.timeout_s, scale.prefixed) == ("shop", {"weight_kg": 2.0}, 1, False)
-    assert registry.listing()[1].status is PluginStatus.DISABLED
+    assert registry.listing[1].status is PluginStatus.DISABLED
 
 
 def test_a_package_never_replaces_a_built_in_type_and_of_two_packages_neither_is_used(entry_point):
     points = [entry_point(name, "Scale", SCALE) for name in ("system", "scale", "scale")]
     registry = load({"board": sensor("system"), "shop": sensor("scale")}, *points)
-    assert type(registry.get("board")).__name__ == "SystemSensor"
-    assert registry.listing()[1].status is PluginStatus.CLASH
+    assert type(registry.ready.get("board")).__name__ == "SystemSensor"
+    assert registry.listing[1].status is PluginStatus.CLASH
 
 
 def test_sensors_of_one_type_are_prefixed_unless_their_settings_name_their_readings():
@@ -63,5 +63,5 @@ def test_sensors_of_one_type_are_prefixed_unless_their_settings_name_their_readi
             "board": sensor("system"),
         }
     )
-    prefixed = {each.name for each in registry.ready() if each.prefixed}
+    prefixed = {each.name for each in registry.ready.values() if each.prefixed}
     assert prefixed == {"north", "b"}
