@@ -1,4 +1,4 @@
-"""Every error that the agent, the client and the simulator raise on purpose.
+"""Every error that the agent, the client and the simulator raise on purpose, and how a process ends.
 
 Each class says through ``advice`` what the caller does next::
 
@@ -32,7 +32,7 @@ A message of ours is one line a person can act on: what happened, and what to do
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class Advice(StrEnum):
@@ -80,8 +80,6 @@ class ConfigurationError(AgentError):
 class InvalidMessage(AgentError):
     """Bytes from outside do not have the shape that the specification gives."""
 
-    advice = Advice.DROP
-
 
 class InvalidQr(InvalidMessage):
     """A QR text is not a label of ours.
@@ -122,8 +120,6 @@ class ServiceError(AgentError):
 class TransportError(ServiceError):
     """No answer came: name resolution, refused, reset or timed out."""
 
-    advice = Advice.RETRY
-
 
 class Unanswered(TransportError):
     """A request was begun and no answer came: the other side may have it, or it was too large for the link."""
@@ -135,8 +131,6 @@ class Offline(TransportError):
     Attributes:
         state: one word: ``connecting``, ``unreachable``, ``taken_over``, ``bad_certificate``, ...
     """
-
-    advice = Advice.RETRY
 
     def __init__(self, state: str, message: str) -> None:
         self.state = state
@@ -152,13 +146,9 @@ class LockedOut(Offline):
 class SessionTakenOver(Offline):
     """Another client with the same id took the connection: whoever comes back fast throws the other one out again."""
 
-    advice = Advice.RETRY
-
 
 class UnexpectedAnswer(ServiceError):
     """An answer came, but not one that the service of the specification gives."""
-
-    advice = Advice.RETRY
 
     def __init__(self, message: str, status: int | None = None) -> None:
         self.status = status
@@ -234,8 +224,6 @@ class StillRunning(ErrorAnswer):
 class RateLimited(ErrorAnswer):
     """429: the key's quota for this minute is used up; wait ``retry_after_s``."""
 
-    advice = Advice.RETRY
-
 
 class Refused(ErrorAnswer):
     """Another 4xx: the request itself is wrong and will be wrong again."""
@@ -246,4 +234,18 @@ class Refused(ErrorAnswer):
 class ServerFault(ErrorAnswer):
     """5xx: the service failed; the same request may go through later."""
 
-    advice = Advice.RETRY
+
+# --- exit codes of device-agent and device-gateway; 0 is good -------------------------------------------------------
+
+EXIT_STOPPED: Final = 0
+EXIT_CHECK_FAILED: Final = 1
+EXIT_CRASHED: Final = 1
+EXIT_CONFIGURATION: Final = 2
+EXIT_UNREACHABLE: Final = 5
+"""The service or the broker cannot be reached."""
+EXIT_RESTART: Final = 75
+"""``EX_TEMPFAIL`` of ``sysexits.h``: ended by ``restart_agent``; the service manager shall start it again."""
+EXIT_INTERRUPTED: Final = 130
+"""Ctrl-C, as a shell reports it."""
+EXIT_REPLACE: Final = -1
+"""Never seen outside: the program is to be run anew in this very process, with another configuration."""

@@ -17,8 +17,7 @@ from agent.app.lock import state_lock
 from agent.app.logs import set_up_logging
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
-from agent.errors import ConfigurationError
-from agent.exit_codes import EXIT_CRASHED, EXIT_STOPPED
+from agent.errors import EXIT_CRASHED, EXIT_STOPPED, ConfigurationError
 from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.runtime.health import Health
 from agent.runtime.supervisor import make_notifier

@@ -14,10 +14,9 @@ from typing import Any, Final, cast
 import click
 
 from agent.cli.lazy import name_variables
-from agent.error_text import bounded, disk_refusal
 from agent.errors import AgentError
 from agent.files import restrict_umask
-from agent.terminal import protect_terminal
+from agent.text import bounded, disk_refusal, protect_terminal
 from simulator.exit_codes import ExitCode, exit_code_of, text_of
 
 _PREFIX: Final = "FLEET_SIMULATOR"

@@ -14,7 +14,7 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from agent.terminal import escape, unescaped
+from agent.text import escape, unescaped
 from simulator.exit_codes import ExitCode
 
 option = partial(click.option, show_default=True, show_envvar=True)
@@ -23,7 +23,7 @@ _LINES: Final = 4
 
 
 class Console(RichConsole):
-    """Rich's console, with text from outside escaped (:mod:`agent.terminal`); its own colours and movements stay.
+    """Rich's console, with text from outside escaped (:mod:`agent.text`); its own colours and movements stay.
 
     Args:
         stderr: to standard error, not to standard output.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent.app.diagnostics import collect
 from agent.app.version import VERSION
 from agent.core.values import JsonObject
-from agent.exit_codes import EXIT_RESTART
+from agent.errors import EXIT_RESTART
 
 if TYPE_CHECKING:
     from agent.app.agent import Agent

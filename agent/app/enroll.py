@@ -23,9 +23,9 @@ from agent import errors
 from agent.app.first_configuration import AUTHORITY, CONFIGURATION, TOKEN, USER, gateway_configuration
 from agent.doctor.findings import CheckStatus
 from agent.doctor.network import Endpoint, judge_tls
-from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import give_to, replace_file
+from agent.text import bounded
 from agent.wire.address import read_url
 from agent.wire.enrollment import PATH, EnrollmentAnswer, EnrollmentCode, fingerprint_of, parse_code
 from agent.wire.json_text import parse_json

@@ -25,8 +25,7 @@ from agent.app.version import VERSION
 from agent.config import LoadedConfig, read_credentials
 from agent.config.load import changed_keys
 from agent.core.outbox import Bounds
-from agent.errors import ConfigurationError, StorageError
-from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE
+from agent.errors import EXIT_CRASHED, EXIT_REPLACE, ConfigurationError, StorageError
 from agent.plugins import packages_of, states_of
 from agent.runtime.clocks import SystemClock
 from agent.runtime.health import Health

@@ -18,8 +18,7 @@ from agent.app.start_counter import KEPT, ConfigTrial
 from agent.config import AgentConfig
 from agent.config.load import PROTECTED, changed_keys, is_covered, layer_path, load_layered, parse_layer, read_layer
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
-from agent.errors import ConfigurationError, StorageError
-from agent.exit_codes import EXIT_REPLACE
+from agent.errors import EXIT_REPLACE, ConfigurationError, StorageError
 from agent.handlers.base import HandlerRejected
 from agent.plugins import PluginInfo
 from agent.runtime.health import Part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.cli.program import device_agent
 from agent.files import restrict_umask
-from agent.terminal import protect_terminal
+from agent.text import protect_terminal
 
 
 def main() -> None:

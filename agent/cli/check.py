@@ -26,11 +26,11 @@ from agent.cli.options import (
 from agent.doctor import BEFORE_START, CHECKS
 from agent.doctor.device import Device
 from agent.doctor.findings import Named, examine
-from agent.error_text import bounded
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
+from agent.errors import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.handlers.base import HandlerRejected
 from agent.handlers.maintenance import CollectDiagnostics
 from agent.plugins import tell_loading
+from agent.text import bounded
 
 
 @click.command()

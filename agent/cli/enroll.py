@@ -15,9 +15,16 @@ import click
 from agent.app.enroll import enroll as enroll_at
 from agent.app.first_configuration import CONFIGURATION, USER
 from agent.cli.options import is_root, json_option, print_json
-from agent.error_text import bounded
-from agent.errors import Advice, ConfigurationError, ErrorAnswer, InvalidMessage, ServiceError
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_UNREACHABLE
+from agent.errors import (
+    EXIT_CHECK_FAILED,
+    EXIT_UNREACHABLE,
+    Advice,
+    ConfigurationError,
+    ErrorAnswer,
+    InvalidMessage,
+    ServiceError,
+)
+from agent.text import bounded
 from agent.wire.enrollment import LABEL_PREFIX, parse_label
 
 _UNIT: Final = "device-agent.service"

@@ -16,10 +16,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from agent.error_text import bounded, disk_refusal
-from agent.errors import ConfigurationError
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION
+from agent.errors import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, ConfigurationError
 from agent.process.identity import refuse_odd_files, take_identity
+from agent.text import bounded, disk_refusal
 
 _WAITS_FOR_DISKS: Final = "run"
 _ACTS_FOR_OWNERS: Final = "acts_for_owners"

@@ -22,8 +22,7 @@ from agent.cli.options import (
     print_json,
     print_table,
 )
-from agent.errors import ConfigurationError
-from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
 from agent.sensors.reader import SensorRegistry
 from agent.update.state import Places
 

@@ -12,9 +12,8 @@ import click
 
 from agent.app.run import HANDLED, run_agent
 from agent.cli.options import config_option, load, state_dir
-from agent.error_text import bounded
-from agent.errors import StorageError
-from agent.exit_codes import EXIT_CRASHED, EXIT_REPLACE, EXIT_RESTART
+from agent.errors import EXIT_CRASHED, EXIT_REPLACE, EXIT_RESTART, StorageError
+from agent.text import bounded
 
 
 @click.command()

@@ -20,7 +20,7 @@ from agent.cli.options import (
     print_table,
     span,
 )
-from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.errors import EXIT_CHECK_FAILED
 from agent.store.status import StoreStatus
 
 # What was set by commands: intervals, what handlers remember, counters of keys. The agent's own books are in --json.

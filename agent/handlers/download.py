@@ -13,10 +13,10 @@ from typing import Final
 
 import httpx
 
-from agent.error_text import bounded
 from agent.files import sync_directory
 from agent.handlers.base import HandlerRejected
 from agent.retry import RetryPolicy
+from agent.text import bounded
 from agent.wire.network import trust_store
 
 _TIMEOUT_S: Final = 30.0

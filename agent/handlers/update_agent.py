@@ -16,10 +16,10 @@ from typing import Final
 from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
-from agent.error_text import disk_refusal
 from agent.files import replace_file
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
 from agent.handlers.root_request import ask_root
+from agent.text import disk_refusal
 from agent.update.state import COMMAND_ID, FILE, KEPT, NOT_PACKAGED, Places, Trial, read_answer, read_trial
 
 UNIT: Final = "device-agent-update.path"

@@ -21,7 +21,7 @@ from itertools import count
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from agent.exit_codes import EXIT_CRASHED, EXIT_STOPPED
+from agent.errors import EXIT_CRASHED, EXIT_STOPPED
 from agent.ports import Clock, Notifier
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from agent.error_text import disk_refusal
+from agent.text import disk_refusal
 from agent.update.install import begin, install, serve
 from agent.update.release import ReleaseRefused
 from agent.update.state import Places, log_line

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Final
 
-from agent.error_text import disk_refusal
 from agent.files import sync_directory
+from agent.text import disk_refusal
 from agent.update.release import (
     CONTENT,
     MAX_BYTES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.files import restrict_umask
-from agent.terminal import protect_terminal
+from agent.text import protect_terminal
 from gateway.cli.program import device_gateway
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import click
 
 from agent.cli.lazy import acts_for_owners
-from agent.errors import ConfigurationError
-from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
 from agent.process.identity import as_owner_of
 from gateway.broker import (
     BrokerSettings,

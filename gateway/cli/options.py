@@ -18,10 +18,15 @@ from agent.cli.options import (
     print_json,
     print_table,
 )
-from agent.error_text import bounded
-from agent.errors import Advice, ConfigurationError, ServiceError
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
-from agent.terminal import unescaped
+from agent.errors import (
+    EXIT_CHECK_FAILED,
+    EXIT_CONFIGURATION,
+    EXIT_UNREACHABLE,
+    Advice,
+    ConfigurationError,
+    ServiceError,
+)
+from agent.text import bounded, unescaped
 from gateway.config import PREFIX, GatewayConfig, load_gateway
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -12,8 +12,8 @@ from agent.app.version import VERSION
 from agent.cli.lazy import LazyGroup
 from agent.cli.options import file_to_load
 from agent.config.load import state_dir_of
-from agent.error_text import bounded
-from agent.exit_codes import EXIT_CONFIGURATION
+from agent.errors import EXIT_CONFIGURATION
+from agent.text import bounded
 from gateway.cli.options import DEFAULT_PATH
 from gateway.config import PREFIX, GatewayConfig
 

@@ -14,9 +14,8 @@ from typing import Any, Final
 import click
 
 from agent.cli.options import json_option, print_json, print_table
-from agent.error_text import bounded
-from agent.errors import ConfigurationError, InvalidMessage
-from agent.exit_codes import EXIT_CHECK_FAILED, EXIT_INTERRUPTED
+from agent.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, ConfigurationError, InvalidMessage
+from agent.text import bounded
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, TTL_MAX_S

@@ -13,7 +13,7 @@ import click
 
 from agent.cli.check import end_with_findings
 from agent.cli.options import json_option, print_json, print_parts
-from agent.exit_codes import EXIT_CHECK_FAILED
+from agent.errors import EXIT_CHECK_FAILED
 from gateway.cli.options import gateway_config_option, load, path_option
 from gateway.initial import write_initial_gateway
 from gateway.ops import check_gateway, read_gateway_status

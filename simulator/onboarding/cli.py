@@ -15,8 +15,8 @@ from typing import Any, Final
 import click
 import pytest
 
-from agent.error_text import bounded
 from agent.errors import NotFound
+from agent.text import bounded
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode, exit_code_of, text_of

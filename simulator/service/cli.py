@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from agent.error_text import bounded
 from agent.errors import ConfigurationError
+from agent.text import bounded
 from simulator.credentials import read_secret_file
 from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts

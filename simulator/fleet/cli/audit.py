@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from agent.error_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
+from agent.text import bounded
 from agent.wire import paths
 from agent.wire.extensions import LIST_PARAMETERS
 from agent.wire.times import parse_time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from agent.error_text import bounded
+from agent.text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report.making import make_reports, summary_json
 from simulator.fleet.report.summary import print_summary

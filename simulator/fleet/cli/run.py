@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from agent.error_text import bounded
 from agent.errors import ConfigurationError
+from agent.text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import (
     check_cluster,

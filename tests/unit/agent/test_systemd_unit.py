@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.app.agent import STOP_GRACE_S
-from agent.exit_codes import EXIT_CONFIGURATION
+from agent.errors import EXIT_CONFIGURATION
 from agent.handlers.reboot import Reboot
 from agent.update.state import Places
 from gateway.run import MOST_STOP_S

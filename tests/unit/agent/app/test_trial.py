@@ -13,8 +13,7 @@ from agent.app.trial import TrialEnd, find_regressions, put_on_trial
 from agent.config import load_config
 from agent.config.load import FOLDER, LAYER
 from agent.core.values import Outcome, OutcomeStatus
-from agent.errors import StorageError
-from agent.exit_codes import EXIT_REPLACE
+from agent.errors import EXIT_REPLACE, StorageError
 from agent.handlers.base import HandlerRejected
 from agent.handlers.maintenance import UpdateConfig
 from agent.runtime.health import Health, Part

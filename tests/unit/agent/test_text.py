@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.error_text import LINE_MAX, LINES_MAX, bounded
+from agent.text import LINE_MAX, LINES_MAX, bounded
 
 
 def test_a_long_word_keeps_its_begin_and_end_and_the_sentence_around_it():
