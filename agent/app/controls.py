@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.app.diagnostics import collect
+from agent.app.starts import put_on_trial
 from agent.app.version import VERSION
 from agent.core.values import JsonObject
 from agent.errors import EXIT_RESTART
@@ -40,7 +41,7 @@ class Controls:
         return {
             "device_id": process.config.device.device_id,
             "agent_version": VERSION,
-            "mode": process.counter.mode,
+            "mode": f"safe: {process.counter.why}" if process.counter.is_safe else "normal",
             "machine": platform.machine(),
             "system": f"{platform.system()} {platform.release()}",
             "host": platform.node(),
@@ -74,8 +75,6 @@ class Controls:
 
     def try_configuration(self, command_id: str, config: str | dict[str, Any], settings: UpdateConfig.Settings) -> None:
         """Check it in full, put it on trial and restart with it; returns before the restart."""
-        from agent.app.trial import put_on_trial  # no other command comes here
-
         trial = put_on_trial(self._process, command_id, config, settings)
         reason = f"a configuration on trial: {', '.join(trial.changed) or 'nothing changes'}"
         self._process.restart_when_idle(reason, command_id)

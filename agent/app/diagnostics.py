@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import yaml
 
-from agent.app.start_counter import FILE_NAME as STARTS
+from agent.app.starts import FILE_NAME as STARTS
 from agent.app.status import AgentStatus
 from agent.app.status_file import StatusFile
 from agent.app.version import VERSION

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from agent.app.agent import Agent
 from agent.app.lock import state_lock
 from agent.app.logs import LineFormatter, LogLevel, LogRing, set_up_logging
-from agent.app.start_counter import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter
+from agent.app.starts import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter, end_trial
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.config import LoadedConfig, read_credentials
@@ -259,10 +259,7 @@ class AgentProcess:
             schedule(SAFE_FOR_S, lambda: self.restart_when_idle("safe mode is over: all is tried again"))
         else:
             schedule(HEALTHY_AFTER_S, counter.healthy)
-        if counter.trial is not None:
-            from agent.app.trial import TrialEnd  # only while there is a trial
-
-            TrialEnd(agent, counter.trial).begin()
+        end_trial(agent)
 
     def restart_when_idle(self, reason: str, command_id: str = "", until_s: float | None = None) -> None:
         """End this process for the next one when no command but ``command_id`` runs, or when that takes too long."""

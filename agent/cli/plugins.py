@@ -24,7 +24,7 @@ from agent.cli.options import (
 )
 from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
 from agent.sensors.reader import SensorRegistry
-from agent.update.state import Places
+from agent.update.trial import Places
 
 
 @click.group()

@@ -20,7 +20,8 @@ from agent.files import replace_file
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, HandlerSettings
 from agent.handlers.root_request import ask_root
 from agent.text import disk_refusal
-from agent.update.state import COMMAND_ID, FILE, KEPT, NOT_PACKAGED, Places, Trial, read_answer, read_trial
+from agent.trial import KEPT
+from agent.update.trial import COMMAND_ID, FILE, NOT_PACKAGED, Places, ReleaseTrial, read_answer, read_trial
 
 UNIT: Final = "device-agent-update.path"
 _ID_CHARACTERS: Final = 200
@@ -113,7 +114,7 @@ class UpdateAgent(Handler):
         reported = -1
         while not context.stopping.wait(_CHECK_EVERY_S):
             found = _record(places, request_id)
-            if isinstance(found, Trial) and not found.is_over:
+            if isinstance(found, ReleaseTrial) and not found.is_over:
                 if found.starts != reported:
                     reported = found.starts
                     context.report_progress({"phase": "on_trial", "version": found.version, "starts": reported})
@@ -131,13 +132,13 @@ class UpdateAgent(Handler):
         return None
 
 
-def _record(places: Places, request_id: str) -> Trial | dict[str, str] | None:
+def _record(places: Places, request_id: str) -> ReleaseTrial | dict[str, str] | None:
     """The outcome of the update that this command asked for, as installer and guard have stored it."""
     trial = read_trial(places)
     return trial if trial is not None and trial.command_id == request_id else read_answer(places, request_id)
 
 
-def _result(found: Trial | dict[str, str]) -> JsonObject:
+def _result(found: ReleaseTrial | dict[str, str]) -> JsonObject:
     if isinstance(found, dict):
         if "code" in found:
             raise HandlerRejected(found["code"], found.get("message", ""))

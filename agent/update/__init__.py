@@ -7,7 +7,7 @@ trusted: the file of a release counts by its signature, the status file only for
 The steps, each on the disk before the next:
 
 1. the release is unpacked beside the running one (:mod:`agent.update.install`);
-2. ``state.json`` says that it is on trial (:mod:`agent.update.state`): from here on each start of the service runs it;
-3. each start is counted before it begins (:mod:`agent.update.trial`);
+2. ``state.json`` says that it is on trial (:mod:`agent.update.trial`): from here on each start of the service runs it;
+3. each start is counted before it begins;
 4. the verdict goes into ``state.json``, then the link ``current`` follows, then the service is restarted.
 """

@@ -1,7 +1,8 @@
-"""Installs a release beside the running one and puts it on trial."""
+"""Installs a release beside the running one and puts it on trial; the program of root's part."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -14,6 +15,7 @@ from typing import IO, Final
 
 from agent.files import sync_directory
 from agent.text import disk_refusal
+from agent.trial import ROLLED_BACK
 from agent.update.release import (
     CONTENT,
     MAX_BYTES,
@@ -26,24 +28,28 @@ from agent.update.release import (
     read_release,
     trusted_keys,
 )
-from agent.update.state import (
+from agent.update.trial import (
     COMMAND_ID,
     FILE,
     INCOMING,
     PACKAGE,
-    ROLLED_BACK,
-    TRYING,
+    TRIAL_UNIT,
     Places,
-    Trial,
+    ReleaseTrial,
+    after_package,
     alone,
-    begin_trial,
+    ask_systemd,
     log_line,
+    observe,
     python_folder,
     read_trial,
     running_program,
+    service_state,
+    start,
+    watch,
     write_answer,
+    write_trial,
 )
-from agent.update.trial import TRIAL_UNIT, ask_systemd, observe, service_state
 
 LIMIT_PREFIX: Final = "DEVICE_AGENT_UPDATE_"
 """Of the variables with the limits of a trial: PROBATION_S, DEADLINE_S, MAX_STARTS."""
@@ -56,7 +62,67 @@ _RESERVE_BYTES: Final = 16 * 1024 * 1024
 _MB: Final = 1_000_000
 
 
-def install(places: Places, path: Path, command_id: str = "") -> Trial | None:
+def main() -> int:
+    """``device-agent-update``; the exit code: 0 good, 1 refused, 2 usage."""
+    parser = argparse.ArgumentParser(prog="device-agent-update", description="Releases of device-agent.")
+    parser.add_argument("--root", type=Path, default=Path("/"), help="where the file system of the device begins")
+    words = parser.add_subparsers(dest="word", required=True)
+    by_hand = words.add_parser("install", help="install a file and put it on trial")
+    by_hand.add_argument("file", type=Path)
+    words.add_parser("serve", help="install what the agent has downloaded")
+    words.add_parser("start", help="before a start of the service: count it")
+    words.add_parser("watch", help="judge the release on trial")
+    words.add_parser("after-package", help="after the package was installed")
+    arguments = parser.parse_args()
+    # The agent's user reads what is written here, whatever root's own habit is.
+    os.umask(0o022)
+    places = Places(arguments.root)
+    try:
+        if arguments.word == "install":
+            _install_by_hand(places, arguments.file)
+        else:
+            {"serve": serve, "start": start, "watch": watch, "after-package": after_package}[arguments.word](places)
+    except ReleaseRefused as refusal:
+        log_line(f"refused: {refusal}")
+        return 1
+    except OSError as error:
+        log_line(f"refused: {disk_refusal(error) or error}")
+        return 1
+    return 0
+
+
+def _install_by_hand(places: Places, path: Path) -> None:
+    trial = install(places, path)
+    if trial is None:
+        log_line("already installed: this release runs; nothing was done")
+        return
+    ask_systemd(places, "--no-block", "start", TRIAL_UNIT)
+    log_line(f"it has {trial.deadline_s:g} s to prove itself; how that ends: journalctl -f -u {TRIAL_UNIT}")
+
+
+def serve(places: Places) -> None:
+    """Install what the agent has downloaded, and leave an answer for it."""
+    command_id = ""
+    with contextlib.suppress(OSError), open_plain(places.download / COMMAND_ID) as file:
+        # The agent's own words: a short text that is only repeated.
+        command_id = file.read(_ID_BYTES).decode("utf-8", "replace")
+    try:
+        trial = install(places, places.download / FILE, command_id)
+    except ReleaseRefused as refusal:
+        log_line(f"refused: {refusal}")
+        write_answer(places, command_id, code=refusal.code, message=refusal.message)
+    except OSError as error:
+        text = disk_refusal(error) or f"{error.filename or places.releases}: {error.strerror}"
+        log_line(f"refused: disk: {text}")
+        write_answer(places, command_id, code="disk", message=text)
+    else:
+        if trial is None:
+            write_answer(places, command_id, version=running_program(places, read_trial(places)).version)
+        else:
+            ask_systemd(places, "--no-block", "start", TRIAL_UNIT)
+
+
+def install(places: Places, path: Path, command_id: str = "") -> ReleaseTrial | None:
     """Check a release, unpack it beside the running one, and put it on trial.
 
     Args:
@@ -93,22 +159,19 @@ def install(places: Places, path: Path, command_id: str = "") -> Trial | None:
         if state in {"", "inactive", "failed", "deactivating"}:
             text = f"the service is {state or 'not known to systemd'}, so nothing can prove a new version"
             raise ReleaseRefused("not_running", f"{text}: systemctl start device-agent, or update by apt")
-        tree = unpack(file, release, places)
-        seen = observe(places)
-        trial = Trial(
-            phase=TRYING,
+        tree = _unpack(file, release, places)
+        trial = ReleaseTrial(
             version=version,
             previous="" if before is None else before.version_in_force,
             command_id=command_id,
             probation_s=probation_s,
             deadline_s=deadline_s,
             max_starts=int(max_starts),
-            worked_before=tuple(sorted(seen.working)),
-            faults_before=tuple(sorted(seen.faults)),
+            before=observe(places).states,
         )
         with alone(places):
             _put_in_place(tree, version, places)
-            begin_trial(places, trial)
+            write_trial(places, trial)  # from here on each start of the service runs it
     log_line(f"release={version} installed beside {running.version}, on trial for {probation_s:g} s")
     return trial
 
@@ -132,7 +195,7 @@ def _open(path: Path) -> IO[bytes]:
     return file
 
 
-def unpack(file: IO[bytes], release: Release, places: Places) -> Path:
+def _unpack(file: IO[bytes], release: Release, places: Places) -> Path:
     """Unpack a release, with what is compiled of it, into a folder that is on the disk on return.
 
     Raises:
@@ -188,30 +251,3 @@ def _put_in_place(tree: Path, version: str, places: Places) -> None:
     tree.rename(target)
     sync_directory(places.releases)
     shutil.rmtree(places.releases / INCOMING, ignore_errors=True)
-
-
-def begin(places: Places) -> None:
-    """Start the unit that restarts the service and judges the trial."""
-    ask_systemd(places, "--no-block", "start", TRIAL_UNIT)
-
-
-def serve(places: Places) -> None:
-    """Install what the agent has downloaded, and leave an answer for it."""
-    command_id = ""
-    with contextlib.suppress(OSError), open_plain(places.download / COMMAND_ID) as file:
-        # The agent's own words: a short text that is only repeated.
-        command_id = file.read(_ID_BYTES).decode("utf-8", "replace")
-    try:
-        trial = install(places, places.download / FILE, command_id)
-    except ReleaseRefused as refusal:
-        log_line(f"refused: {refusal}")
-        write_answer(places, command_id, code=refusal.code, message=refusal.message)
-    except OSError as error:
-        text = disk_refusal(error) or f"{error.filename or places.releases}: {error.strerror}"
-        log_line(f"refused: disk: {text}")
-        write_answer(places, command_id, code="disk", message=text)
-    else:
-        if trial is None:
-            write_answer(places, command_id, version=running_program(places, read_trial(places)).version)
-        else:
-            begin(places)

@@ -47,14 +47,11 @@ def _number(most: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and 0 < value <= most
 
 
-_PROGRAM: Final[Mapping[str, Callable[[Any], bool]]] = {
+_MEMBERS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "kind": lambda value: value == KIND,
     "version": _text(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}"),
     "architecture": _text(r"[A-Za-z0-9]+"),
     "store_schema": _number(10**6),
-}
-_MEMBERS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "kind": lambda value: value == KIND,
-    **_PROGRAM,
     "downgrade": lambda value: isinstance(value, bool),
     "size": _number(MAX_BYTES),
     "sha256": _text(r"[0-9a-f]{64}"),
@@ -117,15 +114,6 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(numbers + [0] * (4 - len(numbers)))
 
 
-def parse_program(says: object) -> Program:
-    """The program that the package's ``release.json`` describes.
-
-    Raises:
-        ReleaseRefused: ``malformed``.
-    """
-    return Program(**_checked(says, _PROGRAM))
-
-
 def parse_manifest(text: bytes, offset: int = 0) -> Release:
     """The release that a manifest describes. Call it only for bytes whose signature holds.
 
@@ -143,19 +131,14 @@ def parse_manifest(text: bytes, offset: int = 0) -> Release:
     if isinstance(says, dict) and says.get("kind") == KIND and says.get("format") != FORMAT:
         fault = f"it has format {says.get('format')!r:.20}, and this device reads {FORMAT}"
         raise ReleaseRefused("unknown_format", f"{fault}: install a newer package by apt")
-    members = _checked(says, _MEMBERS)
-    del members["kind"]
-    program = Program(**{name: members.pop(name) for name in _PROGRAM})
-    return Release(program, **members, offset=offset)
-
-
-def _checked(says: object, checks: Mapping[str, Callable[[Any], bool]]) -> dict[str, Any]:
     members = says if isinstance(says, dict) else {}
-    wrong = [name for name, is_good in checks.items() if not is_good(members.get(name))]
+    wrong = [name for name, is_good in _MEMBERS.items() if not is_good(members.get(name))]
     if wrong:
-        text = f"its manifest is none of {KIND!r}, or is wrong in {', '.join(wrong)}: build it again"
-        raise ReleaseRefused("malformed", text)
-    return {name: members[name] for name in checks}
+        fault = f"its manifest is none of {KIND!r}, or is wrong in {', '.join(wrong)}: build it again"
+        raise ReleaseRefused("malformed", fault)
+    program = Program(members["version"], members["architecture"], members["store_schema"])
+    sizes = {name: members[name] for name in ("downgrade", "size", "sha256", "unpacked_bytes")}
+    return Release(program, **sizes, offset=offset)
 
 
 def check_suits(release: Release, running: Program) -> None:

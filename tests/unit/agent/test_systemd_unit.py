@@ -11,7 +11,7 @@ import pytest
 from agent.app.agent import STOP_GRACE_S
 from agent.errors import EXIT_CONFIGURATION
 from agent.handlers.reboot import Reboot
-from agent.update.state import Places
+from agent.update.trial import Places
 from gateway.run import MOST_STOP_S
 from tests.conftest import require_program
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from agent.app.start_counter import StartCounter
+from agent.app.starts import StartCounter
 from agent.app.status_file import read_status
 from agent.config.load import load_config, parse_layer
 from agent.config.yaml_file import parse_yaml

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.start_counter import FILE_NAME, KEPT, ROLLED_BACK, ConfigTrial, StartCounter
+from agent.app.starts import FILE_NAME, ConfigTrial, StartCounter
 from agent.config.load import FOLDER, LAYER
 from agent.files import replace_file
+from agent.trial import KEPT, ROLLED_BACK
 
 
 def start(folder: Path, limit: int = 3) -> StartCounter:
@@ -67,7 +68,7 @@ def propose(folder: Path, before: str | None = "a: old\n") -> StartCounter:
         (folder / FOLDER).mkdir(exist_ok=True)
         (folder / FOLDER / LAYER).write_text(before)
     counter = start(folder)
-    counter.propose("a: new\n", ConfigTrial("c1", 120.0, ("x.y",)))
+    counter.propose("a: new\n", ConfigTrial(command_id="c1", changed=("x.y",)))
     return counter
 
 
@@ -101,7 +102,7 @@ class TestTrial:
         assert layer(tmp_path) == (before or "")
         assert counter.trial is not None
         assert counter.trial.phase == ROLLED_BACK
-        assert "3 start(s) with it did not last" in counter.trial.reason
+        assert "3 starts with it did not last" in counter.trial.reason
         assert not counter.is_safe, "the starts died of a configuration that is gone"
 
     @pytest.mark.parametrize("step", range(3))
@@ -118,7 +119,7 @@ class TestTrial:
         start(tmp_path).ended_in_order()
         with monkeypatch.context() as patched:
             patched.setattr(StartCounter, "begin", lambda _self: None)
-            patched.setattr("agent.app.start_counter.replace_file", write)
+            patched.setattr("agent.app.starts.replace_file", write)
             with pytest.raises(KeyboardInterrupt):
                 propose(tmp_path)
         assert (start(tmp_path).trial, layer(tmp_path)) == (None, "a: old\n")
@@ -140,5 +141,5 @@ class TestTrial:
         counter = start(tmp_path)
         (tmp_path / FOLDER).write_text("a file is in the way")
         with pytest.raises(OSError, match="File exists"):
-            counter.propose("a: 1", ConfigTrial("c1", 120.0))
+            counter.propose("a: 1", ConfigTrial(command_id="c1"))
         assert (counter.trial, StartCounter(tmp_path).trial) == (None, None)

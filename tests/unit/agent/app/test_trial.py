@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.app.start_counter import StartCounter
-from agent.app.trial import TrialEnd, find_regressions, put_on_trial
+from agent.app.starts import StartCounter, end_trial, find_regressions, put_on_trial
 from agent.config import load_config
 from agent.config.load import FOLDER, LAYER
 from agent.core.values import Outcome, OutcomeStatus
@@ -56,8 +55,7 @@ class Device:
         self.health = Health(FakeClock())
         self.health.put("commands", "ok")
         self.timers: list[Callable[[], object]] = []
-        if self.counter.trial is not None:
-            TrialEnd(self, self.counter.trial).begin()  # type: ignore[arg-type]
+        end_trial(self)  # type: ignore[arg-type]
 
     def propose(self, config: Any, **settings: Any) -> tuple[str, ...]:
         """The keys that it changes."""
@@ -131,7 +129,7 @@ def test_worse_than_before_it_gets_the_time_once_more_and_is_then_taken_back(dev
     assert (device.counter.trial, device.config.commands.poll.idle_s) == (None, 60)
 
 
-@pytest.mark.parametrize("step", ["agent.app.start_counter.StartCounter.keep", "agent.app.trial.outcome_of", "forget"])
+@pytest.mark.parametrize("step", ["StartCounter.keep", "ConfigTrial.outcome", "StartCounter.forget_trial"])
 def test_a_crash_around_the_verdict_is_made_good_by_the_next_process(device, step, monkeypatch):
     device.propose(POLL_90)
     device.start()
@@ -140,7 +138,7 @@ def test_a_crash_around_the_verdict_is_made_good_by_the_next_process(device, ste
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(step.replace("forget", "agent.app.start_counter.StartCounter.forget_trial"), die)
+        patched.setattr(f"agent.app.starts.{step}", die)
         with pytest.raises(KeyboardInterrupt):
             device.pass_time()
     device.concluded.clear()

@@ -18,24 +18,21 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agent.update import install, state
+from agent.trial import KEPT, ROLLED_BACK, TRYING
+from agent.update import install
 from agent.update import trial as guard
 from agent.update.release import ReleaseRefused, parse_manifest, version_key
-from agent.update.state import (
+from agent.update.trial import (
     COMMAND_ID,
-    GOING_BACK,
-    KEPT,
-    ROLLED_BACK,
-    TRYING,
     Places,
-    Trial,
+    ReleaseTrial,
+    Seen,
     point_link,
     read_answer,
     read_trial,
     running_program,
     write_trial,
 )
-from agent.update.trial import Seen
 from tests.conftest import require_program
 from tests.support.releases import Maker, write_package
 
@@ -54,7 +51,7 @@ class Machine:
     def places(self) -> Places:
         return Places(self.root)
 
-    def install(self, release: Path, command_id: str = "") -> Trial | None:
+    def install(self, release: Path, command_id: str = "") -> ReleaseTrial | None:
         return install.install(self.places, release, command_id)
 
     def refusal(self, release: Path, command_id: str = "") -> str:
@@ -161,7 +158,7 @@ def test_wrong_limits_are_said_and_not_guessed(machine, release, name, value, mo
 
 
 def test_what_was_taken_back_is_tried_again_by_root_alone(machine, release):
-    write_trial(machine.places, replace(machine.install(release), phase=ROLLED_BACK))
+    write_trial(machine.places, replace(machine.install(release), phase=ROLLED_BACK, starts=1))
     guard.watch(machine.places)
     assert machine.refusal(release, "command-1") == "taken_back_before"
     assert machine.install(release).phase == TRYING
@@ -267,11 +264,11 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
         assert self.now_s < 2000, read_trial(self.machine.places)
-        if read_trial(self.machine.places).phase == GOING_BACK and self.machine.asked:
+        if read_trial(self.machine.places).phase == ROLLED_BACK and self.machine.asked:
             guard.start(self.machine.places)  # as the service manager does
 
 
-def watched(machine: Machine) -> Trial:
+def watched(machine: Machine) -> ReleaseTrial:
     """Let the guard watch to the end."""
     clock = Clock(machine)
     guard.watch(machine.places, sleep=clock.sleep, now=clock.now)
@@ -283,6 +280,9 @@ def well(**changes) -> Seen:
     return Seen(**{**members, "alive_s": 1e9, **changes})
 
 
+WORKING = {"handler:ping": "ready", "sensor:b": "ready", "sensor:a": "failing"}
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -291,29 +291,29 @@ def well(**changes) -> Seen:
         ({"version": "1.0.0"}, "runs version 1.0.0"),
         ({"is_connected": False, "detail": "no route"}, "no exchange with the server (no route)"),
         ({"alive_s": 100.0}, "it hangs"),
-        ({"working": frozenset({"handler:ping"})}, "sensor b worked before and does not now: it is gone"),
-        ({"working": frozenset({"sensor:b"})}, "handler ping worked before and does not now: it is gone"),
-        ({"faults": {"store": "failing", "handler:new": "not_loaded"}}, "store worked before and does not now"),
+        ({"states": {"handler:ping": "ready"}}, "sensor b worked before and does not now: it is gone"),
+        ({"states": {"sensor:b": "ready"}}, "handler ping worked before and does not now: it is gone"),
+        (
+            {"states": {**WORKING, "store": "failing", "handler:new": "not_loaded"}},
+            "store worked before and does not now",
+        ),
     ],
 )
 def test_what_does_not_prove_itself_goes_back_with_what_is_missing(machine, release, changes, says):
-    machine.seen = replace(
-        machine.seen, working=frozenset({"handler:ping", "sensor:b"}), faults={"sensor:a": "failing"}
-    )
+    machine.seen = replace(machine.seen, states=WORKING)
     machine.install(release)
     guard.start(machine.places)
-    working = {"working": frozenset({"handler:ping", "sensor:b"}), "faults": {"sensor:a": "failing"}}
-    machine.seen = well(**{**working, **changes})
+    machine.seen = well(**{"states": WORKING, **changes})
     lost = watched(machine)
     assert (lost.phase, machine.runs()) == (ROLLED_BACK, "package")
     assert says in lost.reason
 
 
-TRIAL = Trial(TRYING, "1.1.0", probation_s=60.0, deadline_s=300.0, worked_before=("sensor:t",))
+TRIAL = ReleaseTrial(version="1.1.0", probation_s=60.0, deadline_s=300.0, before={"sensor:t": "ready"})
 
 
 def test_another_process_begins_its_probation_anew_and_one_exchange_is_enough():
-    judge = guard.Judge(replace(TRIAL, worked_before=()), 0.0)
+    judge = guard.Judge(replace(TRIAL, before={}), 0.0)
     assert judge.decide(well(), 0) is None
     assert judge.decide(well(process_id=8), 60) is None
     assert judge.decide(well(process_id=8, is_connected=False), 120) is True
@@ -324,7 +324,7 @@ def test_a_sensor_and_a_word_to_the_watchdog_that_come_late_are_waited_for():
     assert judge.decide(well(), 0) is None
     assert judge.decide(well(), 60) is None
     assert judge.missing == "sensor t worked before and does not now: it is gone"
-    good = well(working=frozenset({"sensor:t"}), alive_s=59)
+    good = well(states={"sensor:t": "ready"}, alive_s=59)
     assert judge.decide(good, 61) is None
     assert "it hangs" in judge.missing
     assert judge.decide(replace(good, alive_s=62), 63) is True
@@ -343,18 +343,21 @@ def test_a_restart_that_nobody_made_is_asked_for(machine, release):
     assert machine.runs() == "1.1.0"
 
 
-def test_on_a_full_disk_the_way_back_needs_no_room(machine, release, monkeypatch):
+def test_on_a_full_disk_the_release_that_is_given_up_makes_room_for_the_way_back(machine, release, monkeypatch):
     machine.install(release)
     guard.start(machine.places)
+    write = guard.replace_file
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(*arguments: object, **options: object) -> None:
+        if (machine.places.releases / "1.1.0").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(*arguments, **options)
 
-    monkeypatch.setattr(state, "replace_file", full)
+    monkeypatch.setattr(guard, "replace_file", full)
     guard.start(machine.places)  # it cannot be counted
     assert machine.runs() == "package"
-    assert read_trial(machine.places).phase in {GOING_BACK, ROLLED_BACK}
-    assert "disk is full" in read_trial(machine.places).reason
+    assert read_trial(machine.places).phase == ROLLED_BACK
+    assert "could not be counted" in read_trial(machine.places).reason
 
 
 @pytest.mark.parametrize(
@@ -380,8 +383,8 @@ def test_whatever_the_link_says_it_follows_the_state(machine, link):
     if link:
         places.current.symlink_to(link)
     (places.releases / ".current.new").symlink_to("half")
-    for phase, version in {TRYING: "1.1.0", ROLLED_BACK: "1.0.9", KEPT: "1.1.0", GOING_BACK: "1.0.9"}.items():
-        point_link(places, Trial(phase, "1.1.0", previous="1.0.9"))
+    for phase, version in {TRYING: "1.1.0", ROLLED_BACK: "1.0.9", KEPT: "1.1.0"}.items():
+        point_link(places, ReleaseTrial(phase, version="1.1.0", previous="1.0.9"))
         assert machine.runs() == version
 
 

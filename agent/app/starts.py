@@ -5,9 +5,10 @@ for :data:`HEALTHY_AFTER_S` forgets what was before. What is left was ended by a
 clock is needed to see a loop.
 
 ``config.d`` in the state directory has the layer of the configuration that counts (``remote.yaml``) and, while that is
-on trial, the one before it (``former.yaml``). ``starts.json`` says how the trial stands. Every step of a trial can be
-done again, so a crash between two of them is made good by the next process; a former layer without a trial is one that
-was cut off before it began, and comes back.
+on trial, the one before it (``former.yaml``). ``starts.json`` says how the trial stands (:mod:`agent.trial`). A former
+layer without a trial is one that was cut off before it began, and comes back. After the verdict comes the command's
+outcome in the journal, then the trial is forgotten: a crash between them makes the next process do the rest again, and
+the journal takes one outcome, so one result is reported.
 """
 
 from __future__ import annotations
@@ -18,52 +19,77 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from agent.app.plugins import is_usable, load_handlers, load_sensors
 from agent.app.version import VERSION
-from agent.config.load import FOLDER, LAYER
+from agent.config import AgentConfig
+from agent.config.load import (
+    FOLDER,
+    LAYER,
+    PROTECTED,
+    changed_keys,
+    is_covered,
+    layer_path,
+    load_layered,
+    parse_layer,
+    read_layer,
+)
+from agent.core.values import JsonObject, Outcome, OutcomeStatus
+from agent.errors import EXIT_REPLACE, ConfigurationError, StorageError
 from agent.files import replace_file, sync_directory
+from agent.handlers.base import HandlerRejected
+from agent.plugins import PluginInfo
+from agent.runtime.health import Part
+from agent.trial import KEPT, ROLLED_BACK, TRYING, Trial
+
+if TYPE_CHECKING:
+    from agent.app.agent import Agent
+    from agent.app.run import AgentProcess
+    from agent.handlers.maintenance import UpdateConfig
 
 FILE_NAME: Final = "starts.json"
 HEALTHY_AFTER_S: Final = 60.0
-MOST_STARTS_ON_TRIAL: Final = 3
-TRYING: Final = "trying"
-KEPT: Final = "kept"
-ROLLED_BACK: Final = "rolled_back"
+SAFE_FOR_S: Final = 600.0
+"""After so long in safe mode all is tried again."""
+NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing")
+"""No command changes these, whatever the settings allow: identity, keys, and who may change what."""
 
 _log = logging.getLogger(__name__)
 
 _FORMER: Final = "former.yaml"
+_MOST_STARTS_ON_TRIAL: Final = 3
 _MOST_BYTES: Final = 64 * 1024
 _REASON_CHARACTERS: Final = 500
 _NO_WORD: Final = "it ended without a word: killed, out of memory, or the power was cut"
 _PAUSE_S: Final = 5.0
 _MOST_PAUSE_S: Final = 300.0
-SAFE_FOR_S: Final = 600.0
-"""After so long in safe mode all is tried again."""
+_RETRY_S: Final = 5.0
+# Their state comes from the change itself, or from what no configuration can help.
+_NOT_COMPARED: Final = frozenset({"configuration", "mode", "clock"})
+_LINK: Final = "commands"
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigTrial:
+class ConfigTrial(Trial):
     """A layer that ``update_config`` brought.
 
     Attributes:
-        command_id: of the command, which is answered when the trial is over.
-        probation_s: how long the agent must stay well with it, seconds.
         changed: dotted keys whose value is another one than before.
         before: part of the agent -> its state before the change.
-        phase: :data:`TRYING`, :data:`KEPT` or :data:`ROLLED_BACK`.
-        starts: how many processes have begun with it.
-        reason: why it was taken back.
     """
 
-    command_id: str
-    probation_s: float
     changed: tuple[str, ...] = ()
     before: Mapping[str, str] = field(default_factory=dict)
-    phase: str = TRYING
-    starts: int = 0
-    reason: str = ""
+
+    def outcome(self) -> Outcome:
+        """The outcome of its command, once it is over."""
+        result: JsonObject = {"changed": list(self.changed)}
+        if self.phase == KEPT:
+            result |= {"starts": self.starts, "probation_s": self.probation_s}
+            return Outcome(OutcomeStatus.SUCCEEDED, result)
+        why = f"rolled_back: {self.reason}; the configuration before it is in force"
+        return Outcome(OutcomeStatus.FAILED, result, why)
 
 
 class StartCounter:
@@ -86,9 +112,9 @@ class StartCounter:
         self._path = state_dir / FILE_NAME
         self._layer, self._former = state_dir / FOLDER / LAYER, state_dir / FOLDER / _FORMER
         found = _read(self._path)
-        self.trial = _trial_of(found.get("trial"))
+        self.trial = ConfigTrial.read(found.get("trial"))
         is_ours = found.get("version") == VERSION  # the starts of another version say nothing about this one
-        self.failed: int = found.get("failed", 0) if is_ours else 0
+        self.failed: int = found["failed"] if is_ours else 0
         self._limit = 0
         self._reason = str(found.get("reason") or _NO_WORD) if self.failed else ""
         self._writing = threading.Lock()  # a layer is proposed in a handler's thread
@@ -100,11 +126,6 @@ class StartCounter:
     def on_trial(self) -> bool:
         """Whether this process runs with a layer that is on trial."""
         return self.trial is not None and self.trial.phase == TRYING
-
-    @property
-    def mode(self) -> str:
-        """``normal``, or that and why it is safe mode."""
-        return f"safe: {self.why}" if self.is_safe else "normal"
 
     def begin(self) -> None:
         """Count this start, before anything that might end it; a layer that came to nothing too often is taken back."""
@@ -119,11 +140,12 @@ class StartCounter:
             if trial.starts == 0:
                 # Starts that failed under the former configuration say nothing about the new one.
                 self.failed, last = 1, ""
-            if trial.starts >= MOST_STARTS_ON_TRIAL:
-                self.take_back(f"{trial.starts} start(s) with it did not last until the end of the probation")
-                last = ""
+            counted = trial.started(_MOST_STARTS_ON_TRIAL)
+            if counted.phase == TRYING:
+                self.trial = counted
             else:
-                self.trial = replace(trial, starts=trial.starts + 1)
+                self.take_back(counted.reason)
+                last = ""
         self._write("")
         self._reason = last
 
@@ -188,7 +210,7 @@ class StartCounter:
         # The starts before this one died of a configuration that is gone.
         self.failed = 1
         try:
-            self._store("", replace(self.trial, phase=ROLLED_BACK, reason=reason))
+            self._store("", self.trial.taken_back(reason))
             self._restore()
         except OSError as error:
             _log.error("configuration=on_trial it cannot be taken back: %s", error)
@@ -247,12 +269,123 @@ def _read(path: Path) -> dict[str, Any]:
             found = json.loads(file.read(_MOST_BYTES))
         return {**found, "failed": int(found.get("failed", 0))}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return {}  # it is replaced in one step, so only a broken disk comes here
+        return {"failed": 0}  # it is replaced in one step, so only a broken disk comes here
 
 
-def _trial_of(members: Any) -> ConfigTrial | None:
+# --- what update_config brings, and how its trial ends ----------------------------------------------------------------
+
+
+def put_on_trial(
+    process: AgentProcess, command_id: str, config: str | dict[str, Any], settings: UpdateConfig.Settings
+) -> ConfigTrial:
+    """Check a new layer in full; if it is good, every process begins with it from now on.
+
+    Args:
+        process: that runs now, which the agent must not fall behind.
+        command_id: of the command that brings the layer.
+        config: the whole layer, as YAML text or as an object.
+        settings: what may change, and how long the agent must stay well with it.
+
+    Raises:
+        HandlerRejected: it is not good, with every reason; nothing was touched.
+    """
+    if process.counter.trial is not None:
+        raise HandlerRejected("busy", "another configuration is on trial; send this one when it is over")
+    # JSON is YAML.
+    text = config if isinstance(config, str) else json.dumps(config, indent=1, ensure_ascii=False)
     try:
-        trial = ConfigTrial(**{**members, "changed": tuple(members["changed"])})
-        return trial if trial.phase in {TRYING, KEPT, ROLLED_BACK} and int(trial.starts) >= 0 else None
-    except (TypeError, KeyError, ValueError):
-        return None
+        new = load_layered(process.path, process.environ, parse_layer(text, "update_config"))
+    except ConfigurationError as error:
+        raise HandlerRejected("invalid_configuration", "; ".join(error.faults)) from error
+    old = _in_force(process)
+    changed = changed_keys(old, new)
+    refused = [key for key in changed if is_covered(key, NEVER) or not is_covered(key, settings.allow)]
+    if refused:
+        keys = ", ".join(".".join(key) for key in refused)
+        fault = f"a command may not change {keys}; see commands.handlers.update_config.settings.allow on the device"
+        raise HandlerRejected("not_allowed", fault)
+    # Handlers and sensors that cannot be used with the new one and could be, or were not there, with the old.
+    before = {(info.kind, info.name, info.origin): info.status for info in _plugins(old)}
+    faults = [
+        f"{info.kind} {info.name} would be {info.status}: {info.reason}"
+        for info in _plugins(new)
+        if not is_usable(info) and before.get((info.kind, info.name, info.origin)) != info.status
+    ]
+    if faults:
+        raise HandlerRejected("invalid_configuration", "; ".join(faults))
+    trial = ConfigTrial(
+        command_id=command_id,
+        probation_s=settings.probation_s,
+        changed=tuple(".".join(key) for key in changed),
+        before={name: part.state for name, part in process.health.parts().items()},
+    )
+    try:
+        process.counter.propose(text, trial)
+    except OSError as error:
+        where = error.filename or process.config.state_dir
+        raise HandlerRejected("not_written", f"{where}: {error.strerror}") from error
+    return trial
+
+
+def _in_force(process: AgentProcess) -> AgentConfig:
+    """Load the configuration from its files again; the local one may have been changed since the process began."""
+    layer = layer_path(process.config.state_dir)
+    try:
+        return load_layered(process.path, process.environ, {} if layer is None else read_layer(layer))
+    except ConfigurationError:
+        return load_layered(process.path, process.environ, {})  # the layer does not count at present either
+
+
+def _plugins(config: AgentConfig) -> list[PluginInfo]:
+    return [*load_handlers(config).listing, *load_sensors(config).listing]
+
+
+def end_trial(agent: Agent) -> None:
+    """In an agent that has just started: judge the layer on trial after its probation, or answer what is decided."""
+    counter, schedule = agent.process.counter, agent.process.supervisor.schedule
+    trial = counter.trial
+    if trial is None:
+        return
+
+    def judge(*, is_last: bool = False) -> None:
+        worse = find_regressions(trial.before, agent.process.health.parts())
+        if not worse:
+            _log.info("configuration=kept changed=%s", ",".join(trial.changed) or "nothing")
+            answer()
+        elif not is_last:
+            _log.warning("configuration=on_trial for as long again: %s", "; ".join(worse))
+            schedule(trial.probation_s, lambda: judge(is_last=True))
+        elif counter.take_back(f"after {2 * trial.probation_s:g} s with it: {'; '.join(worse)}"):
+            agent.process.supervisor.end("the configuration before the last change comes back", EXIT_REPLACE)
+        else:
+            schedule(_RETRY_S, lambda: judge(is_last=True))
+
+    def answer() -> None:
+        """The verdict, then the command's outcome; each step may be done again."""
+        try:
+            counter.keep()
+            agent.conclude(trial.command_id, (counter.trial or trial).outcome())
+            counter.forget_trial()
+        except (OSError, StorageError) as error:
+            _log.error("configuration=decided the result cannot be written yet: %s", error)
+            schedule(_RETRY_S, answer)
+
+    if counter.on_trial:
+        _log.info("configuration=on_trial for %.0f s, start %d", trial.probation_s, trial.starts)
+        schedule(trial.probation_s, judge)
+    else:
+        answer()
+
+
+def find_regressions(before: Mapping[str, str], parts: Mapping[str, Part]) -> list[str]:
+    """Why the agent is not as well as it was: a sentence for each part, empty when it is."""
+    # In safe mode no sensor was read, so their state is not known.
+    unknown = ("sensor:", "sensors") if before.get("mode") == "safe" else ()
+    found = [
+        f"{name} is {part.state}{f' ({part.detail})' if part.detail else ''}"
+        for name, part in parts.items()
+        if part.state not in {"ok", before.get(name)} and name not in _NOT_COMPARED and not name.startswith(unknown)
+    ]
+    if before.get(_LINK) == "ok" and _LINK not in parts:
+        found.append("the other side has not answered yet")
+    return found
