@@ -3,7 +3,7 @@
 As in a fleet's worker: the body is made when the request falls due, the recorder takes three times for each exchange,
 and its seconds become histograms in a thread beside the loop.
 
-    python benchmarks/_fleet_load.py URL --connections 64 [--per-device] [--seconds 5] [--rate 1000] [--core 1]
+    python benchmarks/_fleet_load.py URL --connections 64 [--per-device] [--seconds 5] [--core 1]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import read_origin
 from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.preflight import raise_descriptor_limit
-from simulator.fleet.engine.wheel import LoopClock, Timer, Wheel
+from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Cut, Recorder
 from simulator.fleet.outcomes import OutcomeClass, class_of
@@ -48,13 +48,12 @@ class Load:
     """What a generator did.
 
     Attributes:
-        requests: answered with 2xx within the measured time; of an open load, planned within it and answered at last.
+        requests: answered with 2xx within the measured time.
         failed: everything else that ended.
         seconds: measured.
         cpu_s: CPU time of the generator in them.
         response_ms: percentiles from the intended time, by name (``p50``).
         service_ms: percentiles from the sent time.
-        began_s: monotonic clock, when the plan began.
         connection_bytes: by which the process grew for each connection.
     """
 
@@ -64,13 +63,7 @@ class Load:
     cpu_s: float
     response_ms: dict[str, float]
     service_ms: dict[str, float]
-    began_s: float = 0.0
     connection_bytes: float = 0.0
-
-    @property
-    def per_second(self) -> float:
-        """Requests in a second."""
-        return self.requests / self.seconds
 
 
 class _Run:
@@ -84,7 +77,6 @@ class _Run:
         self.recorder = Recorder()
         self.is_over = False
         self.open = 0
-        self.idle = asyncio.Event()
 
     async def connect(self, connections: int) -> None:
         """One request on each connection, so that all stand before anything is measured.
@@ -93,14 +85,9 @@ class _Run:
         a loop that is always busy would be long in connecting.
         """
         for number in range(connections):
-            _Arrival(self, number).send(time.monotonic())
+            _First(self, number).send(time.monotonic())
             while self.open >= _RAMP or (number == connections - 1 and self.open):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-
-    async def drain(self) -> None:
-        """Until every request has ended."""
-        if self.open:
-            await asyncio.wait_for(self.idle.wait(), TIMEOUT_S)
 
 
 class _Device:
@@ -154,48 +141,16 @@ class _Device:
         """A closed user sends again at once."""
         if not self._run.is_over:
             self.send(now_s)
-        elif not self._run.open:
-            self._run.idle.set()
 
 
-class _Arrival(_Device):
-    """An open load's request: nobody waits for it."""
+class _First(_Device):
+    """One request that opens a connection; nothing follows it."""
 
     __slots__ = ()
 
     def next(self, now_s: float) -> None:
         """Nothing follows."""
         del now_s
-        if self._run.is_over and not self._run.open:
-            self._run.idle.set()
-
-
-class _Plan(Timer):
-    """Requests at a rate, each at its time, whatever became of the ones before."""
-
-    __slots__ = ("_begin_s", "_done", "_rate_per_s", "_run", "_total", "is_over")
-
-    def __init__(self, run: _Run, rate_per_s: float, seconds: float, begin_s: float) -> None:
-        super().__init__()
-        self._run = run
-        self._rate_per_s = rate_per_s
-        self._begin_s = begin_s
-        self._total = int(rate_per_s * seconds)
-        self._done = 0
-        self.is_over = False
-        run.wheel.at(begin_s, self)
-
-    def fire(self) -> None:
-        """The wheel: one request or more are due."""
-        now_s = time.monotonic()
-        while self._done < self._total:
-            due_s = self._begin_s + self._done / self._rate_per_s
-            if due_s > now_s:
-                self._run.wheel.at(due_s, self)
-                return
-            _Arrival(self._run, self._done).send(due_s)
-            self._done += 1
-        self.is_over = True
 
 
 class _Meter:
@@ -240,7 +195,7 @@ class _Meter:
         """What came of it."""
         self._thread.shutdown()
         response, service = _milliseconds(self._response), _milliseconds(self._service)
-        return Load(self._good, self._failed, seconds, cpu_s, response, service, self.began_s)
+        return Load(self._good, self._failed, seconds, cpu_s, response, service)
 
 
 async def run_closed(url: str, *, connections: int, per_device: bool, seconds: float, warm_up_s: float = 1.0) -> Load:
@@ -259,23 +214,6 @@ async def run_closed(url: str, *, connections: int, per_device: bool, seconds: f
     run.is_over = True
     await engine.close()
     return replace(meter.load(*measured), connection_bytes=grown_bytes / connections)
-
-
-async def run_open(url: str, *, connections: int, rate_per_s: float, seconds: float) -> Load:
-    """Load one address at a rate, whatever its answers do, and wait for all of them."""
-    engine, run = _start(url, connections, per_device=False)
-    meter = _Meter(run)
-    await run.connect(connections)
-    meter.restart()
-    plan = _Plan(run, rate_per_s, seconds, meter.began_s)
-    while not plan.is_over:
-        await meter.until(time.monotonic() + 0.2)
-    run.is_over = True
-    await run.drain()
-    measured = meter.stop()
-    meter.take()
-    await engine.close()
-    return meter.load(*measured)
 
 
 def _start(url: str, connections: int, *, per_device: bool) -> tuple[Http1Engine, _Run]:
@@ -305,19 +243,13 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--per-device", action="store_true", help="each user is a device with a socket of its own")
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--rate", type=float, default=0, help="an open load of so many a second; 0 is a closed one")
     parser.add_argument("--core", type=int, help="run on this core alone")
     given = parser.parse_args()
     if given.core is not None:
         os.sched_setaffinity(0, {given.core})
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        if given.rate:
-            story = run_open(given.url, connections=given.connections, rate_per_s=given.rate, seconds=given.seconds)
-        else:
-            story = run_closed(
-                given.url, connections=given.connections, per_device=given.per_device, seconds=given.seconds
-            )
+        story = run_closed(given.url, connections=given.connections, per_device=given.per_device, seconds=given.seconds)
         load = runner.run(story)
     print(json.dumps(asdict(load)))
 

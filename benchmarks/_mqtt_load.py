@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import json
 import socket
 import sys
@@ -255,63 +254,13 @@ async def paho_on_asyncio(
     return start, end
 
 
-# --- where they are installed -----------------------------------------------------------------------------------
-
-
-async def aiomqtt_tasks(
-    tally: Tally, port: int, clients: int, in_flight: int
-) -> tuple[Start, Callable[[], Awaitable[None]]]:
-    """aiomqtt: a task for each message on its way."""
-    aiomqtt = importlib.import_module("aiomqtt")
-    made = []
-    for index in range(clients):
-        client = aiomqtt.Client(
-            "127.0.0.1",
-            port,
-            identifier=f"load-{index}",
-            protocol=aiomqtt.ProtocolVersion.V5,
-            max_inflight_messages=100,
-            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-        )
-        await client.__aenter__()
-        made.append(client)
-    tasks: list[asyncio.Task[None]] = []
-
-    async def loop(index: int, client: Any) -> None:
-        topic = topics.sensor_data(f"load-{index}")
-        going = True
-        while going:
-            body = tally.body(index)
-            sent_s = time.monotonic()
-            await client.publish(topic, body, _QUALITY)
-            going = tally.took(time.monotonic() - sent_s)
-
-    def start() -> None:
-        tasks.extend(asyncio.create_task(loop(*each)) for _ in range(in_flight) for each in enumerate(made))
-
-    async def end() -> None:
-        await asyncio.gather(*tasks)
-        for client in made:
-            await client.__aexit__(None, None, None)
-
-    return start, end
-
-
-GENERATORS: dict[str, tuple[str, Generator]] = {
-    "engine": ("mqtt5", engine),
-    "paho": ("paho.mqtt", paho_on_asyncio),
-    "aiomqtt": ("aiomqtt", aiomqtt_tasks),
-}
-"""Name -> the module that it needs, the generator."""
-
-LIMITS = {"aiomqtt": 1000}
-"""So many messages on their way at most: beyond, it is slower than its own time limit."""
+GENERATORS: dict[str, Generator] = {"engine": engine, "paho": paho_on_asyncio}
 
 
 async def measure(name: str, port: int, clients: int, in_flight: int, seconds: float) -> Load:
     """Connect everybody, load for so long, and count."""
     tally = Tally()
-    start, end = await GENERATORS[name][1](tally, port, clients, in_flight)
+    start, end = await GENERATORS[name](tally, port, clients, in_flight)
     tally.running = True
     start()
     # Until the crowd of the first messages has dispersed.

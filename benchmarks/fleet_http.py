@@ -20,9 +20,7 @@ import argparse
 import csv
 import datetime as dt
 import json
-import re
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -34,11 +32,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks import _wrk
 from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, machine, nginx, pinned
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 
 FEW = 64
-BAR_WRK, BAR_LOCUST = 0.5, 6.0
+BAR_WRK, BAR_LOCUST = 0.6, 10.0
 BAR_MEMORY_BYTES = 40_000
 LOAD = Path(__file__).with_name("_fleet_load.py")
 PATH = "/sensor-data"
@@ -116,17 +115,11 @@ def run_ours(target: Target, connections: int, seconds: float, core: int) -> Res
 
 def run_wrk(target: Target, connections: int, seconds: float, core: int) -> Result:
     """wrk, one thread; the same bytes again and again."""
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        lines = [f"wrk.headers[{name!r}]={value!r}" for name, value in HEADERS.items()]
-        script.write("\n".join(["wrk.method='POST'", f"wrk.body={BODY!r}", *lines]))
-        script.flush()
-        settings = ["-t1", f"-c{connections}", f"-d{max(round(seconds), 1)}s", "--latency", "--timeout", "30s"]
-        text, cpu, target_cpu = _watched(
-            target, pinned(["wrk", *settings, "-s", script.name, target.url + PATH], core), seconds
-        )
-    rate = float(re.search(r"Requests/sec:\s*([\d.]+)", text)[1])  # type: ignore[index]
-    number, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", text).groups()  # type: ignore[union-attr]
-    return Result(rate, cpu, target_cpu, float(number) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[unit])
+    url = target.url + PATH
+    with _wrk.command(url, headers=HEADERS, body=BODY, connections=connections, seconds=seconds) as words:
+        text, cpu, target_cpu = _watched(target, pinned(words, core), seconds)
+    load = _wrk.read(text)
+    return Result(load.per_s, cpu, target_cpu, load.p99_ms)
 
 
 def run_locust(target: Target, connections: int, seconds: float, core: int) -> Result:
@@ -202,8 +195,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of each generator")
     parser.add_argument("--many", type=int, default=8000, help="the large number of connections")
     given = parser.parse_args()
-    if not has_nginx() or shutil.which("wrk") is None:
-        print("nginx or wrk is not installed: apt-get install nginx-light wrk", file=sys.stderr)
+    if not has_nginx() or not _wrk.is_here():
+        print("this needs nginx and wrk: apt-get install nginx-light wrk", file=sys.stderr)
         sys.exit(2)
     many = min(given.many, raise_descriptor_limit() - 300)
     print(f"F1, {dt.datetime.now(dt.UTC):%Y-%m-%d}: POST {PATH}, closed, generator and nginx on a core each")

@@ -7,12 +7,7 @@ merger, a cut every 100,000; the process's resident memory after the first milli
 call, which counts a response time, a service time and a send lag, without and with making histograms of them once in
 100,000; the empty loop is subtracted, and the fastest of five counts, since other processes only make it slower.
 
-Peers in the same run, each on the first values of the same log, where an environment has them: hdrhistogram (three
-digits), fastdigest (t-digest in Rust) and a list that keeps every value. They are no dependencies of this project:
-
-    python -m venv peers/measurement && peers/measurement/bin/pip install hdrhistogram fastdigest
-
-    python benchmarks/fleet_measurement.py [--values 10000000] [--records 100000000] [--peers PEERS]
+    python benchmarks/fleet_measurement.py [--values 10000000] [--records 100000000]
 
 Exit codes: 0 within the bars (percentiles 0.1 %, merge bit for bit, memory flat within 1 MiB), 1 not.
 """
@@ -20,18 +15,14 @@ Exit codes: 0 within the bars (percentiles 0.1 %, merge bit for bit, memory flat
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -49,48 +40,6 @@ MEMORY_BAR_KIB = 1024
 WORKERS = 8
 CUT_EVERY = 100_000
 SETTLED = 1_000_000
-PEER_VALUES = 1_000_000
-
-# A peer reads the log, counts it value by value, and once more in eight parts that it merges.
-PEER = """
-import array, json, sys, time
-name, path, percents = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-values = array.array("d"); values.frombytes(open(path, "rb").read())
-if name == "hdrhistogram":
-    from hdrh.histogram import HdrHistogram
-    make = lambda: HdrHistogram(1, 3_600_000_000, 3)
-    def fill(to, values):
-        record = to.record_value
-        for value in values: record(int(value * 1e6))
-    merge = lambda to, other: to.add(other) or to
-    read = lambda it: [it.get_value_at_percentile(p) / 1e6 for p in percents]
-elif name == "fastdigest":
-    from fastdigest import TDigest
-    make = TDigest
-    def fill(to, values):
-        record = to.update
-        for value in values: record(value)
-    merge = lambda to, other: to.merge(other)
-    read = lambda it: [it.quantile(p / 100) for p in percents]
-else:
-    import math
-    make = list
-    def fill(to, values):
-        record = to.append
-        for value in values: record(value)
-    merge = lambda to, other: to + other
-    def read(it):
-        it.sort()
-        return [it[max(math.ceil(p * len(it) / 100), 1) - 1] for p in percents]
-best = None
-for _ in range(3):
-    whole = make(); began = time.perf_counter(); fill(whole, values); took = time.perf_counter() - began
-    best = took if best is None else min(best, took)
-parts = make()
-for shard in range(8):
-    part = make(); fill(part, values[shard::8]); parts = merge(parts, part)
-print(json.dumps({"ns": best / len(values) * 1e9, "whole": read(whole), "merged": read(parts)}))
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,45 +157,11 @@ def record_ns(count: int) -> tuple[float, float]:
     return alone / count * 1e9, whole / count * 1e9
 
 
-def beside_peers(log: NDArray[np.float64], folder: Path | None) -> None:
-    """Print what peers make of the same log, ours among them."""
-    some = log[:PEER_VALUES]
-    truth = truth_of(some)
-    print(f"{'beside peers':<16}{'each':>10}{'worst error':>14}{'8 merged = one':>16}   ({len(some):,} values)")
-    alone, whole = record_ns(min(len(some), CUT_EVERY))
-    print(f"{'ours':<16}{whole:>7.0f} ns{_ours(some, truth):>14.3%}{'yes':>16}   3 times; the call {alone:.0f} ns")
-    python = folder / "measurement" / "bin" / "python" if folder else None
-    names = ["hdrhistogram", "fastdigest"] if python and python.exists() else []
-    if not names:
-        print("hdrhistogram and fastdigest: not here, see the head of this script")
-    with tempfile.NamedTemporaryFile() as file:
-        some.tofile(file.name)
-        for name in [*names, "a list"]:
-            found = _peer(str(python) if name in names else sys.executable, name, file.name)
-            error = max(abs(got / true - 1) for got, true in zip(found["whole"], truth, strict=True))
-            same = "yes" if found["whole"] == found["merged"] else "no"
-            print(f"{name:<16}{found['ns']:>7.0f} ns{error:>14.3%}{same:>16}", flush=True)
-
-
-def _ours(log: NDArray[np.float64], truth: Sequence[float]) -> float:
-    histogram = Histogram()
-    histogram.record_many(log)
-    return max(abs(got / true - 1) for got, true in zip(histogram.percentiles(PERCENTS), truth, strict=True))
-
-
-def _peer(python: str, name: str, path: str) -> dict[str, Any]:
-    command = [python, "-c", PEER, name, path, json.dumps(PERCENTS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--values", type=int, default=10_000_000, help="of each distribution (10,000,000)")
     parser.add_argument("--records", type=int, default=5_000_000, help="through recorder and merger (5,000,000)")
-    parser.add_argument("--peers", type=Path, default=Path("peers"), help="folder of the peers' environments (peers/)")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
@@ -257,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     del values
     is_exact = merging(log)
     print(f"merge: {WORKERS} workers over 10 s are one log, bit for bit: {'yes' if is_exact else 'NO'}", flush=True)
-    beside_peers(log, given.peers)
+    alone, whole = record_ns(CUT_EVERY)
+    print(f"cost: a record {alone:.0f} ns, with its part of making histograms {whole:.0f} ns")
     bars = Bars(worst, is_exact, memory(log, given.records))
     error, merge = f"{bars.worst_error:.3%} (bar {ERROR_BAR:.1%})", "exact" if is_exact else "NOT exact"
     growth = f"{bars.growth_kib:+,} KiB (bar {MEMORY_BAR_KIB:,})"

@@ -1,4 +1,4 @@
-"""Open arrivals at 2,000 requests a second: how many did the target get? Ours, Locust and, where it is installed, wrk2.
+"""Open arrivals at 2,000 requests a second: how many did the target get? Ours and Locust.
 
 Method. nginx with a constant answer on one core, the generator on the other. Nobody is believed: nginx counts its
 requests (``stub_status``), and this program asks for the count once a second over a connection of its own, whose
@@ -6,7 +6,7 @@ requests are taken off. The first and the last two seconds of a run are left out
 started), and what is left is divided by the time between the two samples. *Error* is how far that is from the rate that
 was asked for, *worst second* the second that is farthest from it. Ours is the worker's own play of a scenario: level
 wire, open arrivals ``spacing: even``, a body made for each request, every exchange recorded. Locust has 100 users with
-``constant_throughput``, wrk2 two connections for each hundred requests.
+``constant_throughput``.
 
     python benchmarks/fleet_rate.py [--seconds 60] [--rate 2000] [--without-locust]
 
@@ -23,7 +23,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -193,17 +192,6 @@ def measure(target: Target, core: int, given: argparse.Namespace) -> dict[str, K
     seconds, rate = given.seconds, given.rate
     ours = [sys.executable, __file__, "--play", target.url, "--rate", str(rate), "--seconds", str(seconds)]
     found = {"ours, a worker's play": kept(watched(pinned(ours, core), target), rate, seconds)}
-    if (program := shutil.which("wrk2")) is not None:
-        sockets = max(2, round(rate / 50))
-        command = [
-            program,
-            "-t1",
-            f"-c{sockets}",
-            f"-d{round(seconds)}s",
-            f"-R{round(rate)}",
-            f"{target.url}/sensor-data",
-        ]
-        found["wrk2"] = kept(watched(pinned(command, core), target), rate, seconds)
     program = None if given.without_locust else find_locust()
     if program is not None:
         with tempfile.TemporaryDirectory() as folder:

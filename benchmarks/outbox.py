@@ -1,4 +1,4 @@
-"""Figure A4: how fast the agent's store takes readings, and how fast a backlog leaves it; and three days offline.
+"""Figure A4: how fast the agent's store takes readings, and how fast a backlog leaves it.
 
 Method: the store is the agent's own (``Store``: one writer thread, SQLite, every commit flushed with ``fsync``),
 on the disk of ``--dir``; the service is ``fleet-simulator service``'s library in a process of its own, with SQLite.
@@ -9,11 +9,9 @@ accepted, grouped      one thread hands over readings as fast as it can; the clo
 accepted, each alone   window 0: every call returns after the commit that holds its reading; 1 and 16 threads
 drained, arrays        a backlog over HTTP with the extension batch-sensor-data, until the store is empty
 drained, one by one    the same with one request for each reading, as a plain server takes them
-72 hours offline       one reading a second on virtual time into a real file, a try to send every 300 s; then the
-                       drain into a service that only counts. Memory is the resident set, against after the first hour
 =====================  =====================================================================================
 
-    python benchmarks/outbox.py [--readings 200000] [--backlog 20000] [--hours 72] [--dir FOLDER]
+    python benchmarks/outbox.py [--readings 200000] [--backlog 20000] [--dir FOLDER]
 
 Exit codes: 0 the bars of the figure are reached, 1 they are not.
 """
@@ -30,17 +28,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from agent.core.values import BatchKey, Moment, Reading, Report, SendOutcome, StoredReading  # noqa: E402
-from agent.errors import TransportError  # noqa: E402
+from agent.core.values import Moment, Reading  # noqa: E402
 from agent.runtime.clocks import SystemClock  # noqa: E402 - after the path
-from agent.runtime.health import Health  # noqa: E402
-from agent.runtime.sending import ReadingStream, SendParts  # noqa: E402
 from agent.store.store import Store  # noqa: E402
 from agent.transports.discovery import Discovery  # noqa: E402
 from agent.transports.http_uplink import HttpUplink  # noqa: E402
@@ -49,46 +44,9 @@ from agent.wire.client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
 from agent.wire.secret import Secret  # noqa: E402
 from benchmarks.service import make_device, service  # noqa: E402
-from tests.support.threadless import ThreadlessService  # noqa: E402
 
 BAR_ACCEPTED, BAR_DRAINED = 20_000, 500
 BATCH = 500
-MIB = 1024**2
-
-
-class VirtualClock:
-    """A clock that moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.moment = Moment(1000.0, time.time(), "benchmark")
-
-    def now(self) -> Moment:
-        """See :class:`agent.ports.Clock`."""
-        return self.moment
-
-    def advance(self, seconds: float) -> None:
-        """Both clocks go on."""
-        now = self.moment
-        self.moment = Moment(now.monotonic_s + seconds, now.wall_s + seconds, now.boot_id)
-
-
-class CountingService:
-    """Away at first; then it takes everything and counts."""
-
-    def __init__(self) -> None:
-        self.is_away = True
-        self.taken = 0
-
-    def send(self, readings: Sequence[StoredReading], batch: BatchKey | None = None) -> SendOutcome:
-        """See :meth:`agent.ports.Uplink.send`."""
-        if self.is_away:
-            raise TransportError("no network")
-        self.taken += len(readings)
-        return SendOutcome(tuple(stored.key for stored in readings))
-
-    def report(self, report: Report) -> None:
-        """There are no commands here."""
-        raise AssertionError(report)
 
 
 def reading(number: int, at: Moment) -> Reading:
@@ -97,7 +55,7 @@ def reading(number: int, at: Moment) -> Reading:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, clock: SystemClock | VirtualClock, window_s: float = 1.0) -> Iterator[Store]:
+def opened(folder: Path, clock: SystemClock, window_s: float = 1.0) -> Iterator[Store]:
     """A store of its own, removed at the end."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         store = Store(Path(own, "agent.db"), clock=clock, group_window_s=window_s)
@@ -169,41 +127,6 @@ def drained(folder: Path, base_url: str, device_id: str, count: int, make: Calla
         return count / (time.perf_counter() - begun_s)
 
 
-def three_days(folder: Path, hours: int) -> tuple[float, float, float, int]:
-    """Growth of memory in MiB while offline and at the most, MiB on the disk, readings a second while draining."""
-    clock, service = VirtualClock(), CountingService()
-    with opened(folder, clock) as store:
-        parts = SendParts(service, store.journal, clock, Health(clock), lambda: 0.99)
-        driven = ThreadlessService(ReadingStream(parts, store.outbox), clock)
-        begin_bytes = most_bytes = 0
-        for number in range(hours * 3600):
-            store.outbox.put(reading(number, clock.now()))
-            clock.advance(1.0)
-            if number % 300 == 0:
-                driven.process_all()
-            if number == 3600:
-                begin_bytes = rss_bytes()
-        store.journal.put_setting("benchmark", "all")
-        offline_bytes = rss_bytes()
-        disk_bytes = sum(each.stat().st_size for each in store.path.parent.iterdir())
-        service.is_away = False
-        clock.advance(400.0)
-        begun_s = time.perf_counter()
-        while store.outbox.stats().rows:
-            clock.advance(1.0)
-            driven.process_all()
-            most_bytes = max(most_bytes, rss_bytes())
-        rate = service.taken / (time.perf_counter() - begun_s)
-    if service.taken != hours * 3600:
-        raise RuntimeError(f"{service.taken} of {hours * 3600} readings came")
-    return (offline_bytes - begin_bytes) / MIB, (most_bytes - begin_bytes) / MIB, disk_bytes / MIB, round(rate)
-
-
-def rss_bytes() -> int:
-    """The resident set of this process."""
-    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def keys() -> KeyPair:
     """Of the service in the other process."""
     return KeyPair("mk_benchmark", Secret("msk_benchmark"))
@@ -215,7 +138,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readings", type=int, default=200_000, help="accepted in the grouped run")
     parser.add_argument("--backlog", type=int, default=20_000, help="drained with arrays; a tenth one by one")
-    parser.add_argument("--hours", type=int, default=72, help="offline")
     parser.add_argument("--dir", type=Path, default=Path.cwd(), help="on the disk to measure")
     options = parser.parse_args()
     grouped = max(accepted_grouped(options.dir, options.readings) for _ in range(3))
@@ -224,17 +146,12 @@ def main() -> int:
         device_id = make_device(own.url)
         arrays = drained(options.dir, own.url, device_id, options.backlog, Discovery)
         singly = drained(options.dir, own.url, device_id, options.backlog // 10, NoArrays)
-    offline_mib, draining_mib, disk_mib, rate = three_days(options.dir, options.hours)
     rows = [
         ("accepted, grouped, the best of 3", f"{grouped:,.0f}/s", f">= {BAR_ACCEPTED:,}/s"),
         ("accepted, each alone, 1 thread", f"{alone[1]:,.0f}/s", ""),
         ("accepted, each alone, 16 threads", f"{alone[16]:,.0f}/s", ""),
         ("drained over HTTP, arrays", f"{arrays:,.0f}/s", f">= {BAR_DRAINED}/s"),
         ("drained over HTTP, one by one", f"{singly:,.0f}/s", ""),
-        (f"{options.hours} h offline: on the disk", f"{disk_mib:.1f} MiB", ""),
-        (f"{options.hours} h offline: memory grew by", f"{offline_mib:.1f} MiB", ""),
-        ("while draining: memory grew by", f"{draining_mib:.1f} MiB", ""),
-        ("draining, without a network", f"{rate:,}/s", ""),
     ]
     today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {today}\n")

@@ -2,7 +2,7 @@
 
 The service is started as its users start it (``fleet-simulator service``), with the request log on and no quota, in a
 process of its own; the peers are FastAPI and Starlette answering a constant, one uvicorn worker each (uvloop,
-httptools). One load generator in a process of its own holds 64 keep-alive connections. Runs are interleaved, the median
+httptools). wrk holds 64 keep-alive connections. Runs are interleaved, the median
 of each server counts. At the end the rows in the file are counted.
 
 =====================  =====================================================================================
@@ -15,7 +15,7 @@ memory                 resident set after the start, and after the load
 
     python benchmarks/service.py [--seconds 3] [--runs 5]
 
-Exit codes: 0 the bar is reached, 1 it is not, 4 rows are missing.
+Exit codes: 0 the bar is reached, 1 it is not, 2 wrk is missing, 4 rows are missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks._load_client import LoadResult, load
+from benchmarks._wrk import Load, is_here, load
 
 BAR = 0.5
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
@@ -75,7 +75,7 @@ class Server:
     """A server process on a free port of this machine."""
 
     def __init__(self, command: list[str], port: int, environment: dict[str, str] | None = None) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+        self.port, self.url = port, f"http://127.0.0.1:{port}"
         began = time.perf_counter()
         self.process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
@@ -150,12 +150,12 @@ def make_device(base_url: str) -> str:
     return call(f"{base_url}/onboarding/device", body)["device_id"]
 
 
-def reading(device_id: str) -> bytes:
+def reading(device_id: str) -> str:
     """A reading of two values, as it goes over the wire."""
-    return json.dumps({"device_id": device_id, "sensor_data": {"temperature_c": 21.5, "humidity": 40.25}}).encode()
+    return json.dumps({"device_id": device_id, "sensor_data": {"temperature_c": 21.5, "humidity": 40.25}})
 
 
-def poll_beside_aggregates(url: str, poll: str, device_id: str, seconds: float) -> LoadResult:
+def poll_beside_aggregates(url: str, poll: str, device_id: str, seconds: float) -> Load:
     """Polls of eight connections while one caller aggregates everything, again and again."""
     done = threading.Event()
 
@@ -172,11 +172,11 @@ def poll_beside_aggregates(url: str, poll: str, device_id: str, seconds: float) 
         other.join()
 
 
-def show(name: str, runs: list[LoadResult]) -> float:
+def show(name: str, runs: list[Load]) -> float:
     """Print a line of the table; the median rate."""
-    rates = [run.per_second for run in runs]
+    rates = [run.per_s for run in runs]
     median = statistics.median(rates)
-    p50, p99 = (statistics.median(run.latency_ms[p] for run in runs) for p in ("p50", "p99"))
+    p50, p99 = statistics.median(run.p50_ms for run in runs), statistics.median(run.p99_ms for run in runs)
     print(
         f"{name:<24}{median:>9,.0f}/s  {min(rates):>9,.0f} to {max(rates):>7,.0f}   p50 {p50:.1f} ms, p99 {p99:.1f} ms"
     )
@@ -189,12 +189,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3, help="length of one run")
     parser.add_argument("--runs", type=int, default=5, help="runs of each server")
     given = parser.parse_args()
+    if not is_here():
+        return 2
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; 64 connections")
     with tempfile.TemporaryDirectory() as name, service(Path(name)) as own:
         fresh_mb = own.memory_mb()
         device_id = make_device(own.url)
         poll = f"{own.url}/devices/{device_id}/commands?status=open"
-        runs: dict[str, list[LoadResult]] = {}
+        runs: dict[str, list[Load]] = {}
         with constant("fastapi") as fastapi, constant("starlette") as starlette:
             asked = {
                 STORED: (f"{own.url}/sensor-data", reading(device_id)),
