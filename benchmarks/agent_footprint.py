@@ -237,7 +237,8 @@ def write_config(folder: Path, base_url: str, device_id: str) -> Path:
     path, value = folder / "config.yaml", folder / "value"
     value.write_text("21.5\n")
     sensors = "".join(
-        f"  - {{name: sensor_{number}, type: file, interval_s: 10, settings: {{path: {value}}}}}\n" for number in range(5)
+        f"  - {{name: s{number}, type: file, interval_s: 10, settings: {{path: {value}, reading: value_{number}}}}}\n"
+        for number in range(5)
     )
     path.write_text(
         f"""
@@ -248,6 +249,7 @@ auth:
   api_key_file: {folder}/x-api-key
   secret_key_file: {folder}/x-secret-key
 state_dir: {folder}/state
+outbox: {{send_every_s: 30}}
 sensors:
 {sensors}"""
     )
