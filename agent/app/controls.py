@@ -16,11 +16,14 @@ from agent.errors import EXIT_RESTART
 
 if TYPE_CHECKING:
     from agent.app.agent import Agent
-    from agent.handlers.maintenance import CollectDiagnostics, UpdateConfig
+    from agent.handlers.maintenance import UpdateConfig
 
 
 class Controls:
-    """The agent's side of :class:`agent.handlers.base.AgentControls` and :class:`agent.handlers.maintenance.Upkeep`."""
+    """The agent's side of :class:`agent.handlers.base.AgentControls` and what its own handlers may call beside that.
+
+    Every method may be called from any handler's thread.
+    """
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -74,7 +77,7 @@ class Controls:
         return self
 
     def try_configuration(self, command_id: str, config: str | dict[str, Any], settings: UpdateConfig.Settings) -> None:
-        """Check it in full, put it on trial and restart with it; returns before the restart."""
+        """Put a layer on trial and restart with it (see :func:`agent.app.starts.put_on_trial`); returns before that."""
         trial = put_on_trial(self._process, command_id, config, settings)
         reason = f"a configuration on trial: {', '.join(trial.changed) or 'nothing changes'}"
         self._process.restart_when_idle(reason, command_id)
@@ -90,8 +93,12 @@ class Controls:
         trusted = [each.ca_file for each in (config.service, config.mqtt) if each is not None and each.ca_file]
         return trusted[0] if trusted else None
 
-    def collect_diagnostics(self, settings: CollectDiagnostics.Settings) -> JsonObject:
-        """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``, ``summary``."""
+    def collect_diagnostics(self) -> JsonObject:
+        """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``.
+
+        Raises:
+            HandlerRejected: it could not be written.
+        """
         process = self._process
         status = process.status("running", with_store=True)
-        return collect(process.config, process.environ, status, process.log_ring.lines, settings)
+        return collect(process.config, process.environ, status, process.log_ring.lines)

@@ -2,7 +2,7 @@
 
 What stands in a line comes in part from outside: ids, a handler's words, a service's error texts. So a line is made of
 printable characters, only a traceback has further lines (each of them indented, so that none passes for a line of its
-own), and what looks like a secret or is one of this process's own is masked last of all, tracebacks included.
+own), and what looks like a secret or is one of this process's own is masked, tracebacks included.
 
 Source: sd-daemon(3) for the priorities, journald.conf(5) for the length of a line (``LineMax``, 48 KiB).
 """
@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from agent.core.values import JsonObject
 from agent.wire.secret import mask
+
+LINES: Final = 200
+CHARACTERS: Final = 400
 
 _log = logging.getLogger(__name__)
 
@@ -29,26 +31,13 @@ _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, log
 # Characters; with four bytes for each and JSON's escapes a line still stays below journald's 48 KiB.
 _MESSAGE_MAX: Final = 3000
 _EXCEPTION_MAX: Final = 6000
-_VALUE_MAX: Final = 200
 _CUT: Final = "...[cut]..."
-# What a handler raises or logs may be 100 MB: its ends are kept before anything looks for secrets in it. Where it is
-# cut, so much more goes that no half of a secret is left.
+# What a handler raises or logs may be 100 MB: so much of each end is kept before anything looks for secrets in it.
 _END_MAX: Final = 64 * 1024
-_MARGIN: Final = 8 * 1024
-
-# "command=%s handler=%s state=started" in a template of ours: the value is a word of ours or the next argument.
-_TEMPLATE: Final = re.compile(
-    r"%%|(?:(?<![\w.])(?P<name>[a-z_]+)=)?%(?P<form>[-#0 +]*\d*(?:\.\d+)?[a-zA-Z])"
-    r"|(?<![\w.])(?P<named>[a-z_]+)=(?P<word>[a-z_]+)(?![\w.-])"
-)
-# "sensor=board state=failing: ..." where the text was put together before: only what stands in front of it all.
-_LEADING: Final = re.compile(r"([a-z_]+)=([\w.-]{1,80})(:?)(?: |$)")
 
 
 class LineFormatter(logging.Formatter):
     """Makes a line of a record: ``time=... level=info thread=readings text``, or an object of JSON.
-
-    In JSON what the line says as ``key=value`` is a member of its own, beside ``message``.
 
     Args:
         style: ``text`` or ``json``.
@@ -62,20 +51,52 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line; a traceback after it, indented, when there is one."""
-        message, trace = _message(record), _exception(record)
-        at, level = _time(record), record.levelname.lower()
+        try:
+            message = record.getMessage()
+        except Exception as error:  # noqa: BLE001 - a plug-in's format string; its line must not end the thread
+            message = f"{record.msg} (its arguments do not fit: {type(error).__name__})"
+        # What a logger adapter adds to all its lines: extra={"members": {...}}.
+        own = getattr(record, "members", None)
+        prefix = "".join(f"{name}={value} " for name, value in own.items()) if isinstance(own, dict) else ""
+        message = _printable(_shown(prefix + message, _MESSAGE_MAX))
+        trace = []
+        if record.exc_info and record.exc_info[0] is not None:
+            # The record's own cache is left alone: it would be shown unmasked by another handler. The end of a
+            # traceback says what was raised, so its middle is what goes.
+            whole = logging.Formatter().formatException(record.exc_info)
+            trace = [_printable(line) for line in _shown(whole, _EXCEPTION_MAX).split("\n")]
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        level = record.levelname.lower()
         if self._is_json:
-            members = {name: _clean(value, _VALUE_MAX) for name, value in _fields(record, message).items()}
-            members |= {"time": at, "level": level, "logger": record.name, "thread": str(record.threadName)}
-            members |= {"message": message, **({"exception": trace} if trace else {})}
-            text = json.dumps(members, ensure_ascii=False)
+            members = {"time": at, "level": level, "logger": record.name, "thread": str(record.threadName)}
+            members |= {"message": message, **({"exception": "\n".join(trace)} if trace else {})}
+            lines = [json.dumps(members, ensure_ascii=False)]
         else:
-            text = message if self._under_journald else f"time={at} level={level} thread={record.threadName} {message}"
-            text += "".join(f"\n  | {line}" for line in trace.splitlines())
-        if not self._under_journald:
-            return text
-        # Every line of a traceback needs its priority too. journald takes it off again, so it stores the object alone.
-        return "\n".join(f"<{_PRIORITIES.get(record.levelno, 6)}>{line}" for line in text.split("\n"))
+            first = message if self._under_journald else f"time={at} level={level} thread={record.threadName} {message}"
+            lines = [first, *(f"  | {line}" for line in trace)]
+        # journald takes the priority off again; every line of a traceback needs it.
+        priority = f"<{_PRIORITIES.get(record.levelno, 6)}>" if self._under_journald else ""
+        return "\n".join(priority + line for line in lines)
+
+
+def _shown(text: str, characters: int) -> str:
+    """The text without secrets, its middle cut out where it is too long.
+
+    Masked before it is cut to its length, since half a secret is one, too; where an enormous text is cut before that,
+    the word at the cut goes.
+    """
+    if len(text) > 2 * _END_MAX:
+        text = text[:_END_MAX].rsplit(None, 1)[0] + _CUT + text[-_END_MAX:].split(None, 1)[-1]
+    text = mask(text)
+    if len(text) <= characters:
+        return text
+    kept = (characters - len(_CUT)) // 2
+    return f"{text[:kept]}{_CUT}{text[-kept:]}"
+
+
+def _printable(text: str) -> str:
+    # A line end would forge a second line, an escape sequence would write over the terminal.
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> None:
@@ -100,114 +121,12 @@ def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> N
     logging.raiseExceptions = False
 
 
-def _message(record: logging.LogRecord) -> str:
-    try:
-        text = record.getMessage()
-    except Exception as error:  # noqa: BLE001 - a plug-in's format string; its line must not end the thread
-        text = f"{record.msg} (its arguments do not fit: {type(error).__name__})"
-    own = " ".join(f"{name}={value}" for name, value in _own_fields(record).items())
-    return _clean(f"{own} {text}" if own else text, _MESSAGE_MAX)
-
-
-def _own_fields(record: logging.LogRecord) -> dict[str, object]:
-    """Members that a logger adapter adds to all its lines: ``extra={"members": {...}}``."""
-    members = getattr(record, "members", None)
-    return members if isinstance(members, dict) else {}
-
-
-def _exception(record: logging.LogRecord) -> str:
-    """The traceback, bounded; its end says what was raised, so its middle is what goes. Empty when there is none."""
-    if not record.exc_info or record.exc_info[0] is None:
-        return ""
-    # The record's own cache is left alone: it would be shown unmasked by another handler.
-    trace = mask(_ends(logging.Formatter().formatException(record.exc_info)))
-    return "\n".join(_printable(line) for line in _bounded(trace, _EXCEPTION_MAX).split("\n"))
-
-
-def _fields(record: logging.LogRecord, message: str) -> dict[str, str]:
-    """The ``key=value`` pairs of a line, read from its template: text from outside makes no field."""
-    arguments = record.args if isinstance(record.args, tuple) else ()
-    said = {name: str(value) for name, value in _own_fields(record).items()}
-    said |= _template_fields(str(record.msg), arguments) if arguments else ()
-    if not said:
-        said |= _leading_fields(message)
-    error = record.exc_info[1] if record.exc_info else None
-    error = error or next((each for each in arguments if isinstance(each, BaseException)), None)
-    return said if error is None else {"error": f"{type(error).__name__}: {error}", **said}
-
-
-def _template_fields(template: str, arguments: tuple[object, ...]) -> Iterator[tuple[str, str]]:
-    position = 0
-    for match in _TEMPLATE.finditer(template):
-        if match["form"]:
-            if match["name"] and position < len(arguments):
-                yield match["name"], str(arguments[position])
-            position += 1
-        elif match["named"]:
-            yield match["named"], match["word"]
-
-
-def _leading_fields(text: str) -> Iterator[tuple[str, str]]:
-    """Of a text that was put together before it was logged: what stands in front of the first other word."""
-    while match := _LEADING.match(text):
-        yield match[1], match[2]
-        if match[3]:
-            return
-        text = text[match.end() :]
-
-
-def _clean(text: str, characters: int) -> str:
-    """One printable line without secrets, of at most so many characters. Masked first: half a secret is one, too."""
-    return _bounded(_printable(mask(_ends(text))), characters)
-
-
-def _ends(text: str) -> str:
-    """The text, or the beginning and the end of an enormous one."""
-    if len(text) <= 2 * (_END_MAX + _MARGIN):
-        return text
-    return f"{_whole_words(text[: _END_MAX + _MARGIN])}{_CUT}{_whole_words(text[-_END_MAX - _MARGIN :], -1)}"
-
-
-def _whole_words(text: str, direction: int = 1) -> str:
-    """Without what may be half a word at its end, or at its beginning with direction -1."""
-    if direction < 0:
-        space = text.find(" ", 0, _MARGIN)
-        return text[space if space >= 0 else _MARGIN :]
-    space = text.rfind(" ", len(text) - _MARGIN)
-    return text[: space if space >= 0 else -_MARGIN]
-
-
-def _printable(text: str) -> str:
-    # A line end would forge a second line, an escape sequence would write over the terminal.
-    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
-
-
-def _bounded(text: str, characters: int) -> str:
-    if len(text) <= characters:
-        return text
-    kept = (characters - len(_CUT)) // 2
-    return f"{text[:kept]}{_CUT}{text[-kept:]}"
-
-
-def _time(record: logging.LogRecord) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-
-
-LINES: Final = 200
-CHARACTERS: Final = 400
-_CHECK_LEVEL_S: Final = 10.0
-
-
 class LogRing(logging.Handler):
-    """Keeps the last :data:`LINES` lines, each cut to :data:`CHARACTERS`: some 30 KB, at most 80.
+    """Keeps the last :data:`LINES` lines, each cut to :data:`CHARACTERS`: some 30 KB, at most 80."""
 
-    Args:
-        formatter: makes a line of a record, without secrets.
-    """
-
-    def __init__(self, formatter: logging.Formatter) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(formatter)
+        self.setFormatter(LineFormatter())
         self._lines: deque[str] = deque(maxlen=LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -234,37 +153,23 @@ class LogLevel:
         self._configured = configured
         self._schedule = schedule
         self._lock = threading.Lock()
-        # When the level goes back, seconds on time.monotonic(); None while it is the configuration's.
-        self._ends_s: float | None = None
-        self._is_scheduled = False
+        self._ends_s = 0.0  # on time.monotonic()
 
     def set(self, level: str, for_s: float) -> JsonObject:
-        """Set the level for ``for_s`` seconds; 0 takes back what is set."""
+        """Set the level for ``for_s`` seconds, and say what it was before; 0 takes back what is set."""
         root = logging.getLogger()
-        before = logging.getLevelName(root.level).lower()
         with self._lock:
+            before = logging.getLevelName(root.level).lower()
+            now = level if for_s else self._configured
+            root.setLevel(now.upper())
             self._ends_s = time.monotonic() + for_s
-            root.setLevel(level.upper())
-            self._end_if_over()
-            now = logging.getLevelName(root.level).lower()
             _log.warning("log_level=%s for_s=%.0f before=%s", now, for_s, before)
-            self._schedule_next(for_s)
+        if for_s:
+            self._schedule(for_s, self._end)
         return {"level": now, "for_s": for_s, "before": before}
 
-    def _schedule_next(self, delay_s: float) -> None:
-        # One timer, however many commands come: an end may be late by one check.
-        if self._ends_s is not None and not self._is_scheduled:
-            self._is_scheduled = True
-            self._schedule(min(delay_s, _CHECK_LEVEL_S), self._check)
-
-    def _check(self) -> None:
+    def _end(self) -> None:
         with self._lock:
-            self._is_scheduled = False
-            self._end_if_over()
-            self._schedule_next(_CHECK_LEVEL_S)
-
-    def _end_if_over(self) -> None:
-        if self._ends_s is not None and self._ends_s <= time.monotonic():
-            self._ends_s = None
-            logging.getLogger().setLevel(self._configured.upper())
-            _log.warning("log_level=back")
+            if self._ends_s <= time.monotonic():  # else another command has set it since
+                logging.getLogger().setLevel(self._configured.upper())
+                _log.warning("log_level=back")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.app.agent import Agent
 from agent.app.lock import state_lock
-from agent.app.logs import LineFormatter, LogLevel, LogRing, set_up_logging
+from agent.app.logs import LogLevel, LogRing, set_up_logging
 from agent.app.starts import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter, end_trial
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.version import VERSION
@@ -138,7 +138,7 @@ class AgentProcess:
         self.environ = environ
         self.counter = counter
         self._read = read
-        self.log_ring = LogRing(LineFormatter())
+        self.log_ring = LogRing()
         set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
         logging.getLogger().addHandler(self.log_ring)
         self.credentials = read_credentials(config.auth, environ)

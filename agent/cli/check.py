@@ -28,7 +28,6 @@ from agent.doctor.device import Device
 from agent.doctor.findings import Named, examine
 from agent.errors import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.handlers.base import HandlerRejected
-from agent.handlers.maintenance import CollectDiagnostics
 from agent.plugins import tell_loading
 from agent.text import bounded
 
@@ -124,9 +123,8 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
     """
     loaded = load(config_path)
     status = read_agent_status(loaded.config, os.environ)
-    settings = CollectDiagnostics.Settings()
     try:
-        written = collect(loaded.config, os.environ, status, journal_lines, settings, folder.absolute())
+        written = collect(loaded.config, os.environ, status, journal_lines, folder.absolute())
     except HandlerRejected as error:
         click.echo(bounded(f"no bundle was written: {error.message}"), err=True)
         raise SystemExit(EXIT_CHECK_FAILED) from None

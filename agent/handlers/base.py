@@ -33,7 +33,7 @@ from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
 
 if TYPE_CHECKING:
-    from agent.handlers.maintenance import Upkeep
+    from agent.app.controls import Controls
 
 
 class HandlerPayload(BaseModel):
@@ -152,7 +152,7 @@ class AgentControls(Protocol):
         ...
 
     @property
-    def upkeep(self) -> Upkeep:
+    def upkeep(self) -> Controls:
         """Upkeep of the agent: its configuration, its log, its diagnostics."""
         ...
 

@@ -1,10 +1,10 @@
-"""The handlers that maintain the agent, its configuration, log and diagnostics, and what they ask of it."""
+"""The handlers that maintain the agent, its configuration, log and diagnostics."""
 
 from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -56,21 +56,13 @@ class CollectDiagnostics(Handler):
 
         inline: bool = Field(default=False, description="Put the file itself into the result, as base64, if it fits.")
 
-    class Settings(HandlerSettings):
-        """How much of the disk bundles may take."""
-
-        keep: Annotated[int, Field(ge=1, le=50)] = Field(default=3, description="So many bundles are kept.")
-        max_bytes: Annotated[int, Field(ge=16 * 1024, le=64 * 1024 * 1024)] = Field(
-            default=1024 * 1024, description="The largest bundle."
-        )
-
     def handle(self, payload: Payload, context: CommandContext) -> JsonObject:
-        """``path``, ``size_bytes``, ``sha256``, ``summary``; with ``inline`` also ``base64``, or why it is not there.
+        """``path``, ``size_bytes``, ``sha256``; with ``inline`` also ``base64``, or why it is not there.
 
         Raises:
             HandlerRejected: it could not be written.
         """
-        result = context.controls.upkeep.collect_diagnostics(self.settings)
+        result = context.controls.upkeep.collect_diagnostics()
         if payload.inline and result["size_bytes"] <= INLINE_BYTES:
             result["base64"] = base64.b64encode(Path(result["path"]).read_bytes()).decode()
         elif payload.inline:
@@ -137,38 +129,3 @@ class UpdateConfig(Handler):
             raise HandlerFailed("interrupted", "the agent ended before it took the configuration; send it again")
         context.controls.upkeep.try_configuration(context.command_id, payload.config, self.settings)
         return None
-
-
-class Upkeep(Protocol):
-    """The agent's care for itself. Every method may be called from any handler's thread.
-
-    Each raises :class:`agent.handlers.base.HandlerRejected` when it refuses; then nothing was begun or changed.
-    """
-
-    @property
-    def ca_file(self) -> Path | None:
-        """The authorities that the agent trusts; None: those of the system."""
-        ...
-
-    def try_configuration(self, command_id: str, config: str | dict[str, Any], settings: UpdateConfig.Settings) -> None:
-        """Check a layer of the configuration in full, put it on trial and restart with it; returns before the restart.
-
-        Args:
-            command_id: of the command that brings it, which is answered when the trial is over.
-            config: the whole layer, as YAML text or as an object.
-            settings: what may change, and how long the agent must stay well with it.
-        """
-        ...
-
-    def set_log_level(self, level: str, for_s: float) -> JsonObject:
-        """Set a level for a time; what it was before and when it ends.
-
-        Args:
-            level: ``debug``, ``info``, ``warning`` or ``error``.
-            for_s: then the configuration's level counts again, seconds; 0 ends it now.
-        """
-        ...
-
-    def collect_diagnostics(self, settings: CollectDiagnostics.Settings) -> JsonObject:
-        """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``, ``summary``."""
-        ...

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 from base64 import b64decode
 from pathlib import Path
@@ -231,12 +230,10 @@ class TestDiagnostics:
         assert record.status == "succeeded"
         content = b64decode(record.result["base64"])
         assert content == Path(record.result["path"]).read_bytes()
-        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            found = {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry)) is not None}
-        assert b"agent=ready" in found["diagnostics/log.txt"]
-        everything = b"".join(found.values())
+        bundle = gzip.decompress(content).decode()
+        assert "agent=ready" in bundle
         for canary in (SECRET_KEY, "canary-of-the-environment", API_KEY):
-            assert canary.encode() not in everything
+            assert canary not in bundle
         assert agent.terminate()[0] == 0
 
 

@@ -1,10 +1,11 @@
-"""A bundle of diagnostics: what is in it, what is never in it, and how much there may be of it."""
+"""A bundle of diagnostics: what is in it, what is never in it."""
 
 from __future__ import annotations
 
-import os
-import tarfile
+import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,11 @@ from agent.app.diagnostics import collect
 from agent.app.status_file import StatusFile
 from agent.config import load_config
 from agent.handlers.base import HandlerRejected
-from agent.handlers.maintenance import CollectDiagnostics
 from agent.runtime.health import Part
+from agent.wire.secret import MASK
 
 SECRET = "msk_canary-one/two+three"
 PASSWORD = 'hunter2-"canary'
-BOUNDS = CollectDiagnostics.Settings(max_bytes=1024 * 1024, keep=3)
 
 
 class Bench:
@@ -37,14 +37,12 @@ class Bench:
         )
         self.config = load_config(folder / "config.yaml", {}).config
 
-    def collect(self, bounds: CollectDiagnostics.Settings = BOUNDS) -> dict:
+    def collect(self) -> dict[str, Any]:
+        """What is in the bundle that it writes."""
         parts = {"readings": Part("failing", 0.0, f"it said {SECRET}")}
         status = StatusFile("running", 1, "1.0", "d1", 0.0, 0.0, "boot", parts)
-        return collect(self.config, self.environ, status, lambda: self.lines, bounds)
-
-    def files(self, result: dict) -> dict[str, bytes]:
-        with tarfile.open(result["path"]) as tar:
-            return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry)) is not None}
+        result = collect(self.config, self.environ, status, lambda: self.lines)
+        return json.loads(gzip.decompress(Path(result["path"]).read_bytes()))
 
 
 @pytest.fixture
@@ -61,39 +59,25 @@ def test_no_secret_of_this_device_is_in_it(bench, tmp_path):
     bench.lines += [
         f"leaked={text}" for text in [*told, "Authorization: Bearer abc.def.ghi", "TOKEN_FILE=/etc/not-a-secret"]
     ]
-    files = bench.files(bench.collect())
-    found = b"".join(files.values())
-    assert b"canary" not in found
-    assert b"abc.def.ghi" not in found
-    assert files["diagnostics/log.txt"].count(b"leaked=") == len(bench.lines) - 1
-    assert b"/etc/not-a-secret" in files["diagnostics/log.txt"]
-    assert b"PIN: '4'" in files["diagnostics/configuration.yaml"]
+    bundle = bench.collect()
+    found = json.dumps(bundle)
+    assert "canary" not in found
+    assert "abc.def.ghi" not in found
+    assert len([line for line in bundle["log"] if line.startswith("leaked=")]) == len(bench.lines) - 1
+    assert bundle["log"][-1] == "leaked=TOKEN_FILE=/etc/not-a-secret"
+    assert bundle["configuration"]["executables"]["door"]["environment"] == {"DOOR_TOKEN": MASK, "PIN": "4"}
 
 
 def test_one_that_still_holds_a_secret_is_not_written(bench, monkeypatch):
-    monkeypatch.setattr(diagnostics, "_masked", lambda text, _secrets: text)
+    monkeypatch.setattr(diagnostics, "_masked", lambda value, _secrets: value)
     bench.lines.append(SECRET)
     with pytest.raises(HandlerRejected, match="secret_found"):
         bench.collect()
-    assert not list(bench.folder.glob("diagnostics/*"))
+    assert not (bench.folder / diagnostics.FILE_NAME).exists()
 
 
 def test_a_part_that_cannot_be_made_says_so_and_the_others_are_there(bench):
     (bench.folder / "starts.json").write_bytes(b"no JSON at all")
-    files = bench.files(bench.collect())
-    assert b"could not be made: JSONDecodeError" in files["diagnostics/starts.json"]
-    assert b"agent=ready" in files["diagnostics/log.txt"]
-
-
-def test_it_is_cut_to_its_bound_and_the_end_of_the_log_is_kept(bench):
-    bench.lines = [*(os.urandom(400).hex() for _ in range(400)), "the=end"]
-    result = bench.collect(CollectDiagnostics.Settings(max_bytes=16 * 1024, keep=3))
-    assert result["size_bytes"] <= 16 * 1024
-    log = bench.files(result)["diagnostics/log.txt"]
-    assert log.startswith(b"[cut]")
-    assert b"the=end" in log
-
-
-def test_only_so_many_are_kept(bench):
-    names = [Path(bench.collect()["path"]).name for _ in range(5)]
-    assert sorted(file.name for file in (bench.folder / "diagnostics").iterdir()) == names[-3:]
+    bundle = bench.collect()
+    assert bundle["starts"].startswith("could not be made: JSONDecodeError")
+    assert bundle["log"] == bench.lines

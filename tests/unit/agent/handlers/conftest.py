@@ -10,7 +10,6 @@ import pytest
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext
-from agent.handlers.maintenance import CollectDiagnostics
 
 
 class FakeControls:
@@ -26,7 +25,6 @@ class FakeControls:
         self.notes: dict[str, str | None] = {}
         self.upkeep = self
         self.ca_file = None
-        self.bundles: list[CollectDiagnostics.Settings] = []
         self.bundle: JsonObject = {}
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
@@ -48,8 +46,7 @@ class FakeControls:
     def remember(self, name: str, value: str | None) -> None:
         self.notes[name] = value
 
-    def collect_diagnostics(self, settings: CollectDiagnostics.Settings) -> JsonObject:
-        self.bundles.append(settings)
+    def collect_diagnostics(self) -> JsonObject:
         return dict(self.bundle)
 
 
