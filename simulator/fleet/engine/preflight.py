@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 SOCKET_BYTES: Final = 3 * 1024
-"""User memory of a quiet connection: measured 2.7 KB (docs/fleet-limits.md)."""
+"""User memory of a quiet connection: measured 2.7 KB (docs/fleet.md)."""
 TLS_SOCKET_BYTES: Final = 34 * 1024
 """The same with TLS: measured 33.1 KB."""
 KERNEL_BYTES: Final = 5 * 1024

@@ -1,4 +1,4 @@
-"""Figures of a run that goes on for Prometheus; docs/monitoring.md has them.
+"""Figures of a run that goes on for Prometheus; docs/results.md has them.
 
 No count ever falls: that would be read as a restart of the program, and everything counted before as new. So each
 second adds to the counts of its own phase and faults, and those of earlier phases stay as they are.
