@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import uvloop
 
 from agent.core.schedule import PollIntervals
-from agent.wire.extensions import IDEMPOTENCY_KEY
+from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, DriverContext, Exchange, Member, Observer, SharedSettings
 from simulator.fleet.engine.addresses import loopback_addresses

@@ -37,12 +37,10 @@ sys.path.insert(0, str(ROOT))
 from agent.core.values import Moment, Reading  # noqa: E402
 from agent.runtime.clocks import SystemClock  # noqa: E402 - after the path
 from agent.store.store import Store  # noqa: E402
-from agent.transports.discovery import Discovery  # noqa: E402
-from agent.transports.http_uplink import HttpUplink  # noqa: E402
-from agent.wire.auth import KeyPair  # noqa: E402
+from agent.transports.http import Discovery, HttpDevice  # noqa: E402
 from agent.wire.client import DeviceClient  # noqa: E402
-from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
-from agent.wire.secret import Secret  # noqa: E402
+from agent.wire.secret import KeyPair, Secret  # noqa: E402
+from agent.wire.server import BATCH_SENSOR_DATA  # noqa: E402
 from benchmarks.service import make_device, service  # noqa: E402
 
 BAR_ACCEPTED, BAR_DRAINED = 20_000, 500
@@ -117,7 +115,7 @@ def drained(folder: Path, base_url: str, device_id: str, count: int, make: Calla
             store.outbox.put(reading(number, old))
         while store.outbox.stats().rows < count:
             store.journal.put_setting("benchmark", str(time.perf_counter()))
-        uplink = HttpUplink(client, device_id, None, make(client, clock))
+        uplink = HttpDevice(client, device_id, make(client, clock))
         begun_s = time.perf_counter()
         while batch := store.outbox.next_batch(BATCH):
             outcome = uplink.send(batch)

@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from agent.errors import ConfigurationError
 from agent.files import replace_file
-from agent.wire.address import is_this_machine
+from agent.wire.network import is_this_machine
 
 SERVER_DAYS: Final = 397
 """As long as public authorities may give one; made again from the last 30 days on."""

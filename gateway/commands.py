@@ -25,10 +25,9 @@ from agent.core.commands import FINAL_STATUSES, listed_state
 from agent.errors import InvalidMessage, NotFound, RateLimited, Refused, ServiceError
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire.base import JsonObject
-from agent.wire.command_list import CommandList
-from agent.wire.commands import OPEN, CommandRecord, CommandStatus
-from agent.wire.dialect import CommandLists
-from agent.wire.extensions import COMMAND_EVENTS, COMMAND_STATUS
+from agent.wire.lists import CommandList
+from agent.wire.models import OPEN, CommandRecord, CommandStatus
+from agent.wire.server import COMMAND_EVENTS, COMMAND_STATUS, CommandLists
 from agent.wire.times import parse_time, to_rfc3339
 from gateway.quota import Kind
 from gateway.service import Service, Unavailable
@@ -407,7 +406,7 @@ class Commands:
         result too late: the service would have called the command expired.
         """
         try:
-            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self.service.dialect.reading)
+            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self.service.dialect)
         except (ValueError, InvalidMessage) as error:
             self._failure_log.report("event", f"events=malformed an event is no command and is skipped: {error}")
             return

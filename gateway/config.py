@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from agent.config.credentials import Credentials, read_credentials
 from agent.config.load import load_model
 from agent.config.model import AuthConfig, Host, LoggingConfig, MqttVersion, Seconds, Section, ServiceConfig
-from agent.wire.address import is_this_machine
+from agent.wire.network import is_this_machine
 
 PREFIX: Final = "DEVICE_GATEWAY_"
 """``DEVICE_GATEWAY_SERVICE__BASE_URL`` sets ``service.base_url``."""

@@ -21,15 +21,13 @@ from agent.errors import ConfigurationError, NotFound, RateLimited
 from agent.files import replace_file
 from agent.process.identity import as_owner_of
 from agent.wire import topics
-from agent.wire.address import authority as authority_of
-from agent.wire.address import is_this_machine
-from agent.wire.auth import KeyPair
 from agent.wire.base import describe_faults
+from agent.wire.connection import AddressTransport
 from agent.wire.enrollment import EnrollmentAnswer
-from agent.wire.extensions import COMMAND_STATUS
-from agent.wire.network import service_trust
-from agent.wire.secret import Secret
-from agent.wire.transport import open_transport
+from agent.wire.network import authority as authority_of
+from agent.wire.network import is_this_machine, service_trust
+from agent.wire.secret import KeyPair, Secret
+from agent.wire.server import COMMAND_STATUS
 from gateway.client import OperatorClient, RegisterDevice
 from gateway.config import GatewayConfig
 from gateway.tokens import Randomness, id_fault, make_token, with_tokens
@@ -159,10 +157,10 @@ def service_client(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
-        transport=transport or open_transport(trust, httpx.Limits()),
+        transport=transport or AddressTransport(trust, httpx.Limits()),
         user_agent=f"device-gateway/{VERSION}",
     )
-    client.reading = service.dialect.dialect().reading
+    client.dialect = service.dialect.dialect()
     return client
 
 

@@ -39,13 +39,20 @@ from agent.errors import (
     ServiceError,
 )
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog
-from agent.wire import extensions
 from agent.wire.base import describe_faults, list_faults
-from agent.wire.commands import OPEN, CommandResult, CommandStatus
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
-from agent.wire.models import PostSensorData
+from agent.wire.models import OPEN, CommandResult, CommandStatus, PostSensorData
+from agent.wire.server import (
+    BATCH_SENSOR_DATA,
+    COMMAND_RESULTS,
+    COMMAND_STATUS,
+    IDEMPOTENCY_KEY,
+    KEY_REUSED,
+    LONG_POLL,
+    RECORDED_AT,
+)
 from agent.wire.times import to_rfc3339
 from gateway.codes import Enroller, EnrollmentRequest
 from gateway.commands import Commands
@@ -71,8 +78,8 @@ ENROLL_TRIES: Final = 30
 _SWEEP_S: Final = 0.5
 _KEY_CHARACTERS: Final = 255
 _FAULTS_SHOWN: Final = 5
-_OWN: Final = frozenset({extensions.LONG_POLL, extensions.COMMAND_RESULTS, extensions.COMMAND_STATUS})
-_OF_THE_SERVICE: Final = frozenset({extensions.BATCH_SENSOR_DATA, extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT})
+_OWN: Final = frozenset({LONG_POLL, COMMAND_RESULTS, COMMAND_STATUS})
+_OF_THE_SERVICE: Final = frozenset({BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, RECORDED_AT})
 
 
 class Fault(HTTPException):
@@ -383,7 +390,7 @@ class HttpApp:
         await self.uplink.send(list(readings.values()))
         for index, reading in readings.items():
             why = reading.rejection
-            if why is not None and why.error == extensions.KEY_REUSED:
+            if why is not None and why.error == KEY_REUSED:
                 raise why  # it speaks of the whole array
             if why is not None:
                 errors[index] = (why.error, why.message)

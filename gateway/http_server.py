@@ -17,7 +17,7 @@ from typing import Final
 import uvicorn
 
 from agent.errors import ConfigurationError
-from agent.wire.address import authority
+from agent.wire.network import authority
 from gateway.config import HttpConfig
 from gateway.http import HttpApp
 

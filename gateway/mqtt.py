@@ -34,11 +34,11 @@ from agent.transports.mqtt_connection import (
 )
 from agent.wire import topics
 from agent.wire.base import JsonObject
-from agent.wire.commands import CommandResult
-from agent.wire.extensions import KEY_REUSED
 from agent.wire.json_text import encode_json
+from agent.wire.models import CommandResult
 from agent.wire.mqtt_messages import Notice, Receipt, Refusal, StatusMessage, encode
 from agent.wire.secret import Secret, never_show
+from agent.wire.server import KEY_REUSED
 from agent.wire.topics import TopicKind
 from gateway.commands import Commands, seconds_left
 from gateway.config import MqttFrontConfig

@@ -15,7 +15,7 @@ from agent.doctor.findings import Named, failed, ok, unreachable, warning
 from agent.doctor.machine import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.retry import describe
-from agent.wire.address import authority
+from agent.wire.network import authority
 from gateway.broker import LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble
 from gateway.config import GatewayConfig, HttpConfig

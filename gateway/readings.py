@@ -21,11 +21,11 @@ from typing import Any, Final, TypeVar
 from agent.core.outbox import is_refused_for_good
 from agent.errors import Conflict, ErrorAnswer, NoPlaceForResults, NotFound, Refused
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog
-from agent.wire import extensions, paths
+from agent.wire import paths
 from agent.wire.base import JsonObject
-from agent.wire.commands import CommandResult
 from agent.wire.limits import BATCH_MAX
-from agent.wire.models import BatchAnswer
+from agent.wire.models import BatchAnswer, CommandResult
+from agent.wire.server import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED, READING_KEYS, RECORDED_AT
 from agent.wire.times import parse_time
 from gateway.quota import Kind
 from gateway.service import Service, Unavailable
@@ -102,9 +102,9 @@ class Uplink:
         Raises:
             ServiceError: the fate of those that are not settled is unknown: the device or the broker comes again.
         """
-        has_arrays = self._service.offers(extensions.BATCH_SENSOR_DATA)
+        has_arrays = self._service.offers(BATCH_SENSOR_DATA)
         left = [each for each in readings if not each.is_settled and not self._is_stored(each)]
-        if self._has_reading_keys() or not self._service.offers(extensions.IDEMPOTENCY_KEY):
+        if self._has_reading_keys() or not self._service.offers(IDEMPOTENCY_KEY):
             keyed: list[Reading] = []
         else:
             keyed = [each for each in left if each.key is not None]
@@ -122,7 +122,7 @@ class Uplink:
     def _has_reading_keys(self) -> bool:
         """Whether each reading of an array may carry a key; else the request has the key of what came together."""
         offers = self._service.offers
-        return offers(extensions.BATCH_SENSOR_DATA) and offers(extensions.READING_KEYS)
+        return offers(BATCH_SENSOR_DATA) and offers(READING_KEYS)
 
     def _is_stored(self, reading: Reading) -> bool:
         """Whether this process has handed over a reading with this key, which settles it."""
@@ -140,7 +140,7 @@ class Uplink:
             refused = await self._request(bodies, key)
         except ErrorAnswer as error:
             rejection = self._rejection(error)
-            if len(readings) > 1 and error.error != extensions.KEY_REUSED:
+            if len(readings) > 1 and error.error != KEY_REUSED:
                 # None of them is stored, and one may be what was refused.
                 middle = len(readings) // 2
                 return await self._post(readings[:middle]) + await self._post(readings[middle:])
@@ -172,7 +172,7 @@ class Uplink:
         values, at = dict(reading.values), reading.recorded_at
         body: JsonObject = {"device_id": reading.device_id, "sensor_data": values}
         name = self._service.dialect.recorded_at_reading
-        if at is not None and self._service.offers(extensions.RECORDED_AT):
+        if at is not None and self._service.offers(RECORDED_AT):
             body["recorded_at"] = at
         elif at is not None and name is not None and name not in values:
             values[name] = round(parse_time(at), 3)

@@ -30,12 +30,11 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import Advice, ConfigurationError, NotFound, RateLimited, ServiceError
 from agent.wire.base import JsonObject
-from agent.wire.commands import FINAL_STATES, RESULT_STATES, CommandStatus
-from agent.wire.dialect import CommandLists, Dialect, ResultPlace
-from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, LIST_PARAMETERS
+from agent.wire.connection import AddressTransport
 from agent.wire.limits import IDEMPOTENCY_S
+from agent.wire.models import FINAL_STATES, RESULT_STATES, CommandStatus
 from agent.wire.network import service_trust
-from agent.wire.transport import open_transport
+from agent.wire.server import COMMAND_RESULTS, COMMAND_STATUS, LIST_PARAMETERS, CommandLists, Dialect, ResultPlace
 from gateway.client import OperatorClient, SendCommand
 from gateway.devices import service_client, unknown_devices, with_retries
 from gateway.quota import Kind, Quota
@@ -316,7 +315,7 @@ def rollout_client(service: ServiceConfig, credentials: Credentials) -> Operator
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
     trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
-    return service_client(service, credentials, _Metered(open_transport(trust, httpx.Limits())))
+    return service_client(service, credentials, _Metered(AddressTransport(trust, httpx.Limits())))
 
 
 def check_devices(client: OperatorClient, device_ids: Sequence[str]) -> None:

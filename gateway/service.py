@@ -33,20 +33,17 @@ from agent.errors import (
 from agent.retry import RetryPolicy, describe
 from agent.runtime.clocks import ServiceClock
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog
-from agent.wire import extensions, paths
+from agent.wire import paths
 from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
-from agent.wire.auth import KeyPair, origin_of
 from agent.wire.client import read_record
-from agent.wire.command_list import ITEMS_MAX, CommandList, read_commands
-from agent.wire.commands import CommandResult, CommandResultPayload
-from agent.wire.connection import check_base_url, is_certain
-from agent.wire.dialect import ResultPlace
-from agent.wire.extensions import read_announcement
+from agent.wire.connection import check_base_url, is_certain, url_of
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import Page, PageWalk
-from agent.wire.models import Device, NewRuntimeRecord
-from agent.wire.network import service_trust
+from agent.wire.lists import ITEMS_MAX, CommandList, Page, PageWalk, read_commands
+from agent.wire.models import CommandResult, CommandResultPayload, Device, NewRuntimeRecord
+from agent.wire.network import origin_of, service_trust
+from agent.wire.secret import KeyPair
+from agent.wire.server import COMMAND_RESULTS, IDEMPOTENCY_KEY, ResultPlace, read_announcement
 from agent.wire.times import to_rfc3339
 from gateway.client import RegisterDevice
 from gateway.quota import Kind, Quota
@@ -111,14 +108,13 @@ class Service:
         self._config = config
         self._base_url = check_base_url(config.base_url)
         self._origin = origin_of(self._base_url)
-        self._auth = KeyPair(credentials.api_key, credentials.secret).bound_to(self._base_url)
         self._client = httpx.AsyncClient(
             headers={
                 "User-Agent": f"device-gateway/{VERSION}",
                 "Accept": "application/json",
                 "Accept-Encoding": "identity",
+                **KeyPair(credentials.api_key, credentials.secret).headers(),
             },
-            auth=self._auth,
             timeout=httpx.Timeout(config.timeout_s, connect=min(config.timeout_s, _CONNECT_MAX_S)),
             limits=httpx.Limits(max_connections=4 * _AT_ONCE, keepalive_expiry=60.0),
             verify=service_trust(config.ca_file) if self._base_url.scheme == "https" else True,
@@ -213,7 +209,7 @@ class Service:
         content = None if body is None else encode_json(body)
         typed = {} if body is None else {"Content-Type": "application/json"}
         request = self._client.build_request(
-            method, self._url(path), params=params, content=content, headers={**(headers or {}), **typed}
+            method, url_of(self._base_url, path), params=params, content=content, headers={**(headers or {}), **typed}
         )
         async with self._turns[kind]:
             is_trial = self._check_up()
@@ -266,11 +262,6 @@ class Service:
                 raise UnexpectedAnswer(text, response.status_code)
             parts.append(part)
         return b"".join(parts)
-
-    def _url(self, path: str) -> httpx.URL:
-        if path.startswith("/"):
-            return httpx.URL(f"{str(self._base_url).rstrip('/')}{path}")
-        return httpx.URL(path)  # of the next page: PageWalk has compared its origin
 
     # --- whether it answers -------------------------------------------------------------------------------------------
 
@@ -350,7 +341,7 @@ class Service:
             if incomplete is not None:
                 raise incomplete
 
-        return read_commands(read(), self.dialect.reading, ANSWER_BYTES)
+        return read_commands(read(), self.dialect, ANSWER_BYTES)
 
     async def pages(
         self,
@@ -360,7 +351,7 @@ class Service:
         kind: Kind = Kind.COMMANDS,
     ) -> AsyncIterator[tuple[Answer, Page]]:
         """The pages of a list."""
-        walk = PageWalk(path, params, self._url(path))
+        walk = PageWalk(path, params, url_of(self._base_url, path))
         while not walk.done:
             answer = await self.request("GET", walk.target, kind, params=walk.params, headers=headers)
             headers = None
@@ -378,7 +369,7 @@ class Service:
         self._check_up()
         headers = {"Last-Event-ID": last_id} if last_id else {}
         timeout = httpx.Timeout(_SILENCE_S, connect=_CONNECT_MAX_S)
-        url = str(self._url(paths.COMMAND_EVENTS))
+        url = str(url_of(self._base_url, paths.COMMAND_EVENTS))
         fault: TransportError | None = None
         try:
             with self.quota.request(Kind.COMMANDS):
@@ -408,7 +399,7 @@ class Service:
         """
         place = self.dialect.results
         if place is None:
-            place = ResultPlace.ENDPOINT if self.offers(extensions.COMMAND_RESULTS) else ResultPlace.TABLE
+            place = ResultPlace.ENDPOINT if self.offers(COMMAND_RESULTS) else ResultPlace.TABLE
         if place is ResultPlace.ENDPOINT:
             path = paths.command_result(device_id, command_id)
             await self.request("POST", path, Kind.RESULTS, body=result.to_wire())
@@ -443,7 +434,7 @@ class Service:
 
     def key_header(self, key: str | None) -> dict[str, str]:
         """The ``Idempotency-Key``, for a service that takes one."""
-        return {"Idempotency-Key": key} if key and self.offers(extensions.IDEMPOTENCY_KEY) else {}
+        return {"Idempotency-Key": key} if key and self.offers(IDEMPOTENCY_KEY) else {}
 
     def now(self) -> float:
         """The service's clock, epoch seconds; this machine's while it is not known."""

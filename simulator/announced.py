@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agent.errors import ErrorAnswer, RateLimited, Unauthorized, UnexpectedAnswer
-from agent.wire import extensions
+from agent.wire.server import NO_EXTENSIONS
 from simulator.wire.client import ServiceClient
 
 _AWAY: Final = frozenset({502, 503, 504})
@@ -22,8 +22,8 @@ def ask_offers(client: ServiceClient) -> frozenset[str]:
     except (RateLimited, Unauthorized):
         raise
     except UnexpectedAnswer:
-        return extensions.NONE
+        return NO_EXTENSIONS
     except ErrorAnswer as error:
         if error.status in _AWAY:
             raise
-        return extensions.NONE
+        return NO_EXTENSIONS

@@ -12,10 +12,9 @@ import click
 import httpx
 
 from agent.errors import ConfigurationError
-from agent.wire.auth import BearerToken, Credential, KeyPair
+from agent.wire.connection import AddressTransport
 from agent.wire.network import trust_store
-from agent.wire.secret import Secret, never_show
-from agent.wire.transport import open_transport
+from agent.wire.secret import BearerToken, Credential, KeyPair, Secret, never_show
 from simulator.login.tokens import FileToken
 from simulator.wire.client import ServiceClient
 
@@ -94,7 +93,7 @@ class ServiceAccess:
         """
         base_url, credential = self.read()
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-        transport = open_transport(trust_store(self.ca_file), limits)
+        transport = AddressTransport(trust_store(self.ca_file), limits)
         return ServiceClient(base_url, credential, timeout_s=self.timeout_s, transport=transport)
 
     def read(self) -> tuple[str, Credential]:

@@ -15,8 +15,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from agent.wire.address import is_this_machine
-from agent.wire.auth import KeyPair
+from agent.wire.network import is_this_machine
+from agent.wire.secret import KeyPair
 from gateway.client import RegisterDevice
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit

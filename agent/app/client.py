@@ -8,9 +8,8 @@ from agent.app.version import VERSION
 from agent.config import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError
-from agent.transports.renewed_token import RenewedToken
-from agent.wire.auth import BearerToken, Credential, KeyPair
 from agent.wire.client import DeviceClient
+from agent.wire.secret import BearerToken, Credential, KeyPair, RenewedToken
 
 
 def make_client(service: ServiceConfig, credentials: Credentials) -> DeviceClient:
@@ -33,5 +32,5 @@ def make_client(service: ServiceConfig, credentials: Credentials) -> DeviceClien
         ca_file=service.ca_file,
         user_agent=f"device-agent/{VERSION}",
     )
-    client.reading = service.dialect.dialect().reading
+    client.dialect = service.dialect.dialect()
     return client

@@ -26,10 +26,9 @@ from agent.doctor.network import Endpoint, judge_tls
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import give_to, replace_file
 from agent.text import bounded
-from agent.wire.address import read_url
 from agent.wire.enrollment import PATH, EnrollmentAnswer, EnrollmentCode, fingerprint_of, parse_code
 from agent.wire.json_text import parse_json
-from agent.wire.network import connect, trust_store
+from agent.wire.network import connect, read_url, trust_store
 
 _TIMEOUT_S: Final = 30.0
 _ANSWER_BYTES: Final = 256 * 1024

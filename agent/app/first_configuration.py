@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from agent.config import AgentConfig
 from agent.config.faults import sentences
 from agent.errors import ConfigurationError
-from agent.wire.address import host_and_port
 from agent.wire.enrollment import EnrollmentAnswer
+from agent.wire.network import host_and_port
 
 CONFIGURATION: Final = "config.yaml"
 TOKEN: Final = "token"  # noqa: S105 - a file's name

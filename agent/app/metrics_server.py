@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, start_http_server
 
 from agent.errors import ConfigurationError
-from agent.wire.address import authority
+from agent.wire.network import authority
 
 
 class MetricsServer:

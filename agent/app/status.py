@@ -16,7 +16,7 @@ from agent.config import AgentConfig
 from agent.errors import ConfigurationError, StorageError
 from agent.store.sqlite import FILE_NAME
 from agent.store.status import StoreStatus, read_store_status
-from agent.wire.server_profile import SETTING, describe, read_profile
+from agent.wire.server import PROFILE_SETTING, describe, read_profile
 
 _ANSWERS_WITHIN_S: Final = 5.0
 _ASK_EVERY_S: Final = 0.5
@@ -108,7 +108,7 @@ def read_agent_status(config: AgentConfig, environ: Mapping[str, str]) -> AgentS
 
 def _describe_server(settings: Mapping[str, str], config: AgentConfig) -> tuple[str, ...]:
     """Phrases on the configured server, as the journal's settings have them; empty where it was another server."""
-    found = read_profile(settings.get(SETTING))
+    found = read_profile(settings.get(PROFILE_SETTING))
     if config.service is None or found is None or found.address != config.service.base_url:
         return ()
     return describe(found, config.service.dialect.dialect())

@@ -17,7 +17,7 @@ from agent.errors import ConfigurationError, InvalidMessage
 from agent.ports import CommandSource, Uplink
 from agent.retry import RetryPolicy
 from agent.runtime.clocks import ServiceClock
-from agent.wire.secret import Secret
+from agent.wire.secret import RenewedToken, Secret
 from agent.wire.topics import user_name
 
 if TYPE_CHECKING:
@@ -88,13 +88,11 @@ def make_transport(
     device, mqtt, service = config.device, config.mqtt, config.service
 
     if client is not None and service is not None:
-        from agent.transports.discovery import Discovery
-        from agent.transports.http_source import HttpSource
-        from agent.transports.http_uplink import HttpUplink
+        from agent.transports.http import Discovery, HttpDevice
         from agent.transports.rolled_back import find_later_life
 
-        discovery = Discovery(client, clock, service.dialect.dialect(), store.journal, service.base_url)
-        table = discovery.dialect.results_table
+        discovery = Discovery(client, clock, store.journal, service.base_url)
+        table = client.dialect.results_table
 
         def check_first(commands: Sequence[Command]) -> None:
             started_s = service_clock.recorded_at(process.started)
@@ -103,16 +101,21 @@ def make_transport(
                 on_older_state(reason)
 
         wait_s = config.commands.long_poll_s
-        lists = HttpSource(client, device.device_id, discovery, may_hold=wait_s > 0, check_first=check_first)
+        lists = HttpDevice(
+            client,
+            device.device_id,
+            discovery,
+            product_id=device.product_id,
+            may_hold=wait_s > 0,
+            recorded_at=service_clock.recorded_at,
+            check_first=check_first,
+        )
         if mqtt is None:
-            recorded_at = service_clock.recorded_at
-            uplink = HttpUplink(client, device.device_id, device.product_id, discovery, recorded_at)
-            return Transport(lists, uplink, wait_s, takes_arrays=uplink.takes_arrays)
+            return Transport(lists, lists, wait_s, takes_arrays=lists.takes_arrays)
     if mqtt is None:
         raise ConfigurationError(["service: there is neither a service nor a broker"])
 
-    from agent.transports.hybrid_source import HybridSource
-    from agent.transports.mqtt_device import MqttDevice
+    from agent.transports.mqtt_device import HybridSource, MqttDevice
 
     pushes = MqttDevice(
         make_broker(config, mqtt),
@@ -168,6 +171,4 @@ def make_token(credentials: Credentials) -> Callable[[], Secret]:
     """The device token as its file holds it now."""
     if credentials.token_path is None:
         return lambda: credentials.secret
-    from agent.transports.renewed_token import RenewedToken
-
     return RenewedToken(credentials.token_path, credentials.secret).current

@@ -13,9 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from agent.wire import extensions
-from agent.wire.address import is_this_machine, read_host, read_url
-from agent.wire.dialect import RESULTS_TABLE, AnswerReading, CommandLists, Dialect, ResultPlace
+from agent.wire.network import is_this_machine, read_host, read_url
+from agent.wire.server import ALL_EXTENSIONS, RESULTS_TABLE, CommandLists, Dialect, ResultPlace
 
 Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
 Host = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(read_host)]
@@ -58,9 +57,9 @@ class DialectConfig(Section):
     @field_validator("extensions")
     @classmethod
     def _are_known(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        unknown = [] if isinstance(value, str) else sorted(set(value) - extensions.ALL)
+        unknown = [] if isinstance(value, str) else sorted(set(value) - ALL_EXTENSIONS)
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is no extension; there are {', '.join(sorted(extensions.ALL))}")
+            raise ValueError(f"{unknown[0]!r} is no extension; there are {', '.join(sorted(ALL_EXTENSIONS))}")
         return value
 
     @field_validator("time_zone")
@@ -74,7 +73,8 @@ class DialectConfig(Section):
         path = None if self.command_id == AUTO else tuple(self.command_id.split("."))
         return Dialect(
             extensions=None if self.extensions == AUTO else frozenset(self.extensions),
-            reading=AnswerReading(path, _zone(self.time_zone)),
+            command_id_path=path,
+            zone=_zone(self.time_zone),
             recorded_at_reading=self.recorded_at_reading,
             results=None if self.results == AUTO else ResultPlace(self.results),
             results_table=self.results_table,

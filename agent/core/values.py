@@ -261,6 +261,14 @@ class SendOutcome:
     refused: dict[int, str] = field(default_factory=dict)
     earlier_is_stored: bool = False
 
+    @classmethod
+    def of(cls, fates: Mapping[int, str | None]) -> SendOutcome:
+        """Out of what became of each key: None for stored, else why it never will be."""
+        return cls(
+            tuple(key for key, reason in fates.items() if reason is None),
+            {key: reason for key, reason in fates.items() if reason is not None},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class OutboxStats:

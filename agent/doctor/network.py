@@ -16,8 +16,7 @@ from agent.doctor.device import Device
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, unreachable, warning
 from agent.doctor.machine import SET_CLOCK, shown
 from agent.errors import LockedOut, Offline
-from agent.wire.address import authority, is_this_machine
-from agent.wire.network import OTHER_NAME, CertificateFault, connect, trust_store
+from agent.wire.network import OTHER_NAME, CertificateFault, authority, connect, is_this_machine, trust_store
 
 TIMEOUT_S: Final = 5.0
 """How long one request or connection of the checks may take."""

@@ -17,7 +17,7 @@ from agent.doctor.machine import SET_CLOCK
 from agent.doctor.network import TIMEOUT_S
 from agent.wire import paths
 from agent.wire.client import DeviceClient
-from agent.wire.extensions import COMMAND_STATUS, read_announcement
+from agent.wire.server import COMMAND_STATUS, read_announcement
 
 FLEET_MAX: Final = 1000
 """So many devices of the list are looked at, which takes ten requests at our service."""

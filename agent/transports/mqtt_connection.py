@@ -33,8 +33,7 @@ from agent.errors import LockedOut, Offline, ServiceError, SessionTakenOver, Tra
 from agent.retry import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.transports import mqtt_faults
-from agent.wire.address import authority
-from agent.wire.network import connect, trust_store
+from agent.wire.network import authority, connect, trust_store
 from agent.wire.secret import Secret
 
 _log = logging.getLogger(__name__)

@@ -20,18 +20,17 @@ from pydantic import ValidationError
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import IN_PROGRESS, BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceError, TransportError, Unanswered
-from agent.ports import Clock
+from agent.ports import Clock, CommandSource
 from agent.retry import HOURLY_S, RetryPolicy, describe
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health
 from agent.threads import OnCrash, only_logged
 from agent.transports.mqtt_connection import MESSAGE_BYTES_MAX, Arrival, Broker, Message, MqttConnection, Role, Session
 from agent.transports.mqtt_faults import NOBODY_LISTENS
-from agent.transports.records import oldest_first, read_records
 from agent.wire import topics
 from agent.wire.base import describe_faults
-from agent.wire.commands import CommandRecord
 from agent.wire.json_text import parse_object
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
+from agent.wire.models import CommandRecord
 from agent.wire.mqtt_messages import (
     KEY_CHARACTERS,
     Notice,
@@ -153,7 +152,8 @@ class MqttDevice:
             if not (self._pending or self.is_up):
                 raise self.connection.trouble
             self._polled = dict(self._pending)
-        return CommandPoll(oldest_first(command for command, _ in self._polled.values()), pushed=True)
+        commands = sorted((command for command, _ in self._polled.values()), key=lambda each: each.created_at or 0.0)
+        return CommandPoll(tuple(commands), pushed=True)
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:
         """The journal has these as the last :meth:`poll` gave them: the broker may forget them."""
@@ -190,21 +190,20 @@ class MqttDevice:
         if left_s > 0:
             raise RateLimited(429, "quota", "the gateway asks to hold readings back", retry_after_s=left_s)
         self._await_notice()
-        delivered: list[int] = []
-        refused: dict[int, str] = {}
+        fates: dict[int, str | None] = {}
         messages: list[tuple[int, ReadingMessage]] = []
         for stored in readings:
             try:
                 messages.append((stored.key, self._message(stored)))
             except (ValidationError, InvalidMessage) as error:
-                refused[stored.key] = f"invalid_reading: {describe_faults(error)}"
+                fates[stored.key] = f"invalid_reading: {describe_faults(error)}"
         try:
-            self._send(messages, delivered, refused)
+            self._send(messages, fates)
         except ServiceError:
             # What was stored before is known and must be returned; the next call meets the same trouble at once.
-            if not delivered and not refused:
+            if not fates:
                 raise
-        return SendOutcome(tuple(delivered), refused)
+        return SendOutcome.of(fates)
 
     def report(self, report: Report) -> None:
         """Send the service how a command goes or ended.
@@ -241,25 +240,22 @@ class MqttDevice:
             key=stored.idempotency_key,
         )
 
-    def _send(self, messages: list[tuple[int, ReadingMessage]], delivered: list[int], refused: dict[int, str]) -> None:
+    def _send(self, messages: list[tuple[int, ReadingMessage]], fates: dict[int, str | None]) -> None:
         """Send these in as few messages as number and size allow."""
         if not messages:
             return
         payload, half = encode_readings([message for _, message in messages]), len(messages) // 2
         if half and (len(payload) > self._room_bytes() or len(messages) > BATCH_MAX):
-            self._send(messages[:half], delivered, refused)
-            self._send(messages[half:], delivered, refused)
+            self._send(messages[:half], fates)
+            self._send(messages[half:], fates)
             return
         if len(payload) > self._room_bytes():
             text = f"{len(payload)} bytes are more than the {self._room_bytes()} that one message may have"
-            refused[messages[0][0]] = f"too_large: {text}"
+            fates[messages[0][0]] = f"too_large: {text}"
             return
         rows = {message.key or "": row for row, message in messages}
         for key, refusal in self._publish(topics.sensor_data(self.device_id), payload, list(rows)).items():
-            if refusal is None:
-                delivered.append(rows[key])
-            else:
-                refused[rows[key]] = f"{refusal.error}: {refusal.message}"
+            fates[rows[key]] = None if refusal is None else f"{refusal.error}: {refusal.message}"
 
     def _publish(self, topic: str, payload: bytes, keys: Sequence[str]) -> dict[str, Refusal | None]:
         """Publish a message, and wait for the gateway's receipt: by key None for stored, else why it was refused.
@@ -331,10 +327,7 @@ class MqttDevice:
             record = record.model_copy(update={"id": command_id})
         elif record.id != command_id:
             raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
-        commands, malformed = read_records([record], self.device_id)
-        if malformed:
-            raise InvalidMessage(malformed[0])
-        return commands[0]
+        return record.to_command(self.device_id)
 
     def _take_command(self, command: Command, arrival: Arrival) -> None:
         """Keep the latest message of a command; while that is unacknowledged it comes again, and no other need to."""
@@ -383,3 +376,81 @@ class MqttDevice:
 def _result_key(report: Report) -> str:
     key = f"result-{report.status}-{report.command_id}"
     return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+# --- beside a list over HTTP ------------------------------------------------------------------------------------------
+
+# How long one wait for a push lasts; the next one follows at once.
+_PUSH_WAIT_S: Final = 25.0
+
+
+@dataclass(eq=False)
+class HybridSource:
+    """A :class:`~agent.ports.CommandSource` out of two.
+
+    While pushes can arrive, the list is asked for every ``list_every_s``, and each time they can again: whatever was
+    lost in between is found. While they cannot, the list is polled as if there were no push.
+
+    At first contact the list comes first: a push must not make the history of a plain server look like news.
+
+    Attributes:
+        is_first_contact: the journal has never seen a list.
+        waits: after a list that could not be had, while pushes arrive.
+    """
+
+    pushes: MqttDevice
+    lists: CommandSource
+    clock: Clock
+    list_every_s: float
+    is_first_contact: Callable[[], bool]
+    waits: RetryPolicy
+
+    def __post_init__(self) -> None:
+        self._was_up = False
+        self._polled: CommandSource = self.lists
+        self._list_at_s = self._now_s()
+
+    def poll(self, wait_s: float) -> CommandPoll:
+        """The commands that the service lists for this device. See :meth:`agent.ports.CommandSource.poll`.
+
+        Raises:
+            ServiceError: the list cannot be had, and there is no push either, or this is the first contact.
+        """
+        was_up, self._was_up = self._was_up, self.pushes.is_up
+        if not self._was_up:
+            return self._list(wait_s)
+        if not was_up or self._now_s() >= self._list_at_s or self.is_first_contact():
+            try:
+                return self._list(0.0)
+            except ServiceError as error:
+                if self.is_first_contact():
+                    raise
+                self._list_at_s = self._now_s() + self.waits.failed(error)
+        self._polled = self.pushes
+        try:
+            return self.pushes.poll(max(0.0, min(_PUSH_WAIT_S, self._list_at_s - self._now_s())))
+        except Offline:
+            return self._list(0.0)
+
+    def acknowledge(self, command_ids: Sequence[str]) -> None:
+        """The journal has these."""
+        self._polled.acknowledge(command_ids)
+
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        """Which of these the service has taken back. See :meth:`agent.ports.CommandSource.canceled`."""
+        return self.lists.canceled(command_ids)
+
+    def interrupt(self) -> None:
+        """End a poll that waits, on either way."""
+        self.pushes.interrupt()
+        self.lists.interrupt()
+
+    def _list(self, wait_s: float) -> CommandPoll:
+        self._polled = self.lists
+        poll = self.lists.poll(wait_s)
+        self.waits.succeeded()
+        self._list_at_s = self._now_s() + self.list_every_s
+        return poll
+
+    def _now_s(self) -> float:
+        return self.clock.now().monotonic_s

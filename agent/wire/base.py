@@ -32,9 +32,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from agent.errors import InvalidMessage
-from agent.wire.dialect import AnswerReading
 from agent.wire.limits import INT_MAX, INT_MIN
 from agent.wire.secret import Secret
+from agent.wire.server import Dialect
 from agent.wire.times import parse_received_time, parse_time
 
 JsonObject = dict[str, Any]
@@ -64,7 +64,7 @@ def _check_time(value: str | int) -> str | int:
 
 
 def _time_or_none(value: object, info: ValidationInfo) -> float | None:
-    zone = info.context.zone if isinstance(info.context, AnswerReading) else UTC
+    zone = info.context.zone if isinstance(info.context, Dialect) else UTC
     try:
         return parse_received_time(value, zone)
     except InvalidMessage:
@@ -154,18 +154,18 @@ class Received(BaseModel):
         return data
 
     @classmethod
-    def receive(cls, value: object, reading: AnswerReading | None = None) -> Self:
+    def receive(cls, value: object, dialect: Dialect | None = None) -> Self:
         """Take a JSON value out of an answer.
 
         Args:
             value: the JSON value.
-            reading: how this server's answers are read; None is the usual way.
+            dialect: how this server's answers are read; None is the usual way.
 
         Raises:
             InvalidMessage: it does not have this shape; the text names each faulty member, never its content.
         """
         try:
-            return cls.model_validate(value, context=reading)
+            return cls.model_validate(value, context=dialect)
         except ValidationError as exc:
             raise InvalidMessage(describe_faults(exc)) from None
 

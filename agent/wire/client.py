@@ -11,14 +11,12 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer, portal_text
 from agent.wire.base import JsonObject, Received, Sent
-from agent.wire.command_list import CommandList, read_commands
-from agent.wire.commands import CommandResult
 from agent.wire.connection import Connection
-from agent.wire.dialect import AnswerReading
-from agent.wire.extensions import Announcement, read_announcement
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
-from agent.wire.models import BatchAnswer, Device, NewRuntimeRecord, PostSensorData
+from agent.wire.lists import CommandList, read_commands
+from agent.wire.models import BatchAnswer, CommandResult, Device, NewRuntimeRecord, PostSensorData
+from agent.wire.server import Dialect, ServerProfile, read_announcement
 
 Record = TypeVar("Record", bound=Received)
 Query = Mapping[str, str | int | None]
@@ -37,10 +35,10 @@ class DeviceClient(Connection):
     that list return iterators that fetch page after page when asked for, so their errors come while iterating.
     """
 
-    reading = AnswerReading()
-    """How answers are read where servers differ; a server's :class:`~agent.wire.dialect.Dialect` has it."""
+    dialect = Dialect()
+    """What the configuration says of the server."""
 
-    def discover(self) -> Announcement:
+    def discover(self) -> ServerProfile:
         """``GET /.well-known/device-service``: what this server announces.
 
         A plain server announces nothing: it answers any 4xx but 401, 408, 425 and 429, 501, or a 2xx without such a
@@ -56,7 +54,7 @@ class DeviceClient(Connection):
             is_readable = value is not None or not answer.content.strip()
             if not is_readable and not self.is_certain:
                 raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
-        return read_announcement(value, answer.headers.get("server", ""))
+        return read_announcement(value, answer.headers.get("server", ""), str(self.base_url))
 
     def devices(
         self,
@@ -82,7 +80,7 @@ class DeviceClient(Connection):
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
         content when the service gives none (:meth:`.CommandRecord.with_derived_id`). Of a list beyond
-        :data:`~agent.wire.command_list.ITEMS_MAX` commands both ends are read, and no page after that many.
+        :data:`~agent.wire.lists.ITEMS_MAX` commands both ends are read, and no page after that many.
 
         A page after the first that does not come takes nothing away from those before: see
         :attr:`CommandList.incomplete`, which also says when there are more pages than are read.
@@ -104,7 +102,7 @@ class DeviceClient(Connection):
             wait_s=min(max(wait_s, 0.0), float(LONG_POLL_MAX_S)),
             interruptible=True,
         )
-        return read_commands(pages, self.reading, self.max_answer_bytes)
+        return read_commands(pages, self.dialect, self.max_answer_bytes)
 
     def report_result(
         self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None

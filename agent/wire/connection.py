@@ -8,8 +8,10 @@ whatever the environment says (:func:`agent.wire.network.trust_store`).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import socket
+import ssl
 import threading
 import time
 import weakref
@@ -21,13 +23,11 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire.address import read_url
 from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
-from agent.wire.auth import Credential, origin_of
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, PageWalk, Params
-from agent.wire.network import service_trust
-from agent.wire.transport import open_transport
+from agent.wire.network import DEAD_AFTER_S, attempts, origin_of, read_url, service_trust
+from agent.wire.secret import Credential
 
 _CONNECT_MAX_S: Final = 5.0
 _BODY_MAX_S: Final = 60.0
@@ -51,7 +51,7 @@ class Connection:
 
     Args:
         base_url: ``http://`` or ``https://``, host, and a path prefix if the service has one.
-        auth: the credential; it is bound to the base URL's origin.
+        auth: the credential; only the base URL's origin is ever asked, so nobody else gets it.
         timeout_s: how long the service may be silent, beside what it may hold an answer; connecting has 5 s of it at
             most. A body may take 60 s as a whole.
         max_answer_bytes: the largest answer, after decoding.
@@ -92,18 +92,24 @@ class Connection:
         self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         self.on_date: Callable[[float, float], object] | None = None
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
-        self._auth = None if auth is None else auth.bound_to(self.base_url)
+        self._auth = auth
         self._timeout_s = timeout_s
         self._monotonic = monotonic
-        self._transport = transport
-        self._trust = service_trust(ca_file) if self.base_url.scheme == "https" else None
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
         self._is_closed = False
-        self._client = self._open_client()
-        self._held: httpx.Client | None = None
-        _quiet_loggers()
+        trust = service_trust(ca_file) if self.base_url.scheme == "https" else None
+        self._client, self._held = (
+            httpx.Client(
+                trust_env=False, follow_redirects=False, transport=transport or AddressTransport(trust, _LIMITS)
+            )
+            for _ in range(2)
+        )
+        for name in ("httpx", "httpcore"):  # they log every URL at INFO, and headers at DEBUG
+            logger = logging.getLogger(name)
+            if logger.level == logging.NOTSET:
+                logger.setLevel(logging.WARNING)
 
     def __enter__(self) -> Self:
         return self
@@ -142,21 +148,31 @@ class Connection:
             ServiceError: the class that fits; see :mod:`agent.errors`.
             InvalidMessage: a header value cannot be sent.
         """
-        client = self._usable_client(interruptible=interruptible)
+        if self._is_closed:
+            raise TransportError(f"the connection to {self.origin} is closed")
+        if interruptible:
+            self._end_if_interrupted()
+        client = self._held if interruptible else self._client
         timeout_s = self._timeout_s + wait_s
+        all_headers = {**self.headers, **(headers or {}), **({} if self._auth is None else self._auth.headers())}
+        for name, value in all_headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise InvalidMessage(f"the header {name} must be printable ASCII")
+        if body is not None:
+            all_headers["Content-Type"] = "application/json"
         request = client.build_request(
             method,
-            self.url(path),
+            url_of(self.base_url, path),
             params=dict(params) if params else None,
             content=body,
-            headers=self._headers_of(headers, body),
+            headers=all_headers,
             timeout=httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, _CONNECT_MAX_S), read=timeout_s),
             extensions={"trace": self._note_socket} if interruptible else {},
         )
         sent_s = arrived_s = self._monotonic()
         fault: TransportError | None = None
         try:
-            response = client.send(request, auth=self._auth, stream=True)
+            response = client.send(request, stream=True)
             try:
                 arrived_s = self._monotonic()
                 content = self._read(response, arrived_s + max(_BODY_MAX_S, self._timeout_s))
@@ -203,7 +219,7 @@ class Connection:
             UnexpectedAnswer: no list; or one that goes on for ever, or in a way that the answer does not name: see
                 :meth:`agent.wire.lists.PageWalk.proceed`.
         """
-        walk = PageWalk(path, params or {}, self.url(path))
+        walk = PageWalk(path, params or {}, url_of(self.base_url, path))
         while not walk.done:
             query = {**walk.params, "wait": f"{wait_s:g}"} if wait_s else walk.params
             answer = self.request(
@@ -213,19 +229,6 @@ class Connection:
             page = walk.take(answer)
             yield answer, page
             walk.proceed(answer, page)
-
-    def url(self, path: str) -> httpx.URL:
-        """The absolute URL of a path; an absolute URL must be of the same origin.
-
-        Raises:
-            InvalidMessage: another origin.
-        """
-        if path.startswith("/"):
-            return httpx.URL(f"{str(self.base_url).rstrip('/')}{path}")
-        url = httpx.URL(path)
-        if origin_of(url) != self.origin:
-            raise InvalidMessage(f"{one_line(url.host)} is not the host that this connection is for")
-        return url
 
     def interrupt(self) -> None:
         """End the interruptible requests in flight, or the next one when none is; they raise :class:`Interrupted`.
@@ -241,41 +244,10 @@ class Connection:
 
     def close(self) -> None:
         """End interruptible requests and release all connections. Twice does no harm."""
+        self._is_closed = True
         self.interrupt()
-        with self._lock:
-            self._is_closed = True
-            held, self._held = self._held, None
         self._client.close()
-        if held is not None:
-            held.close()
-
-    def _open_client(self) -> httpx.Client:
-        transport = self._transport or open_transport(self._trust, _LIMITS)
-        return httpx.Client(trust_env=False, follow_redirects=False, transport=transport)
-
-    def _usable_client(self, *, interruptible: bool) -> httpx.Client:
-        """The client for a request that may be interrupted, or may not.
-
-        Raises:
-            TransportError: the connection is closed, or an :meth:`interrupt` ends this request before it begins.
-        """
-        with self._lock:
-            if self._is_closed:
-                raise TransportError(f"the connection to {self.origin} is closed")
-            if not interruptible:
-                return self._client
-            if self._held is None:
-                self._held = self._open_client()
-            held = self._held
-        self._end_if_interrupted()
-        return held
-
-    def _headers_of(self, more: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
-        headers = {**self.headers, **(more or {})}
-        for name, value in headers.items():
-            if not (value.isascii() and value.isprintable()):
-                raise InvalidMessage(f"the header {name} must be printable ASCII")
-        return headers if body is None else {**headers, "Content-Type": "application/json"}
+        self._held.close()
 
     def _read(self, response: httpx.Response, end_s: float) -> bytes:
         """The decoded body; of an error of the service nothing when it cannot be read.
@@ -283,27 +255,18 @@ class Connection:
         Raises:
             UnexpectedAnswer: it is too large or comes too slowly.
         """
-        try:
-            return self._whole_body(response, end_s)
-        except UnexpectedAnswer:
-            if response.is_success:
-                raise
-            return b""
-
-    def _whole_body(self, response: httpx.Response, end_s: float) -> bytes:
-        status, most = response.status_code, self.max_answer_bytes
-        too_large = f"the answer is larger than {most} bytes and was not read on: ask for less"
-        declared = response.headers.get("content-length", "")
-        if declared.isascii() and declared.isdigit() and int(declared[:15]) > most:
-            raise UnexpectedAnswer(too_large, status)
         content = bytearray()
         for part in response.iter_bytes():  # to its end, so that the connection is kept
             content += part
-            if len(content) > most:
-                raise UnexpectedAnswer(too_large, status)
-            if self._monotonic() > end_s:
-                slow = f"{self.origin} sends its answer too slowly and was cut off: the network is too slow for it"
-                raise UnexpectedAnswer(slow, status)
+            if len(content) > self.max_answer_bytes:
+                fault = f"the answer is larger than {self.max_answer_bytes} bytes and was not read on: ask for less"
+            elif self._monotonic() > end_s:
+                fault = f"{self.origin} sends its answer too slowly and was cut off: the network is too slow for it"
+            else:
+                continue
+            if response.is_success:
+                raise UnexpectedAnswer(fault, response.status_code)
+            return b""
         return bytes(content)
 
     def _note_socket(self, event: str, info: Mapping[str, Any]) -> None:
@@ -344,15 +307,66 @@ def is_certain(url: httpx.URL) -> bool:
     return url.scheme == "https" or url.host in _LOOPBACK
 
 
-def _quiet_loggers() -> None:
-    """Httpx logs every URL at INFO, and httpcore headers at DEBUG; an explicit level set by the program stays."""
-    for name in ("httpx", "httpcore"):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)
+def url_of(base_url: httpx.URL, path: str) -> httpx.URL:
+    """The absolute URL of a path below the base URL; an absolute URL must be of the same origin.
+
+    Raises:
+        InvalidMessage: another origin.
+    """
+    if path.startswith("/"):
+        return httpx.URL(f"{str(base_url).rstrip('/')}{path}")
+    url = httpx.URL(path)
+    if origin_of(url) != origin_of(base_url):
+        raise InvalidMessage(f"{one_line(url.host)} is not the host that this connection is for")
+    return url
 
 
 def _shut_down(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):  # closed already, or handed over to its TLS socket
         # Not sock.shutdown(): an SSLSocket's own drops its TLS state under the thread that is reading.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+class AddressTransport(httpx.HTTPTransport):
+    """Tries the addresses of a name in turns, so that a dead one costs a second; httpx waits for each the whole time.
+
+    Args:
+        trust: the authorities for ``https://``; None where only ``http://`` is asked.
+        limits: how many connections, and how long idle ones are kept.
+    """
+
+    def __init__(self, trust: ssl.SSLContext | None, limits: httpx.Limits) -> None:
+        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        super().__init__(verify=trust or nobody, limits=limits, trust_env=False)
+        # The address that answered last comes first: its kept connections are used again, without asking for the name.
+        self._answered: list[tuple[str, float | None]] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Make the request at the first address that can be connected to; certificates are judged by the name."""
+        url, timeout = request.url, request.extensions["timeout"]
+        name = url.raw_host.decode("ascii")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        fault: Exception | None = None
+        try:
+            for address, limit_s in itertools.chain(self._answered, attempts(name, port, timeout["connect"])):
+                asked = httpx.Request(
+                    request.method,
+                    url.copy_with(host=address),
+                    headers=request.headers,
+                    stream=request.stream,
+                    extensions={
+                        **request.extensions,
+                        "sni_hostname": name,
+                        "timeout": {**timeout, "connect": limit_s},
+                    },
+                )
+                try:
+                    response = super().handle_request(asked)
+                except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                    fault, self._answered = error, []
+                else:
+                    self._answered = [(address, DEAD_AFTER_S)]
+                    return response
+        except OSError as error:
+            fault = fault or httpx.ConnectError(str(error))
+        raise fault or httpx.ConnectError(f"{name} has no address")

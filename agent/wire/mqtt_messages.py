@@ -20,8 +20,8 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, Field, StringConstraints
 
 from agent.wire.base import JsonObject, LooseTime, Number, Received, Sent, Text, WireTime
-from agent.wire.commands import ResultStatus
 from agent.wire.json_text import encode_json, parse_json
+from agent.wire.models import ResultStatus
 from agent.wire.times import to_rfc3339
 
 KEY_CHARACTERS: Final = 128

@@ -1,11 +1,14 @@
-"""A TCP connection to a name with several addresses, some of which may be dead; and whom TLS trusts.
+"""Names and addresses of machines, connections to them, of whose addresses some may be dead, and whom TLS trusts.
 
 Nothing here needs an HTTP library: a device that speaks MQTT alone has none.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import itertools
+import re
 import socket
 import ssl
 import sys
@@ -14,10 +17,101 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 from agent.errors import ConfigurationError
 
-_EACH_S: Final = 1.0
+# --- as people write them ---------------------------------------------------------------------------------------------
+
+_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
+_CHARACTERS: Final = 253
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+def read_host(text: str) -> str:
+    """A host's name or IP address, alone; an IPv6 address may stand in brackets.
+
+    Raises:
+        ValueError: it is none; the text says what to write.
+    """
+    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        return host
+    if "@" in text:
+        raise ValueError("take user name and password out: they have keys of their own")
+    if len(text) > _CHARACTERS or not _NAME.fullmatch(text.encode("idna").decode() if not text.isascii() else text):
+        raise ValueError("write the name or address alone, such as gateway.example.com or ::1; a port has its own key")
+    return text
+
+
+def host_and_port(text: str) -> tuple[str, int | None]:
+    """Host and port of HOST or HOST:PORT; no port where none is given. ``::1`` and ``[::1]:8883`` are read too.
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    with contextlib.suppress(ValueError):
+        return read_host(text), None
+    advice = f"{text!r} is no address; write it as HOST or HOST:PORT, with IPv6 as [ADDRESS]:PORT"
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port
+    except ValueError:
+        raise ValueError(advice) from None
+    if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username or port is None:
+        raise ValueError(advice)
+    return read_host(parts.hostname), port
+
+
+def read_url(text: str) -> SplitResult:
+    """The parts of an address of HTTP, without user, query and fragment.
+
+    Raises:
+        ValueError: it is no such address; the text says what to write.
+    """
+    advice = "write it as https://HOST or https://HOST/PATH"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError(advice) from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "%" in parts.hostname or port == 0:
+        raise ValueError(advice)
+    if parts.username or parts.password:
+        raise ValueError("take the user name and password out of the address; keys go into files (see auth)")
+    if "?" in text or "#" in text:  # also with nothing behind it: a path that follows would not be one
+        raise ValueError("take everything from '?' or '#' on out of the address")
+    read_host(parts.hostname)
+    return parts
+
+
+def authority(host: str, port: int) -> str:
+    """HOST:PORT as it stands in an address, with the brackets of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_this_machine(host: str) -> bool:
+    """True for names and addresses that never leave this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def origin_of(url: Any) -> str:
+    """Scheme, host and port (RFC 6454) of a URL of httpx, with the default port written out."""
+    return f"{url.scheme}://{url.host.lower()}:{url.port or _DEFAULT_PORTS.get(url.scheme, 0)}"
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+DEAD_AFTER_S: Final = 1.0
 """An address that is not the last one has so long to answer."""
 
 Found = tuple[int, int, int, str, Any]
@@ -43,7 +137,7 @@ def attempts(host: str, port: int, timeout_s: float | None) -> Iterator[tuple[st
     for count, (_, _, _, _, address) in enumerate(found, 1):
         limit_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.01)
         if count < len(found):
-            limit_s = _EACH_S if limit_s is None else min(_EACH_S, limit_s)
+            limit_s = DEAD_AFTER_S if limit_s is None else min(DEAD_AFTER_S, limit_s)
         yield address[0], limit_s
 
 

@@ -31,8 +31,8 @@ from agent.core.admission import SignedCommand
 from agent.errors import ConfigurationError, InvalidMessage, InvalidSignature
 from agent.wire.base import Sent, describe_faults
 from agent.wire.json_text import find_fault, parse_object
-from agent.wire.key_files import key_fault, read_key_file, write_new
 from agent.wire.limits import INT_MAX, SIGNED_MEMBER
+from agent.wire.secret import key_fault, read_key_file, write_new
 from agent.wire.times import parse_time, to_rfc3339
 
 try:

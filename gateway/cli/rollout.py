@@ -16,9 +16,9 @@ import click
 from agent.cli.options import json_option, print_json, print_table
 from agent.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, ConfigurationError, InvalidMessage
 from agent.text import bounded
-from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, TTL_MAX_S
+from agent.wire.server import COMMAND_TTL, IDEMPOTENCY_KEY
 from gateway.cli.options import complain, errors_end_it, gateway_config_option, load, read_duration, read_lines
 from gateway.client import OperatorClient
 from gateway.config import GatewayConfig

@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from agent.errors import AgentError
-from agent.wire.auth import KeyPair
-from agent.wire.commands import FINAL_STATES, CommandRecord
+from agent.wire.models import FINAL_STATES, CommandRecord
+from agent.wire.secret import KeyPair
 from gateway.client import SendCommand
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo.agent import WITNESS, RealAgent

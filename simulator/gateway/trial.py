@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from agent.errors import UnexpectedAnswer
-from agent.wire.address import is_this_machine
+from agent.wire.network import is_this_machine
 from simulator.children import ChildProcess, NotStarted, program_path
 from simulator.gateway.broker import Broker, running_broker
 from simulator.keys import Keys, write_secret

@@ -14,12 +14,11 @@ from pydantic_core import to_json
 
 from agent.errors import Advice, InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.files import read_plain_file, replace_file
-from agent.wire.auth import Credential
 from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Text
 from agent.wire.client import read_record
 from agent.wire.connection import Connection
 from agent.wire.json_text import parse_json
-from agent.wire.secret import Secret, never_show
+from agent.wire.secret import Credential, Secret, never_show
 from agent.wire.times import to_rfc3339
 from simulator.login.errors import SignInEnded, TokensNotStored
 from simulator.wire import paths
@@ -194,14 +193,14 @@ class FileToken(Credential):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
         self._path = path
         self.base_url = read_tokens(path).base_url
 
     def __repr__(self) -> str:
         return f"FileToken({self._path})"
 
-    def _headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
+        """The token that the file holds now."""
         tokens = read_tokens(self._path)
         if tokens.base_url != self.base_url:
             raise SignInEnded(f"{self._path} holds tokens for {tokens.base_url} by now, not for {self.base_url}")

@@ -13,12 +13,11 @@ import httpx
 from agent.errors import InvalidMessage, ServiceError, TransportError
 from agent.wire import paths
 from agent.wire.answers import Answer, one_line
-from agent.wire.auth import Credential
-from agent.wire.commands import ID_NAMES
 from agent.wire.connection import check_base_url
 from agent.wire.lists import Page, read_page
+from agent.wire.models import ID_NAMES
 from agent.wire.network import trust_store
-from agent.wire.secret import redact
+from agent.wire.secret import Credential, redact
 from agent.wire.times import parse_received_time, to_rfc3339
 
 HOLDS: Final = "holds"
@@ -70,12 +69,10 @@ class Probe:
     found: list[Found] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     _client: httpx.Client = field(init=False)
-    _auth: Credential = field(init=False)
     _is_refused: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         url = check_base_url(self.base_url)
-        self._auth = self.auth.bound_to(url)
         trust = (self.trust or trust_store()) if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = httpx.Client(base_url=url, verify=trust, trust_env=False, timeout=self.timeout_s)
 
@@ -212,10 +209,14 @@ class Probe:
             TransportError: no answer came.
         """
         try:
-            return self._client.request(method, path.lstrip("/"), json=body, **{"auth": self._auth, **options})
+            return self._client.request(method, path.lstrip("/"), json=body, **{"auth": self._sign, **options})
         except httpx.HTTPError as error:
             text = redact(one_line(f"{method} {path}: {error}"))
             raise TransportError(f"{text}: check the address, and whether the server runs") from None
+
+    def _sign(self, request: httpx.Request) -> httpx.Request:
+        request.headers.update(self.auth.headers())
+        return request
 
     def _judge(self, name: str, answer: httpx.Response, holds: bool) -> None:
         # Where the credentials given are refused, nothing else can be judged.

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from agent.wire.auth import KeyPair
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
 from simulator.pytest_plugin.control import ControlRefused, Fault, ServiceUnderTest, read_answer
 from simulator.pytest_plugin.loopback import LoopbackTransport
 from simulator.wire.client import ServiceClient

@@ -14,23 +14,35 @@ from pydantic import BaseModel
 from starlette.responses import FileResponse, HTMLResponse
 from starlette.routing import BaseRoute
 
-from agent.wire import extensions, paths
+from agent.wire import paths
 from agent.wire.limits import BODY_BYTES, JSON_DEPTH
+from agent.wire.server import (
+    BATCH_SENSOR_DATA,
+    COMMAND_EVENTS,
+    COMMAND_RESULTS,
+    COMMAND_STATUS,
+    COMMAND_TTL,
+    IDEMPOTENCY_KEY,
+    LIST_PARAMETERS,
+    LONG_POLL,
+    READING_KEYS,
+    RECORDED_AT,
+)
 from simulator.service.errors import ApiError
 from simulator.service.gate import CONTROL_PREFIX, PUBLIC
 from simulator.service.http import CallDep, ErrorBody, Json, Route, Router, extends
 
 OFFERED: Final = (
-    extensions.BATCH_SENSOR_DATA,
-    extensions.COMMAND_EVENTS,
-    extensions.COMMAND_RESULTS,
-    extensions.COMMAND_STATUS,
-    extensions.COMMAND_TTL,
-    extensions.IDEMPOTENCY_KEY,
-    extensions.LIST_PARAMETERS,
-    extensions.LONG_POLL,
-    extensions.READING_KEYS,
-    extensions.RECORDED_AT,
+    BATCH_SENSOR_DATA,
+    COMMAND_EVENTS,
+    COMMAND_RESULTS,
+    COMMAND_STATUS,
+    COMMAND_TTL,
+    IDEMPOTENCY_KEY,
+    LIST_PARAMETERS,
+    LONG_POLL,
+    READING_KEYS,
+    RECORDED_AT,
     "oauth-metadata",
     "single-records",
     "rule-management",
@@ -94,7 +106,7 @@ _IDEMPOTENCY_KEY: Final = {
     "in": "header",
     "description": "The request is carried out once; its answer is replayed for 24 h",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-~]([ -~]*[!-~])?$"},
-    **extends(extensions.IDEMPOTENCY_KEY),
+    **extends(IDEMPOTENCY_KEY),
 }
 _ERROR: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _SECURITY: Final = {

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.wire.base import list_faults
-from agent.wire.commands import CommandStatus
+from agent.wire.models import CommandStatus
 from simulator.service.errors import nearest
 
 PAGE_SIZE_MAX: Final = 1_000

@@ -18,9 +18,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
-from agent.wire import extensions, paths
+from agent.wire import paths
 from agent.wire.base import JsonObject
 from agent.wire.instances import INSTANCE_HEADER
+from agent.wire.server import COMMAND_RESULTS
 from simulator.service.errors import ApiError, invalid
 from simulator.service.variant import STATUS_WORDS, ServerVariant
 
@@ -44,7 +45,7 @@ def prepare(request: Request, route: APIRoute, query_names: frozenset[str], vari
         ApiError: 404: the server has no such endpoint.
     """
     scope, extension = request.scope, (route.openapi_extra or {}).get("x-extension-name")
-    has_no_results = extension == extensions.COMMAND_RESULTS and variant.results != "endpoint"
+    has_no_results = extension == COMMAND_RESULTS and variant.results != "endpoint"
     if has_no_results or (extension is not None and not variant.extensions):
         raise ApiError(404, "not_found", "There is nothing at this path.")
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -121,7 +122,7 @@ def finish(call: Call, variant: ServerVariant, response: Response, *, is_list: b
     path = call.request.scope["path"]
     value = write_times(variant, from_json(bytes(response.body)))
     if path == paths.DISCOVERY and variant.results != "endpoint":
-        value["extensions"].remove(extensions.COMMAND_RESULTS)
+        value["extensions"].remove(COMMAND_RESULTS)
     if is_list:
         items = value.pop("data")
         shape = path.rsplit("/", 1)[-1].replace("-", "_") if variant.list_shape == "named" else variant.list_shape

@@ -14,10 +14,8 @@ import pytest
 
 from agent.core.values import Command, CommandPoll
 from agent.ports import CommandSource
-from agent.transports.discovery import Discovery
-from agent.transports.http_source import HttpSource
-from agent.wire.auth import KeyPair
-from agent.wire.secret import Secret
+from agent.transports.http import Discovery, HttpDevice
+from agent.wire.secret import KeyPair, Secret
 from simulator.wire.client import ServiceClient
 from tests.api.mqtt_device_running import RunningDevice
 from tests.support import service_running
@@ -120,8 +118,8 @@ def listing(records: list[dict[str, Any]], extensions: list[str] | None = None, 
     return script
 
 
-def make_source(client: ServiceClient, *, long_poll: bool = True) -> HttpSource:
-    return HttpSource(client, "d1", Discovery(client, FakeClock()), may_hold=long_poll)
+def make_source(client: ServiceClient, *, long_poll: bool = True) -> HttpDevice:
+    return HttpDevice(client, "d1", Discovery(client, FakeClock()), may_hold=long_poll)
 
 
 @pytest.mark.parametrize("by", ["cursor", "link"])
@@ -175,7 +173,7 @@ class TestEverySource:
                 bench.clock.advance(1000)
             keys = KeyPair(bench.service.api_key, bench.service.secret_key)
             with ServiceClient(bench.service.base_url, keys) as client:
-                yield HttpSource(client, device_id, Discovery(client, FakeClock()))
+                yield HttpDevice(client, device_id, Discovery(client, FakeClock()))
 
     def mqtt_source(self, broker: Mosquitto, version: str) -> Iterator[CommandSource]:
         gateway, device = GatewayStandIn(broker), RunningDevice(broker, version=version)

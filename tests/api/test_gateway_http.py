@@ -11,7 +11,14 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from agent.wire.extensions import ALL, BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, LONG_POLL, READING_KEYS
+from agent.wire.server import (
+    ALL_EXTENSIONS,
+    BATCH_SENSOR_DATA,
+    COMMAND_RESULTS,
+    COMMAND_STATUS,
+    LONG_POLL,
+    READING_KEYS,
+)
 from gateway.codes import Codes, Terms
 from gateway.config import HttpConfig
 from gateway.http import AT_ONCE, ENROLL_BYTES, ENROLL_TRIES, RateLimit
@@ -143,7 +150,7 @@ async def test_what_is_offered_is_what_the_service_behind_it_keeps(gateway, serv
     async with gateway() as (bench, _), bench.client() as stranger:
         offered = (await stranger.get("/.well-known/device-service")).json()["extensions"]
         assert set(offered) == own | {"batch-sensor-data", "idempotency-key", "recorded-at"}
-        assert set(offered) < ALL
+        assert set(offered) < ALL_EXTENSIONS
         bench.service.offered = frozenset()
         assert set((await stranger.get("/.well-known/device-service")).json()["extensions"]) == own
         bench.service.offered = None

@@ -10,13 +10,11 @@ import pytest
 
 from agent.core.outbox import is_refused_for_good
 from agent.errors import ServiceError
-from agent.transports.discovery import Discovery
-from agent.transports.http_source import HttpSource
-from agent.wire.auth import KeyPair
+from agent.transports.http import Discovery, HttpDevice
 from agent.wire.client import DeviceClient
-from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.models import PostSensorData
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
+from agent.wire.server import CommandLists, Dialect
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.http_messages import HttpMessages, Operation, PagedPoll, Request, read_refusals
 from simulator.fleet.engine.ports import HttpAnswer
@@ -131,7 +129,8 @@ def test_a_listed_state_means_the_same_to_both(offers, lists):
     body = json.dumps(items).encode()
     dialect = Dialect(extensions=frozenset(offers), command_lists=lists)
     with agents_client(200, "application/json", body) as client:
-        source = HttpSource(client, "d1", Discovery(client, FakeClock(), dialect))
+        client.dialect = dialect
+        source = HttpDevice(client, "d1", Discovery(client, FakeClock()))
         agents = [command.status for command in source.poll(0).commands]
     messages = HttpMessages(frozenset(offers), dialect)
     listing = PagedPoll(messages, "d1", messages.poll("d1")).take(HttpAnswer(200, [], body))

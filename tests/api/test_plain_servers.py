@@ -13,13 +13,10 @@ import pytest
 
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
-from agent.transports.discovery import Discovery
-from agent.transports.http_source import HttpSource
-from agent.transports.http_uplink import HttpUplink
+from agent.transports.http import Discovery, HttpDevice
 from agent.wire.client import DeviceClient
-from agent.wire.command_list import ITEMS_MAX
-from agent.wire.dialect import CommandLists, Dialect, ResultPlace
-from agent.wire.server_profile import SETTING, describe
+from agent.wire.lists import ITEMS_MAX
+from agent.wire.server import PROFILE_SETTING, CommandLists, Dialect, ResultPlace, describe
 from tests.api.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.api.test_uplink_port import stored
 from tests.support.fakes import FakeClock, FakeJournal
@@ -107,9 +104,9 @@ class Life:
         self.server, self.client = server, client
         self.journal = FakeJournal() if journal is None else journal
         self.clock = FakeClock()
-        self.discovery = Discovery(client, self.clock, dialect, self.journal)
-        self.source = HttpSource(client, "d1", self.discovery)
-        self.uplink = HttpUplink(client, "d1", product_id, self.discovery)
+        client.dialect = dialect or Dialect()
+        self.discovery = Discovery(client, self.clock, self.journal)
+        self.source = self.uplink = HttpDevice(client, "d1", self.discovery, product_id=product_id)
 
     def restarted(self, dialect: Dialect | None = None) -> Life:
         return Life(None, self.server, journal=self.journal, dialect=dialect, client=self.client)  # type: ignore[arg-type]
@@ -118,7 +115,7 @@ class Life:
         return [command.id for command in self.source.poll(0).commands]
 
     def words(self) -> str:
-        return ", ".join(describe(self.discovery.profile, self.discovery.dialect))
+        return ", ".join(describe(self.discovery.profile, self.client.dialect))
 
 
 STRICT = ("status", "wait", "recorded_at", "idempotency-key")
@@ -217,7 +214,7 @@ class TestResults:
     @pytest.mark.parametrize(
         ("status", "error"), [(404, NotFound), (403, Forbidden), (405, Refused), (400, Refused), (500, ServerFault)]
     )
-    def test_a_table_that_takes_none_is_raised_and_found_out(self, serve, status, error):  # noqa: F811
+    def test_a_table_that_takes_none_is_told_each_time_and_tried_again(self, serve, status, error):  # noqa: F811
         server = Strict()
         server.table = Answer(status, {"error": "no"})
         life = Life(serve, server)
@@ -225,22 +222,8 @@ class TestResults:
         for _ in range(3):
             with pytest.raises(error):
                 life.uplink.report(Report("c1", "succeeded"))
-        assert f"has no place for results ({status} no)" in life.words()
         server.table = Answer(201, {})
         life.uplink.report(Report("c1", "succeeded"))
-        assert "no place" not in life.words()
-
-    def test_one_result_that_is_refused_for_its_content_does_not_make_the_table_no_place(self, serve):  # noqa: F811
-        server = Strict()
-        server.table = Answer(400, {"error": "too_large"})
-        life = Life(serve, server)
-        with pytest.raises(Refused):
-            life.uplink.report(Report("c1", "succeeded", {"big": "x"}))
-        assert "no place" not in life.words()
-        server.table = Answer(405, {"error": "no"})
-        with pytest.raises(Refused):
-            life.uplink.report(Report("c1", "succeeded"))
-        assert "has no place for results (405 no)" in life.words()
 
     def test_none_makes_no_request_at_all(self, serve):  # noqa: F811
         life = Life(serve, Strict(["command-results"]), dialect=Dialect(results=ResultPlace.NONE))
@@ -270,7 +253,6 @@ class TestResults:
         with pytest.raises(NoPlaceForResults, match=r"set device\.product_id"):
             life.uplink.report(Report("c1", "succeeded"))
         assert server.asked("/devices") == []
-        assert "set device.product_id" in life.discovery.profile.no_place
 
 
 class TestLists:
@@ -338,8 +320,8 @@ class TestFindings:
         life = Life(serve, Strict(["command-status"]))
         life.ids()
         with DeviceClient("http://127.0.0.1:1", None) as client:
-            other = Discovery(client, life.clock, None, life.journal)
-        assert other.profile.announced is None
+            other = Discovery(client, life.clock, life.journal)
+        assert not other.profile.was_asked
 
     def test_findings_that_stay_the_same_are_written_once_and_said_once(self, serve, caplog):  # noqa: F811
         caplog.set_level(logging.INFO)
@@ -356,7 +338,7 @@ class TestFindings:
             life.ids()
             life.uplink.send(stored(number))
             life.clock.advance(4000)
-        assert written == [SETTING]
+        assert written == [PROFILE_SETTING]
         [line] = [each for each in caplog.messages if "server=found" in each]
         assert line == (
             "server=found this server: offers no extensions (a plain server), is sent results as records of table "
@@ -373,7 +355,7 @@ class TestFindings:
 
         broken, client = serve(failing)
         profile = replace(life.discovery.profile, address=broken.base_url)
-        life.journal.put_setting(SETTING, profile.to_json())
+        life.journal.put_setting(PROFILE_SETTING, profile.to_json())
         server.server = broken
         again = Life(serve, server, journal=life.journal, client=client)
         again.uplink.send(stored(2))

@@ -1,6 +1,6 @@
 """Each connection over TLS trusts the authorities of its own setting alone, and no environment variable changes that.
 
-A row for every place where a connection over TLS is opened; a test below finds the places in the source.
+A row for every place where a connection over TLS is opened.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from agent.errors import AgentError
 from agent.handlers.base import HandlerRejected
 from agent.handlers.download import Download
 from agent.runtime.clocks import ServiceClock, SystemClock
-from agent.wire.auth import KeyPair
 from agent.wire.connection import Connection
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
 from gateway.config import GatewayConfig
 from gateway.devices import service_client
 from gateway.mqtt import check_broker_port
@@ -388,28 +387,3 @@ def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(p
     for peer in peers:
         peer.close()
     assert [peer.trusted for peer in peers] == [trusting == "service", trusting == "mqtt"]
-
-
-PLACES = {
-    "agent/transports/mqtt_connection.py": {agent_broker, gateway_broker},
-    "agent/app/enroll.py": {agent_enrolling},
-    "agent/handlers/download.py": {agent_release},
-    "agent/doctor/network.py": {doctor_service, doctor_broker},
-    "gateway/devices.py": {gateway_registrar},
-    "gateway/rollout.py": {gateway_rollout},
-    "gateway/service.py": {gateway_service},
-    "agent/wire/connection.py": {
-        agent_service,
-        login_renewal,
-        service_client_of_a_program,
-        command_send,
-        login,
-    },
-    "simulator/credentials.py": {probe, command_send, onboard, login, fleet_cleanup},
-    "simulator/fleet/engine/http/origin.py": {fleet_devices},
-    "simulator/fleet/workload/mqtt_devices.py": {fleet_sessions},
-    "simulator/fleet/target/target.py": {fleet_discovery},
-    "simulator/probe/cli.py": {probe},
-    "simulator/probe/questions.py": {probe},
-}
-"""Who reads authorities, and which rows come by there."""

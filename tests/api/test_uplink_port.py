@@ -13,9 +13,8 @@ import pytest
 from agent.core.values import Report, StoredReading
 from agent.errors import NotFound, Refused, ServerFault, ServiceError, TransportError
 from agent.ports import Uplink
-from agent.transports.discovery import Discovery
-from agent.transports.http_uplink import HttpUplink
-from agent.wire.auth import KeyPair
+from agent.transports.http import Discovery, HttpDevice
+from agent.wire.secret import KeyPair
 from simulator.wire.client import ServiceClient
 from tests.api.mqtt_device_running import RunningDevice
 from tests.api.test_command_source_port import Answer, ScriptedServer, serve  # noqa: F401 - a fixture
@@ -51,8 +50,8 @@ class Plan:
         return Answer(201, {})
 
 
-def make_uplink(client: ServiceClient, product_id: str | None = "p1") -> HttpUplink:
-    return HttpUplink(client, "d1", product_id, Discovery(client, FakeClock()))
+def make_uplink(client: ServiceClient, product_id: str | None = "p1") -> HttpDevice:
+    return HttpDevice(client, "d1", Discovery(client, FakeClock()), product_id=product_id)
 
 
 def posts(server: ScriptedServer) -> list[tuple[str, dict[str, str], Any]]:
@@ -78,7 +77,7 @@ class TestEveryUplink:
             command_id = bench.send(device_id)
             keys = KeyPair(bench.service.api_key, bench.service.secret_key)
             with ServiceClient(bench.service.base_url, keys) as client:
-                uplink = HttpUplink(client, device_id, None, Discovery(client, FakeClock()))
+                uplink = HttpDevice(client, device_id, Discovery(client, FakeClock()))
                 uplink.command_id = command_id  # type: ignore[attr-defined]  # a service knows no other
                 yield uplink
 
@@ -251,7 +250,7 @@ class TestReadings:
 
     def test_a_moment_without_a_trusted_time_leaves_it_to_the_service(self, serve):  # noqa: F811
         server, client = serve(Plan())
-        HttpUplink(client, "d1", None, Discovery(client, FakeClock()), lambda moment: None).send(stored(1))
+        HttpDevice(client, "d1", Discovery(client, FakeClock()), recorded_at=lambda moment: None).send(stored(1))
         assert "recorded_at" not in posts(server)[0][2]
 
 
@@ -313,9 +312,7 @@ class TestDiscovery:
         server, client = serve(plan)
         clock = FakeClock()
         discovery = Discovery(client, clock)
-        assert not discovery.knows("command-results")
         assert discovery.offers("command-results")
-        assert discovery.knows("command-results")
         assert discovery.offers("idempotency-key")
         assert len(server.asked) == 1
         server.stop()

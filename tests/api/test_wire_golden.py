@@ -11,12 +11,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from agent.errors import Conflict, ErrorAnswer, Forbidden, NotFound, RateLimited, Refused, ServerFault, Unauthorized
-from agent.wire.auth import KeyPair
 from agent.wire.base import Sent
-from agent.wire.command_list import CommandList
-from agent.wire.commands import CommandResult, CommandResultPayload
-from agent.wire.models import NewRuntimeRecord, PostSensorData
-from agent.wire.secret import Secret
+from agent.wire.lists import CommandList
+from agent.wire.models import CommandResult, CommandResultPayload, NewRuntimeRecord, PostSensorData
+from agent.wire.secret import KeyPair, Secret
 from agent.wire.times import parse_time
 from gateway.client import RegisterDevice, SendCommand
 from simulator.wire.client import ServiceClient

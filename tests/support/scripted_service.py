@@ -16,8 +16,8 @@ import httpx
 
 from agent.config.credentials import Credentials
 from agent.runtime.clocks import ServiceClock, SystemClock
-from agent.wire.extensions import ALL, COMMAND_EVENTS
 from agent.wire.secret import Secret
+from agent.wire.server import ALL_EXTENSIONS, COMMAND_EVENTS
 from gateway.codes import Enroller
 from gateway.commands import Commands
 from gateway.config import GatewayConfig
@@ -46,7 +46,7 @@ class ScriptedService:
     """
 
     def __init__(self, *extensions: str) -> None:
-        self.extensions: tuple[str, ...] | None = extensions or tuple(ALL - {COMMAND_EVENTS})
+        self.extensions: tuple[str, ...] | None = extensions or tuple(ALL_EXTENSIONS - {COMMAND_EVENTS})
         self.readings: list[dict[str, Any]] = []
         self.results: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.commands: dict[str, list[dict[str, Any]]] = {}

@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.wire.auth import KeyPair
-from agent.wire.commands import CommandRecord
-from agent.wire.secret import Secret
+from agent.wire.models import CommandRecord
+from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice, SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct

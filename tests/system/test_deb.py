@@ -23,7 +23,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from agent.wire.commands import CommandRecord
+from agent.wire.models import CommandRecord
 from agent.wire.secret import Secret
 from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig

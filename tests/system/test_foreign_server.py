@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from agent.errors import NotFound
-from agent.wire.auth import KeyPair
 from agent.wire.models import PostSensorData
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice, SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct

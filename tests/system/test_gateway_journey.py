@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from agent.wire.auth import KeyPair
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice, SendCommand
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from agent.wire import topics
-from agent.wire.commands import CommandResult
+from agent.wire.models import CommandResult
 from gateway.client import RegisterDevice, SendCommand
 from gateway.tokens import FILE_NAME as TOKENS
 from gateway.tokens import Tokens, make_token

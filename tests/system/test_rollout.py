@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agent.wire.auth import KeyPair
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
 from gateway.cli.program import device_gateway
 from gateway.client import RegisterDevice
 from gateway.rollout import in_waves

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.wire.commands import CommandRecord
+from agent.wire.models import CommandRecord
 from agent.wire.secret import Secret
 from simulator.pytest_plugin.control import ServiceUnderTest
 from simulator.service.config import ServiceConfig

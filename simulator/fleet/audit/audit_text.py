@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from agent.wire.extensions import RECORDED_AT
+from agent.wire.server import RECORDED_AT
 from simulator.fleet.audit.judging import OFF_S, Sums
 from simulator.fleet.audit.readback import ReadBack
 from simulator.fleet.audit.run_database import AuditRules

@@ -34,8 +34,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from agent.core.timekeeping import DATE_RESOLUTION_S
-from agent.wire.commands import RESULT_STATES
-from agent.wire.extensions import COMMAND_RESULTS, IDEMPOTENCY_KEY, RECORDED_AT
+from agent.wire.models import RESULT_STATES
+from agent.wire.server import COMMAND_RESULTS, IDEMPOTENCY_KEY, RECORDED_AT
 from simulator.fleet.audit.run_database import AuditRules
 
 OFF_S: Final = 2 * DATE_RESOLUTION_S

@@ -19,10 +19,9 @@ from typing import Any, Final
 from agent.config.model import DialectConfig
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire import paths
-from agent.wire.commands import CommandRecord, CommandStatus
-from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.limits import PAGE_MAX
-from agent.wire.models import SensorDataRecord
+from agent.wire.models import CommandRecord, CommandStatus, SensorDataRecord
+from agent.wire.server import LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.digest import digest_document, digest_values
 from simulator.fleet.audit.judging import STORED_SCHEMA
 from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, plain_id
@@ -105,7 +104,7 @@ class ReadBack:
         with_commands = {device for (device,) in database.execute("SELECT DISTINCT device FROM command_events")}
         self._with_commands = with_commands if rules.lists_are_whole else set()
         self._results_table = rules.results_table if with_commands else None
-        self._reading = DialectConfig(command_id=rules.command_id, time_zone=rules.time_zone).dialect().reading
+        self._reading = DialectConfig(command_id=rules.command_id, time_zone=rules.time_zone).dialect()
         self._window = _window(database, rules)
         self._asks_by_parameters = LIST_PARAMETERS in rules.offers
         self._keeps_times = RECORDED_AT in rules.offers and rules.time_name is None

@@ -16,8 +16,7 @@ from typing import Final
 
 from agent.config.model import AUTO
 from agent.errors import ConfigurationError, StorageError
-from agent.wire.dialect import CommandLists
-from agent.wire.extensions import COMMAND_STATUS
+from agent.wire.server import COMMAND_STATUS, CommandLists
 from simulator.fleet.audit.ledger import LEDGER_SCHEMA, LEDGER_TABLES, SEQUENCE_NAME
 
 DATABASE: Final = "run.sqlite"
@@ -62,7 +61,7 @@ class AuditRules:
         first_number: on the wire sequence numbers count from here; others are another run's.
         time_name: the reading that carries the time of reading, on a server without ``recorded_at``.
         command_lists: what the server's list of a device's commands holds, as the scenario says; see
-            :class:`~agent.wire.dialect.CommandLists`.
+            :class:`~agent.wire.server.CommandLists`.
         command_id, time_zone: as in :class:`~agent.config.model.DialectConfig`.
         results_table: where results are taken on a plain server: the name of a table of runtime data.
         dated_when_made: the times that readings carry are meant to be those at which they were made: not in a run whose

@@ -13,7 +13,7 @@ import click
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.text import bounded
 from agent.wire import paths
-from agent.wire.extensions import LIST_PARAMETERS
+from agent.wire.server import LIST_PARAMETERS
 from agent.wire.times import parse_time
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.audit_text import lines_of

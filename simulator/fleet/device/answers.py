@@ -18,8 +18,8 @@ from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, St
 from agent.wire.answers import Answer, raise_for_status
 from agent.wire.base import JsonObject, Received
 from agent.wire.client import read_record
-from agent.wire.commands import CommandRecord
 from agent.wire.limits import ANSWER_BYTES
+from agent.wire.models import CommandRecord
 from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 

@@ -23,10 +23,11 @@ from agent.core.values import IN_PROGRESS, Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.command_list import read_commands
-from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
-from agent.wire.dialect import CommandLists, Dialect, ResultPlace
-from agent.wire.extensions import (
+from agent.wire.json_text import encode_json
+from agent.wire.limits import ANSWER_BYTES
+from agent.wire.lists import Page, PageWalk, read_commands
+from agent.wire.models import OPEN, BatchAnswer, CommandResult, CommandResultPayload, NewRuntimeRecord
+from agent.wire.server import (
     BATCH_SENSOR_DATA,
     COMMAND_RESULTS,
     COMMAND_STATUS,
@@ -34,11 +35,10 @@ from agent.wire.extensions import (
     IDEMPOTENCY_KEY,
     LONG_POLL,
     RECORDED_AT,
+    CommandLists,
+    Dialect,
+    ResultPlace,
 )
-from agent.wire.json_text import encode_json
-from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import Page, PageWalk
-from agent.wire.models import BatchAnswer, NewRuntimeRecord
 from agent.wire.times import to_rfc3339
 from gateway.client import SendCommand
 from simulator.fleet.device.answers import SOURCE, judge
@@ -372,12 +372,12 @@ class PagedPoll:
         is missing.
         """
         messages = self._messages
-        found = read_commands(iter(self._pages), messages.dialect.reading, ANSWER_BYTES)
+        found = read_commands(iter(self._pages), messages.dialect, ANSWER_BYTES)
         commands: list[Command] = []
         malformed = list(found.malformed)
         for record in found.records:
             try:
-                command = command_of(record, self._device_id)
+                command = record.to_command(self._device_id)
             except InvalidMessage as error:
                 malformed.append(str(error))
             else:
@@ -392,25 +392,6 @@ class PagedPoll:
             pushed=not is_whole,
         )
         return Listing(poll, found.etag if is_whole else None, self._pages[-1][0].server_time)
-
-
-def command_of(record: CommandRecord, device_id: str) -> Command:
-    """The record as the core decides on it.
-
-    Raises:
-        InvalidMessage: it is another device's, or has no payload that could be one.
-    """
-    if record.device_id not in {None, device_id}:
-        raise InvalidMessage("a command for another device is in this device's list: it is skipped")
-    return Command(
-        id=record.stable_id(),
-        payload=record.command_payload,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        status=record.status,
-        size_bytes=record.payload_size_bytes(),
-        fault=record.fault,
-    )
 
 
 # --- answers to readings ----------------------------------------------------------------------------------------------

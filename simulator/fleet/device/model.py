@@ -11,7 +11,7 @@ from uuid import uuid4
 from agent.core.schedule import PollIntervals
 from agent.core.values import Moment
 from agent.retry import Backoff
-from agent.wire.dialect import Dialect
+from agent.wire.server import Dialect
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.handlers import Firmware
 from simulator.fleet.engine.wheel import Wheel

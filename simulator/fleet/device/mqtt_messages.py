@@ -15,8 +15,8 @@ from typing import Final
 from agent.core.values import IN_PROGRESS, Command, Report
 from agent.errors import InvalidMessage
 from agent.wire import topics
-from agent.wire.commands import CommandRecord
 from agent.wire.json_text import encode_json, parse_object
+from agent.wire.models import CommandRecord
 from agent.wire.mqtt_messages import KEY_CHARACTERS, ResultMessage, StatusMessage, encode
 from agent.wire.secret import Secret
 from simulator.fleet.device.http_messages import (
@@ -24,7 +24,6 @@ from simulator.fleet.device.http_messages import (
     Operation,
     Reading,
     Request,
-    command_of,
     json_name,
     time_text,
 )
@@ -148,4 +147,4 @@ def read_command(command_id: str, payload: bytes, device_id: str) -> Command:
         record = record.model_copy(update={"id": command_id})
     elif record.id != command_id:
         raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
-    return command_of(record, device_id)
+    return record.to_command(device_id)

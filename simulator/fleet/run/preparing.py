@@ -11,8 +11,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
-from agent.wire.dialect import ResultPlace
-from agent.wire.extensions import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT
+from agent.wire.server import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT, ResultPlace
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
 from simulator.fleet.faults import causes_rejections, skews_clocks

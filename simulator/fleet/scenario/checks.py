@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from agent.wire.key_files import read_key_file
+from agent.wire.secret import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, parse
 from simulator.fleet.products import load_product

@@ -19,10 +19,10 @@ import httpx
 from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
 from agent.retry import Backoff
 from agent.wire.answers import Answer
-from agent.wire.extensions import LIST_PARAMETERS, NONE
 from agent.wire.json_text import encode_json
 from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk, Params
+from agent.wire.server import LIST_PARAMETERS, NO_EXTENSIONS
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.pool import HttpPool
@@ -91,7 +91,7 @@ class TargetClient:
         self,
         pool: HttpPool,
         keys: Keyring,
-        offers: frozenset[str] = NONE,
+        offers: frozenset[str] = NO_EXTENSIONS,
         *,
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -166,7 +166,7 @@ async def open_client(
     keys: Keyring,
     *,
     timeout_s: float = PATIENCE_S,
-    offers: frozenset[str] = NONE,
+    offers: frozenset[str] = NO_EXTENSIONS,
     ca_file: Path | None = None,
 ) -> AsyncIterator[TargetClient]:
     """A client with connections of its own, for the length of the block.

@@ -9,10 +9,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.wire.auth import BearerToken, KeyPair
-from agent.wire.dialect import Dialect
 from agent.wire.network import trust_store
-from agent.wire.secret import Secret
+from agent.wire.secret import BearerToken, KeyPair, Secret
+from agent.wire.server import Dialect
 from simulator.announced import ask_offers
 from simulator.credentials import read_secret_file
 from simulator.fleet.target.local import LocalService, read_local

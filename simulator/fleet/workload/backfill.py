@@ -25,9 +25,9 @@ from agent.core.schedule import Schedule
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.retry import Backoff
 from agent.wire import paths
-from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.limits import PAGE_MAX
 from agent.wire.models import SensorDataRecord
+from agent.wire.server import BATCH_SENSOR_DATA
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of

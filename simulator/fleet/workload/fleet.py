@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.wire.extensions import COMMAND_STATUS
+from agent.wire.server import COMMAND_STATUS
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.model import DriverContext, Member, SharedSettings
 from simulator.fleet.engine.http import Http1Engine

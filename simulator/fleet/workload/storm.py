@@ -16,9 +16,9 @@ import httpx
 from agent.errors import AgentError, NotFound, ServiceError, TransportError
 from agent.retry import Backoff
 from agent.wire.answers import Answer
-from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
 from agent.wire.models import Device
+from agent.wire.server import NO_EXTENSIONS
 from gateway.client import RegisterDevice
 from simulator.fleet.device.answers import outcome_of, read_written
 from simulator.fleet.device.retries import Retries
@@ -76,7 +76,7 @@ class StormJob:
     seed: int
     connections: int = 256
     timeout_s: float = 10.0
-    offers: frozenset[str] = NONE
+    offers: frozenset[str] = NO_EXTENSIONS
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> StormWorkload:

@@ -25,11 +25,12 @@ from pydantic import Field, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.responses import Response, StreamingResponse
 
-from agent.wire import extensions, paths
+from agent.wire import paths
 from agent.wire.base import JsonObject, list_faults
-from agent.wire.commands import OPEN, OPEN_STATES, RESULT_STATES, CommandRecord, CommandResult, CommandStatus
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
+from agent.wire.models import OPEN, OPEN_STATES, RESULT_STATES, CommandRecord, CommandResult, CommandStatus
+from agent.wire.server import COMMAND_EVENTS, COMMAND_RESULTS
 from gateway.client import SendCommand
 from simulator.service import scopes
 from simulator.service.api.devices import find_device
@@ -333,7 +334,7 @@ async def get_command(call: CallDep, device_id: str, command_id: str) -> Respons
     paths.COMMAND_RESULT,
     response_model=CommandRecord,
     responses=answers(404, 409),
-    openapi_extra=extends(extensions.COMMAND_RESULTS),
+    openapi_extra=extends(COMMAND_RESULTS),
 )
 async def report_command_result(call: CallDep, device_id: str, command_id: str, body: CommandResult) -> Response:
     """Report how a command goes or ended."""
@@ -370,7 +371,7 @@ _SENT: Final = """
     paths.COMMAND_EVENTS,
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}, **answers(400, 429)},
-    openapi_extra=extends(extensions.COMMAND_EVENTS),
+    openapi_extra=extends(COMMAND_EVENTS),
 )
 async def stream_command_events(
     call: CallDep,

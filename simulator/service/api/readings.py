@@ -16,9 +16,9 @@ from starlette.responses import Response
 from agent.errors import InvalidMessage
 from agent.wire import paths
 from agent.wire.base import TIME_RANGE_MS, JsonObject, describe_faults, list_faults
-from agent.wire.extensions import KEY_REUSED
 from agent.wire.limits import BATCH_MAX, IDEMPOTENCY_S
 from agent.wire.models import BatchAnswer, KeyedReading, PostSensorData, SensorDataRecord
+from agent.wire.server import KEY_REUSED
 from agent.wire.times import parse_time
 from simulator.service import scopes
 from simulator.service.api.devices import find_device

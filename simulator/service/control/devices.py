@@ -19,9 +19,8 @@ from starlette.responses import Response
 
 from agent.wire import json_text
 from agent.wire.base import Items, JsonObject, Sent, Text
-from agent.wire.commands import CommandResult
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from agent.wire.models import PostSensorData
+from agent.wire.models import CommandResult, PostSensorData
 from simulator.fleet.signals import DeviceRandom, SignalFaultsError, SignalSet, signals_of_json
 from simulator.service.api.commands import IS_OPEN, end_overdue, take_result
 from simulator.service.api.readings import store_reading

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from agent.errors import InvalidMessage, InvalidSignature
-from agent.wire.key_files import key_fault, read_key_file, write_new
+from agent.wire.secret import key_fault, read_key_file, write_new
 from simulator.wire.base64url import from_base64url, to_base64url
 from simulator.wire.qr.label import HMAC_BYTES, LabelText
 from simulator.wire.qr.text import encode_label, signed_bytes

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
 
-from agent.wire.extensions import ALL, COMMAND_EVENTS
 from agent.wire.secret import Secret
+from agent.wire.server import ALL_EXTENSIONS, COMMAND_EVENTS
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.views import RunView
@@ -42,7 +42,7 @@ from tests.support.virtual_fleet.engines import Engines
 from tests.support.virtual_fleet.service import BEFORE_S, Sent, Service
 from tests.support.virtual_fleet.virtual_time import Time, VirtualLoop, virtual_time
 
-OFFERS = ALL - {COMMAND_EVENTS}
+OFFERS = ALL_EXTENSIONS - {COMMAND_EVENTS}
 
 
 @dataclass

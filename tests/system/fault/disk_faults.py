@@ -19,7 +19,7 @@ from typing import Final
 import yaml
 
 from agent.store.sqlite import FILE_NAME
-from agent.wire.commands import CommandRecord
+from agent.wire.models import CommandRecord
 from simulator.children import program_path
 from tests.support import programs
 from tests.system.fault.processes import ForkedProcess, ForkServer

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from agent.errors import ServiceError
-from agent.wire.commands import FINAL_STATES, CommandRecord
+from agent.wire.models import FINAL_STATES, CommandRecord
 from tests.system.fault.rig import Books, Rig
 
 _SETTLE_S = 90.0

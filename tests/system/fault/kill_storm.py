@@ -28,9 +28,8 @@ import yaml
 
 from agent.errors import ServiceError
 from agent.store.sqlite import FILE_NAME
-from agent.wire.auth import KeyPair
-from agent.wire.commands import FINAL_STATES
-from agent.wire.secret import Secret
+from agent.wire.models import FINAL_STATES
+from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice, SendCommand
 from simulator.children import ChildProcess, program_path
 from simulator.wire.client import ServiceClient

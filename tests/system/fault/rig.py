@@ -19,9 +19,8 @@ import yaml
 
 from agent.errors import ErrorAnswer, ServiceError
 from agent.store.sqlite import FILE_NAME
-from agent.wire.auth import KeyPair
 from agent.wire.models import PostSensorData
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice, SendCommand
 from simulator.children import ChildProcess, Children, program_path
 from simulator.wire.client import ServiceClient

@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from agent.wire.commands import FINAL_STATES
-from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT
+from agent.wire.models import FINAL_STATES
+from agent.wire.server import BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT
 
 _OFFERED = [BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT]
 

@@ -12,9 +12,8 @@ import yaml
 
 from agent.store.sqlite import FILE_NAME
 from agent.store.status import read_store_status
-from agent.wire.auth import KeyPair
-from agent.wire.commands import FINAL_STATES, CommandRecord
-from agent.wire.secret import Secret
+from agent.wire.models import FINAL_STATES, CommandRecord
+from agent.wire.secret import KeyPair, Secret
 from gateway.client import SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.control import ControlClient

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent.core.timekeeping import TIME_UNKNOWN
-from agent.wire.commands import FINAL_STATES
+from agent.wire.models import FINAL_STATES
 from gateway.client import SendCommand
 from simulator.wire.client import ServiceClient
 from tests.system.agent_bench import wait_until

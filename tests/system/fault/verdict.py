@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from agent.wire.commands import CommandRecord
+from agent.wire.models import CommandRecord
 
 Reading = tuple[str, int, int]
 """Sensor, process, number."""

@@ -21,8 +21,7 @@ from agent.handlers.registry import HandlerRegistry
 from agent.runtime.engine import VerifyInconclusive, ask_handler, call_handler, command_rules
 from agent.runtime.health import Part
 from agent.store.status import StoreStatus
-from agent.transports.renewed_token import RenewedToken
-from agent.wire.secret import Secret
+from agent.wire.secret import RenewedToken, Secret
 
 
 class TestLock:

@@ -42,15 +42,13 @@ from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
 from agent.store.outbox import decode_values
 from agent.store.store import Store
-from agent.transports.records import read_records
 from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, raise_for_status, read_retry_after
 from agent.wire.client import read_record
-from agent.wire.commands import CommandRecord
 from agent.wire.connection import Connection
-from agent.wire.dialect import AnswerReading
 from agent.wire.lists import Page, PageWalk, read_page
-from agent.wire.models import BatchAnswer
+from agent.wire.models import BatchAnswer, CommandRecord
+from agent.wire.server import Dialect
 from agent.wire.signed import (
     SigningKey,
     TrustedKeys,
@@ -159,10 +157,12 @@ def _command_list(raw: bytes) -> None:
     records = []
     for item in read_page(answer_of(raw).json()).items:
         with contextlib.suppress(InvalidMessage):
-            records.append(CommandRecord.receive(item, AnswerReading(("meta", "id"))).with_derived_id(1))
+            records.append(CommandRecord.receive(item, Dialect(command_id_path=("meta", "id"))))
         with contextlib.suppress(InvalidMessage):
             records.append(CommandRecord.receive(item))
-    read_records(records, "d1")
+    for record in records:
+        with contextlib.suppress(InvalidMessage):
+            record.to_command("d1")
 
 
 @target(
@@ -409,7 +409,7 @@ def _mqtt_notice(raw: bytes) -> None:
 
 @target("mqtt command", b'{"id":"c","command_payload":{"command":"ping"},"expires_at":1}', raises=(InvalidMessage,))
 def _mqtt_command(raw: bytes) -> None:
-    read_records([CommandRecord.receive(json_text.parse_json(raw))], "d1")
+    CommandRecord.receive(json_text.parse_json(raw)).to_command("d1")
 
 
 # --- a request to the gateway, and a browser's answer -----------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError, Refused, TransportError, Unauthorized
-from agent.wire.commands import CommandRecord
+from agent.wire.models import CommandRecord
 from gateway.rollout import (
     DeviceState,
     Plan,

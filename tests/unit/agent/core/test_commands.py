@@ -10,8 +10,8 @@ from agent.core.commands import (
     refuse_at_start,
 )
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
-from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES
-from agent.wire.commands import OPEN_STATES as WIRE_OPEN_STATES
+from agent.wire.models import FINAL_STATES as WIRE_FINAL_STATES
+from agent.wire.models import OPEN_STATES as WIRE_OPEN_STATES
 from tests.support.factories import make_command, make_entry, make_moment, make_rules
 
 NOW = make_moment()

@@ -14,9 +14,8 @@ from agent.core.values import Command, CommandPoll
 from agent.errors import TransportError
 from agent.retry import RetryPolicy
 from agent.runtime.command_poller import CommandReceiver
-from agent.transports.hybrid_source import HybridSource
-from agent.transports.records import read_records
-from agent.wire.commands import CommandRecord
+from agent.transports.mqtt_device import HybridSource
+from agent.wire.models import CommandRecord
 from tests.support.factories import make_command, make_moment, make_rules
 from tests.support.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeEngine, FakeJournal
 
@@ -111,7 +110,7 @@ def test_a_time_in_whole_seconds_or_minutes_does_not_make_a_new_command_old(cont
 
 def test_the_records_of_a_gateway_say_when_it_saw_the_command():
     record = CommandRecord.receive({"id": "c", "command_payload": {}, "listed_at": "2026-01-01T00:00:00Z"})
-    [command], _ = read_records([record], "d1")
+    command = record.to_command("d1")
     assert command.listed_at == START_WALL_S
 
 

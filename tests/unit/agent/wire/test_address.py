@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent.config.model import AgentConfig
-from agent.wire.address import authority, host_and_port, read_host
+from agent.wire.network import authority, host_and_port, read_host
 from gateway.config import GatewayConfig
 
 AGENT = {"device": {"device_id": "d1"}, "service": {"base_url": "http://127.0.0.1"}, "auth": {"mode": "bearer"}}

@@ -27,11 +27,9 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire.answers import read_retry_after
-from agent.wire.auth import KeyPair
-from agent.wire.commands import CommandResult
 from agent.wire.connection import Connection
-from agent.wire.models import NewRuntimeRecord, PostSensorData
-from agent.wire.secret import Secret
+from agent.wire.models import CommandResult, NewRuntimeRecord, PostSensorData
+from agent.wire.secret import KeyPair, Secret
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.wire.auth import KeyPair
+from agent.wire.secret import KeyPair
 from simulator.keys import curl_line, keep_keys
 
 

@@ -9,9 +9,9 @@ from agent.core.schedule import PollIntervals
 from agent.errors import Offline
 from agent.retry import Backoff
 from agent.wire import topics
-from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from agent.wire.secret import Secret
+from agent.wire.server import BATCH_SENSOR_DATA
 from gateway.mqtt_messages import read_readings
 from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.links import MqttLinks

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from agent.core.outbox import StoredItem, choose_next
 from agent.core.values import Moment
 from agent.errors import ServiceError
-from agent.wire import extensions
 from agent.wire.json_text import encode_json
 from agent.wire.models import PostSensorData
+from agent.wire.server import RECORDED_AT
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import KnownAnswers, judge, stamps_of
 from simulator.fleet.device.disk import MemoryOutbox
@@ -108,7 +108,7 @@ def test_readings_taken_on_the_fast_path_are_taken_when_the_answer_is_parsed(ans
 @settings(max_examples=100)
 @given(st.dictionaries(TEXT, NUMBERS, min_size=1, max_size=5), TEXT, st.integers(0, 4_000_000_000_000))
 def test_a_body_of_readings_is_the_models_own_text(values, device_id, recorded_ms):
-    messages = HttpMessages(frozenset({extensions.RECORDED_AT}))
+    messages = HttpMessages(frozenset({RECORDED_AT}))
     reading = Reading(1, values_text(values), recorded_ms)
     body = PostSensorData(device_id=device_id, sensor_data=values, recorded_at=to_rfc3339(recorded_ms / 1000))
     assert messages.readings(device_id, [reading], "name").body == encode_json(body.to_wire())

@@ -9,7 +9,7 @@ from email.utils import formatdate
 import pytest
 
 from agent.core.schedule import PollIntervals
-from agent.wire import extensions
+from agent.wire.server import ALL_EXTENSIONS, BATCH_SENSOR_DATA, LONG_POLL
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
@@ -21,7 +21,7 @@ from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, R
 
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
 MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)
-PLAIN = extensions.ALL - {extensions.LONG_POLL, extensions.BATCH_SENSOR_DATA}
+PLAIN = ALL_EXTENSIONS - {LONG_POLL, BATCH_SENSOR_DATA}
 PING = b'{"data":[{"id":"c1","command_payload":{"command":"ping"},"status":"queued"}]}'
 
 
@@ -154,7 +154,7 @@ def test_the_readings_of_a_batch_that_was_refused_go_again_as_what_the_batch_was
         return left.pop(0) if left else (201, {}, b'{"accepted":%d,"errors":[]}' % len(request.json()))
 
     model = replace(MINUTE, interval_s=10.0, batch=3)
-    bench = Bench(devices=1, answer=answer, model=model, offers=extensions.ALL - {extensions.LONG_POLL})
+    bench = Bench(devices=1, answer=answer, model=model, offers=ALL_EXTENSIONS - {LONG_POLL})
     bench.engine.takes_s = 25.0  # so that a batch waits when the first reading is there
     bench.switch_on()
     bench.run(60)
@@ -211,7 +211,7 @@ def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_rig
 
     carried: list[tuple[float, float]] = []
     model = DeviceModel(interval_s=30.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
-    bench = Bench(devices=20, model=model, answer=answer, offers=extensions.ALL)
+    bench = Bench(devices=20, model=model, answer=answer, offers=ALL_EXTENSIONS)
     bench.driver.clocks = Clocks(bench.clock.time, lambda: START_S + bench.clock.time() + wall_off_s)
     bench.engine.delay_s = lambda request: 20.0 if request.method == "GET" else 0.0
     bench.switch_on()

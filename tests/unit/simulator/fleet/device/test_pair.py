@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.core.schedule import PollIntervals
 from agent.core.values import CommandState, Contract
 from agent.retry import Backoff
-from agent.wire import extensions
+from agent.wire.server import ALL_EXTENSIONS, COMMAND_STATUS, LONG_POLL, RECORDED_AT
 from agent.wire.times import parse_time, to_rfc3339
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.driver import HttpDriver
@@ -66,14 +66,14 @@ class ServiceModel:
         body = request.json()
         batch = body if isinstance(body, list) else [body]
         for reading in batch:
-            assert ("recorded_at" in reading) == (extensions.RECORDED_AT in self.offers)
+            assert ("recorded_at" in reading) == (RECORDED_AT in self.offers)
             at_ms = milliseconds(reading["recorded_at"]) if "recorded_at" in reading else len(self.readings) + 1
             self.readings.append(ReadingFact(at_ms, reading["sensor_data"]))
         return (200, {"accepted": len(batch), "errors": []}) if isinstance(body, list) else (201, batch[0])
 
     def _open(self, request: Request, now_s: float) -> list[dict]:
         told = parse_qs(urlsplit(request.target).query)
-        assert told == ({"status": ["open"]} if extensions.COMMAND_STATUS in self.offers else {})
+        assert told == ({"status": ["open"]} if COMMAND_STATUS in self.offers else {})
         for command in self.commands.values():
             if command["status"] == "queued":
                 expired = milliseconds(command["expires_at"]) <= now_s * 1000
@@ -106,7 +106,7 @@ def milliseconds(text: str) -> int:
 class World:
     """One device, one service, one clock; ``trouble`` decides about each request."""
 
-    def __init__(self, trouble: Callable[[], str], offers: frozenset[str] = extensions.ALL - {extensions.LONG_POLL}):
+    def __init__(self, trouble: Callable[[], str], offers: frozenset[str] = ALL_EXTENSIONS - {LONG_POLL}):
         self.trouble = trouble
         self.clock = VirtualClock(1000.0)
         self.service = ServiceModel(offers)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from agent.errors import Conflict, Unauthorized
-from agent.wire.auth import KeyPair
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice
 from simulator.fleet.products import load_product
 from simulator.fleet.target.client import Keyring, TargetClient, open_client

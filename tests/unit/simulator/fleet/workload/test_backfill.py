@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 from agent.errors import TransportError
 from agent.retry import Backoff
-from agent.wire.auth import KeyPair
-from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.models import PostSensorData
-from agent.wire.secret import Secret
+from agent.wire.secret import KeyPair, Secret
+from agent.wire.server import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.wire import extensions
+from agent.wire.server import NO_EXTENSIONS
 from simulator.fleet.record import Second, VerdictStatus
 from simulator.fleet.report.views import RunStatus, RunView
 from simulator.fleet.run import fleet_run
@@ -90,7 +90,7 @@ def test_what_was_not_due_yet_when_somebody_ended_the_run_is_not_missing(looker,
 
 @pytest.mark.parametrize("is_behind", [True, False])
 def test_devices_use_what_they_talk_to_and_the_operator_what_the_service_has(looker, monkeypatch, is_behind):
-    service, gateway = (extensions.NONE, OFFERS) if is_behind else (OFFERS, extensions.NONE)
+    service, gateway = (NO_EXTENSIONS, OFFERS) if is_behind else (OFFERS, NO_EXTENSIONS)
     monkeypatch.setattr(stage, "OFFERS", gateway)
     dialect = {"extensions": sorted(service)}
     through = {"target": {"through": "gateway", "dialect": dialect}}

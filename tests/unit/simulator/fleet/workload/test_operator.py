@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.wire.extensions import IDEMPOTENCY_KEY
+from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.model import Clocks, DriverContext, SharedSettings
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
