@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agent.app.metrics_server import MetricsServer
+from agent.app.metrics import MetricsServer
 from agent.app.version import VERSION
 from agent.runtime.health import Health
 from gateway.commands import Commands

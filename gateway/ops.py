@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.app.lock import holder_of
-from agent.app.status_file import StatusFile, newest_status, process_state, status_path
+from agent.app.status import StatusFile, newest_status, process_state, status_path
 from agent.config.credentials import Credentials
 from agent.doctor.findings import Named, failed, ok, unreachable, warning
 from agent.doctor.machine import check_state_dir

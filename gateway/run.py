@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agent.app.lock import state_lock
 from agent.app.logs import set_up_logging
-from agent.app.status_file import StatusFile, status_path, write_status
+from agent.app.status import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.errors import EXIT_CRASHED, EXIT_STOPPED, ConfigurationError
 from agent.runtime.clocks import ServiceClock, SystemClock

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
+import platform
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from agent.app.controls import Controls
+from agent.app.diagnostics import collect
 from agent.app.instance import OwnInstance
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
+from agent.app.starts import put_on_trial
 from agent.app.transport import make_transport
+from agent.app.version import VERSION
 from agent.config import AgentConfig
 from agent.core.admission import SignaturePolicy
 from agent.core.schedule import PollIntervals, phase_s
-from agent.core.values import CommandState, JournalEntry, Outcome, Report
+from agent.core.values import CommandState, JournalEntry, JsonObject, Outcome, Report
+from agent.errors import EXIT_RESTART
 from agent.plugins import PluginInfo
 from agent.runtime.actor import Actor, ServiceThread
 from agent.runtime.clocks import PART as CLOCK
@@ -29,6 +35,7 @@ from agent.wire.instances import INSTANCE_HEADER
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess
+    from agent.handlers.maintenance import UpdateConfig
     from agent.wire.client import DeviceClient
 
 _log = logging.getLogger(__name__)
@@ -186,7 +193,7 @@ class Agent:
         if config.metrics is not None:
             from agent.app.metrics import AgentMetrics  # prometheus_client
 
-            self._metrics = AgentMetrics(self)
+            self._metrics = AgentMetrics(self, config.metrics)
 
     def start(self) -> None:
         """Start in the order in which results flow: nothing produces before its consumer is there.
@@ -194,9 +201,10 @@ class Agent:
         Raises:
             ConfigurationError: the address of the metrics cannot be listened on; nothing was started.
         """
-        if self._metrics is not None and self._config.metrics is not None:
-            self._metrics.serve(self._config.metrics.host, self._config.metrics.port)
-        self._transport.start()
+        if self._metrics is not None:
+            self._metrics.start()
+        if self._transport.device is not None:
+            self._transport.device.start()
         self._readings.start()
         self._results.start()
         self.engine.resume(self.process.started, is_held=self._is_held)
@@ -214,7 +222,8 @@ class Agent:
         self._results.stop()
         self._readings.stop()
         self._join((self._results, self._readings), _FLUSH_S)
-        self._transport.stop()
+        if self._transport.device is not None:
+            self._transport.device.stop()
         self.reader.close()
         if self._metrics is not None:
             self._metrics.stop()
@@ -296,6 +305,91 @@ class Agent:
     def _interval_changed(self, name: str) -> None:
         service = self._poller if name == POLL else self._sensing
         service.post(IntervalChanged(name))
+
+
+class Controls:
+    """The agent's side of :class:`agent.handlers.base.AgentControls` and what its own handlers may call beside that.
+
+    Every method may be called from any handler's thread.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._process = agent.process
+
+    def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
+        """Read sensors now: name -> named numbers, or a sentence saying why it could not be read."""
+        results = self._agent.reader.read(names)
+        return {name: result.values if result.error is None else result.error for name, result in results.items()}
+
+    def set_interval(self, name: str, interval_s: float | None) -> float:
+        """Set it, or go back to the configuration's with None; returns what is in force now, seconds."""
+        return self._agent.intervals.set(name, interval_s)
+
+    def identity(self) -> JsonObject:
+        """The identity of this device."""
+        process, now = self._process, self._process.clock.now()
+        return {
+            "device_id": process.config.device.device_id,
+            "agent_version": VERSION,
+            "mode": f"safe: {process.counter.why}" if process.counter.is_safe else "normal",
+            "machine": platform.machine(),
+            "system": f"{platform.system()} {platform.release()}",
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "process_id": os.getpid(),
+            "boot_id": now.boot_id,
+            "uptime_s": round(now.monotonic_s, 1),
+            "agent_uptime_s": round(now.monotonic_s - process.started.monotonic_s, 3),
+        }
+
+    def recall(self, name: str) -> str | None:
+        """The value that a handler stored by ``remember`` under this name; None when there is none."""
+        return self._process.store.journal.setting(f"handler.{name}")
+
+    def remember(self, name: str, value: str | None) -> None:
+        """Store a handler's short text beside the journal, or forget it with None."""
+        self._process.store.journal.put_setting(f"handler.{name}", value)
+
+    def cancel_command(self, command_id: str, why: str) -> str:
+        """Take a command back: one that waits never runs, one that runs is asked to end."""
+        return self._agent.engine.cancel(command_id, why)
+
+    def request_restart(self, reason: str) -> None:
+        """End the agent's process in order; the service manager starts it again."""
+        self._process.supervisor.end(f"restart: {reason}", EXIT_RESTART)
+
+    @property
+    def upkeep(self) -> Controls:
+        """For the handlers that mend a device."""
+        return self
+
+    def try_configuration(self, command_id: str, config: str | dict[str, Any], settings: UpdateConfig.Settings) -> None:
+        """Put a layer on trial and restart with it (see :func:`agent.app.starts.put_on_trial`); returns before that."""
+        trial = put_on_trial(self._process, command_id, config, settings)
+        reason = f"a configuration on trial: {', '.join(trial.changed) or 'nothing changes'}"
+        self._process.restart_when_idle(reason, command_id)
+
+    def set_log_level(self, level: str, for_s: float) -> JsonObject:
+        """Set a level for a time; what it was before and when it ends."""
+        return self._process.log_level.set(level, for_s)
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The authorities that the agent trusts; None: those of the system."""
+        config = self._process.config
+        trusted = [each.ca_file for each in (config.service, config.mqtt) if each is not None and each.ca_file]
+        return trusted[0] if trusted else None
+
+    def collect_diagnostics(self) -> JsonObject:
+        """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``.
+
+        Raises:
+            HandlerRejected: it could not be written.
+        """
+        process = self._process
+        status = process.status("running", with_store=True)
+        return collect(process.config, process.environ, status, process.log_ring.lines)
 
 
 def _signature_policy(config: AgentConfig) -> SignaturePolicy | None:

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.app.starts import FILE_NAME as STARTS
-from agent.app.status import AgentStatus
-from agent.app.status_file import StatusFile
+from agent.app.status import AgentStatus, StatusFile
 from agent.app.version import VERSION
 from agent.config import AgentConfig
 from agent.config.load import FOLDER as LAYERS

@@ -1,4 +1,4 @@
-"""The agent's figures for Prometheus; imported only with the section ``metrics``."""
+"""The agent's figures for Prometheus and their server, also the gateway's; needs the section ``metrics``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from agent.app.version import VERSION
+from agent.config.model import MetricsConfig
 from agent.core.values import JournalEntry
 from agent.errors import ConfigurationError, StorageError
+from agent.wire.network import authority
 
 if TYPE_CHECKING:
     from agent.app.agent import Agent
@@ -22,11 +24,10 @@ try:
         Histogram,
         ProcessCollector,
         disable_created_metrics,
+        start_http_server,
     )
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
     from prometheus_client.registry import Collector
-
-    from agent.app.metrics_server import MetricsServer
 except ModuleNotFoundError as _missing:
     _fault = (
         f"metrics: {_missing.name} is not installed: pip install '.[device]' in a clone of device-agent, or remove "
@@ -44,11 +45,40 @@ _REQUESTS: Final = frozenset({"commands", "readings", "results"})
 _log = logging.getLogger(__name__)
 
 
+class MetricsServer:
+    """Serves the figures of a registry at ``GET /metrics``, from now on until :meth:`stop`.
+
+    Args:
+        registry: read at each request.
+        host: to listen on.
+        port: of TCP; 0 takes a free one.
+
+    Raises:
+        ConfigurationError: the address cannot be bound.
+    """
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            text = f"metrics.port: {authority(host, port)} cannot be listened on: {error.strerror or error}"
+            fault = f"{text}; choose another one, or remove the section metrics"
+            raise ConfigurationError([fault], "metrics") from None
+        _log.info("metrics=http://%s/metrics", authority(host, self._server.server_port))
+
+    def stop(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(1.0)
+
+
 class AgentMetrics(Collector):
     """All figures of one agent, read at each request. None names a device or holds anything that came from outside."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, config: MetricsConfig) -> None:
         self._agent = agent
+        self._config = config
         self._server: MetricsServer | None = None
         # The library's global registry comes with collectors of the interpreter.
         registry = self.registry = CollectorRegistry()
@@ -62,14 +92,13 @@ class AgentMetrics(Collector):
         ProcessCollector(namespace=_PREFIX, registry=registry)
         registry.register(self)
 
-    def serve(self, host: str, port: int) -> None:
+    def start(self) -> None:
         """Serve them until :meth:`stop`.
 
         Raises:
             ConfigurationError: the address cannot be listened on.
         """
-        self._server = MetricsServer(self.registry, host, port)
-        _log.info("metrics=%s", self._server.address)
+        self._server = MetricsServer(self.registry, self._config.host, self._config.port)
 
     def stop(self) -> None:
         """Serve them no longer."""

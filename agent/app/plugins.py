@@ -13,7 +13,7 @@ from agent.plugins import NOT_READ_YET, PluginInfo, PluginStatus
 from agent.sensors.reader import SensorReader, SensorRegistry
 
 if TYPE_CHECKING:
-    from agent.app.status_file import StatusFile
+    from agent.app.status import StatusFile
 
 
 def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerRegistry:

@@ -20,7 +20,8 @@ from agent.app.agent import Agent
 from agent.app.lock import state_lock
 from agent.app.logs import LogLevel, LogRing, set_up_logging
 from agent.app.starts import HEALTHY_AFTER_S, SAFE_FOR_S, StartCounter, end_trial
-from agent.app.status_file import StatusFile, status_path, write_status
+from agent.app.status import StatusFile, status_path, write_status
+from agent.app.transport import make_client
 from agent.app.version import VERSION
 from agent.config import LoadedConfig, read_credentials
 from agent.config.load import changed_keys
@@ -173,8 +174,6 @@ class AgentProcess:
         """The client of the service; of nothing where a broker is all there is."""
         if self.config.service is None:
             return nullcontext()
-        from agent.app.client import make_client  # httpx
-
         return make_client(self.config.service, self.credentials)
 
     def _pause(self) -> Ending | None:

@@ -1,23 +1,24 @@
-"""Command source and uplink, built from the configuration: over HTTP, over MQTT, or commands over both.
+"""The ways to the other side, built from the configuration: over HTTP, over MQTT, or commands over both.
 
 Each is imported only where it is used: an agent on HTTP does not carry paho, nor one on MQTT httpx.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
-from agent.config.model import MqttConfig
+from agent.config.model import MqttConfig, ServiceConfig
 from agent.core.values import Command
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.ports import CommandSource, Uplink
 from agent.retry import RetryPolicy
 from agent.runtime.clocks import ServiceClock
-from agent.wire.secret import RenewedToken, Secret
+from agent.wire.secret import BearerToken, Credential, KeyPair, RenewedToken, Secret
 from agent.wire.topics import user_name
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Transport:
         has_lists: polls bring the list of what is open; else commands are only pushed.
         takes_arrays: one request carries many readings.
         repeats_batches: see :class:`~agent.runtime.sending.ReadingStream`.
-        device: the connection to the broker, where there is one.
+        device: the connection to the broker, where there is one; started and stopped by the caller.
     """
 
     source: CommandSource
@@ -52,15 +53,29 @@ class Transport:
     repeats_batches: bool = True
     device: MqttDevice | None = None
 
-    def start(self) -> None:
-        """Begin to connect to the broker, where there is one."""
-        if self.device is not None:
-            self.device.start()
 
-    def stop(self) -> None:
-        """Leave it."""
-        if self.device is not None:
-            self.device.stop()
+def make_client(service: ServiceConfig, credentials: Credentials) -> DeviceClient:
+    """A client for the configured service.
+
+    Raises:
+        ConfigurationError: the address, the keys or the certificate file cannot be used.
+    """
+    from agent.wire.client import DeviceClient  # httpx
+
+    if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
+        raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
+    credential: Credential = KeyPair(credentials.api_key, credentials.secret)
+    if credentials.token_path is not None:
+        credential = BearerToken(make_token(credentials))
+    client = DeviceClient(
+        service.base_url,
+        credential,
+        timeout_s=service.timeout_s,
+        ca_file=service.ca_file,
+        user_agent=f"device-agent/{VERSION}",
+    )
+    client.dialect = service.dialect.dialect()
+    return client
 
 
 def make_transport(

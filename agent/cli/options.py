@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from agent.app.status_file import StatusFile
+from agent.app.status import StatusFile
 from agent.config.load import DEFAULT_PATH, PREFIX, LoadedConfig, load_config, state_dir_of
 from agent.config.model import AgentConfig
 

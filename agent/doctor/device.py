@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from agent.app.status import AgentStatus, read_agent_status
-from agent.app.status_file import StatusFile
+from agent.app.status import AgentStatus, StatusFile, read_agent_status
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.process.program import ProgramNotStarted, run_program
 from agent.runtime.clocks import is_synchronized

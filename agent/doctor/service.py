@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from agent import errors
-from agent.app.client import make_client
+from agent.app.transport import make_client
 from agent.doctor.device import Device
 from agent.doctor.findings import Check, CheckStatus, Finding, failed, ok, skipped, unreachable, warning
 from agent.doctor.machine import SET_CLOCK

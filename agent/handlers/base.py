@@ -33,7 +33,7 @@ from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
 
 if TYPE_CHECKING:
-    from agent.app.controls import Controls
+    from agent.app.agent import Controls
 
 
 class HandlerPayload(BaseModel):

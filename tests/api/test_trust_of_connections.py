@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.app.client import make_client
 from agent.app.enroll import certificate_fault
+from agent.app.transport import make_client
 from agent.config import AgentConfig, Credentials
 from agent.doctor.network import endpoints_of, judge_tls, try_broker
 from agent.errors import AgentError

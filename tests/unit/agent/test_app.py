@@ -11,8 +11,7 @@ import threading
 import pytest
 
 from agent.app.lock import state_lock
-from agent.app.status import read_agent_status
-from agent.app.status_file import StatusFile, read_status, write_status
+from agent.app.status import StatusFile, read_agent_status, read_status, write_status
 from agent.config import AgentConfig
 from agent.core.values import Contract, OutboxStats, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError

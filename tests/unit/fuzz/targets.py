@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 from agent.app.starts import StartCounter
-from agent.app.status_file import read_status
+from agent.app.status import read_status
 from agent.config.load import load_config, parse_layer
 from agent.config.yaml_file import parse_yaml
 from agent.errors import (

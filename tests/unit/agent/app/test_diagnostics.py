@@ -11,7 +11,7 @@ import pytest
 
 from agent.app import diagnostics
 from agent.app.diagnostics import collect
-from agent.app.status_file import StatusFile
+from agent.app.status import StatusFile
 from agent.config import load_config
 from agent.handlers.base import HandlerRejected
 from agent.runtime.health import Part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.app.plugins import try_handlers, try_sensors
-from agent.app.status_file import StatusFile
+from agent.app.status import StatusFile
 from agent.config import AgentConfig
 
 CONFIG = AgentConfig.model_validate(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.app.lock import state_lock
-from agent.app.status_file import StatusFile, write_status
+from agent.app.status import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.core.outbox import Bounds
 from agent.doctor.findings import CheckStatus

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from agent.app.lock import state_lock
-from agent.app.status_file import StatusFile, write_status
+from agent.app.status import StatusFile, write_status
 from agent.doctor.findings import CheckStatus, Finding
 from agent.runtime.health import Part
 from tests.support.certificates import Authority, Pair
