@@ -30,8 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fleet.metrics.histogram import Histogram, rank_of
-from simulator.fleet.metrics.merging import Merger, Totals
-from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.recorder import Merger, Recorder, Totals
 from simulator.fleet.outcomes import OutcomeClass
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)

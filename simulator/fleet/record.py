@@ -164,6 +164,14 @@ class ThresholdResult:
     reason: str = ""
     judged: bool = True
 
+    @property
+    def missed_text(self) -> str:
+        """How it did not hold, in a sentence."""
+        if self.observed is None:
+            return f"{self.expression}: {self.reason or 'nothing was measured'}"
+        at = "" if self.at_s is None else f" at {self.at_s:.0f} s"
+        return f"{self.expression}: it was {self.observed:.4g} {self.unit}".rstrip() + at
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceFinding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.record import (
     EXIT_CODES,
     AuditRecord,
@@ -47,7 +46,7 @@ def judge_run(found: RunRecord) -> Verdict:
                 *(found.audit.failures if found.audit else ()),
                 *(() if has_limit else search.get(StepWord.BROKE, ())),
                 *why.failures,
-                *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
+                *(result.missed_text for result in found.thresholds if result.judged and not result.held),
             ],
         ),
         (VerdictStatus.INCONCLUSIVE, [*_unaudited(found), *_unjudged(found)]),

@@ -12,8 +12,17 @@ from importlib.util import find_spec
 import pytest
 
 from simulator.fleet.run.cluster.ray_workers import RayWorkers
-from simulator.fleet.run.local_workers import LocalWorkers, Work
-from simulator.fleet.run.messages import Begin, Finished, FromWorker, Problem, Ready, Stop, WorkerLost
+from simulator.fleet.run.workers import (
+    Begin,
+    Finished,
+    FromWorker,
+    LocalWorkers,
+    Problem,
+    Ready,
+    Stop,
+    Work,
+    WorkerLost,
+)
 from tests.support.processes import is_gone
 from tests.support.workers_to_start import LARGE, MANY, die, flood, stay, talk
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.fleet.run.cluster.ray_workers import RayWorkers
-from simulator.fleet.run.local_workers import Work
+from simulator.fleet.run.workers import Work
 
 SMALL = {"object_store_memory": 100_000_000, "include_dashboard": False, "node_ip_address": "127.0.0.2"}
 """Of each node: Ray takes no less than 75 MB for its objects, and makes another address of 127.0.0.1."""

@@ -9,11 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from simulator.fleet.metrics import saturation
+from simulator.fleet.metrics import health
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.judging import judge_thresholds
-from simulator.fleet.metrics.merging import Totals
-from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.metrics.recorder import Totals
+from simulator.fleet.metrics.thresholds import judge_thresholds, parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
@@ -103,8 +102,8 @@ def blank_record(**members: Any) -> RunRecord:
 
 def at_any_speed(patch: pytest.MonkeyPatch) -> None:
     """Let the generator never be the limit: how busy this machine is with other tests is not what is tested."""
-    limits = saturation.Limits(strained_share=1.0, stood_still_s=float("inf"))
-    patch.setattr(saturation, "LIMITS", limits)
+    limits = health.Limits(strained_share=1.0, stood_still_s=float("inf"))
+    patch.setattr(health, "LIMITS", limits)
 
 
 def seconds_of(shape: Shape) -> Iterator[Second]:

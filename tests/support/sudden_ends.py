@@ -86,6 +86,6 @@ class _Ending:
 
 def work(number: int, job: Any, pipe: Connection) -> int:
     """A fleet's worker; see :class:`_Ending`."""
-    from simulator.fleet.run.worker import work as real_work
+    from simulator.fleet.run.workers import work as real_work
 
     return real_work(number, _Ending(job), pipe)

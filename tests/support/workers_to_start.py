@@ -7,7 +7,7 @@ import signal
 import time
 from multiprocessing.connection import Connection
 
-from simulator.fleet.run.messages import Begin, Finished, Problem, Ready, Stop
+from simulator.fleet.run.workers import Begin, Finished, Problem, Ready, Stop
 
 LARGE = 5_000_000
 MANY = 2_000

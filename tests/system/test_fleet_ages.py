@@ -24,7 +24,6 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.views import RunView
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
@@ -141,7 +140,7 @@ def play(
         stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
         with ThreadPoolExecutor(1) as pool:
             outage = pool.submit(meanwhile, proxy.log)
-            record = perform_run(stage, lambda _head: RunView())
+            record = perform_run(stage)
             outage.result()
     return record, proxy.log
 

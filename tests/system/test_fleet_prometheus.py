@@ -20,12 +20,12 @@ import yaml
 
 from agent.wire.secret import Secret
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.merging import merge_operations
+from simulator.fleet.metrics.recorder import merge_operations
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, VerdictStatus
+from simulator.fleet.report.folder import read_seconds
+from simulator.fleet.report.progress import RunView
 from simulator.fleet.report.prometheus import MetricsView
-from simulator.fleet.report.views import RunStatus, RunView, Views
-from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
@@ -66,15 +66,16 @@ class Watcher(RunView):
         self.killed = False
         self.read_s = 0.0
 
-    def second(self, second: Second, status: RunStatus) -> None:
-        del status
-        self.latest = second.second
-        if second.second >= KILLED_AT_S and not self.killed:
+    def show(self, event: Any, source: Any = None) -> None:
+        del source
+        if event["event"] == "end":
+            self._wait_until_read()
+        self.latest = event.get("second", self.latest)
+        if self.latest >= KILLED_AT_S and not self.killed:
             self.killed = True
             multiprocessing.active_children()[0].kill()
 
-    def end(self, record: RunRecord) -> None:
-        del record
+    def _wait_until_read(self) -> None:
         until_s = time.monotonic() + START_S
         while True:
             # When it was read, not now: a reading that has begun since and fails counts from its beginning, and from
@@ -123,7 +124,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         )
         begin_s = time.time()
         watcher = Watcher(server)
-        record = perform_run(stage, lambda begun: Views([MetricsView(port, begun), watcher]))
+        record = perform_run(stage, [MetricsView(port), watcher])
         # Not now: the address is gone, and once Prometheus has noticed, none of its series has a value any more.
         yield Watched(server, record, list(read_seconds(folder / "run")), begin_s, watcher.read_s)
 

@@ -18,9 +18,10 @@ import yaml
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.fleet.record import RunRecord, VerdictStatus
-from simulator.fleet.report.views import RunView
-from simulator.fleet.report.writing import read_record, read_seconds
-from simulator.fleet.run import coordinator, fleet_run
+from simulator.fleet.report.folder import read_record, read_seconds
+from simulator.fleet.report.progress import RunView
+from simulator.fleet.run import fleet_run
+from simulator.fleet.run import run as run_module
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import Permission, permit
@@ -76,14 +77,14 @@ def scenario(tmp_path: Path, **changes: Any) -> Path:
 def run(
     service: RunningService,
     tmp_path: Path,
-    view: Callable[[RunRecord], RunView] | None = None,
+    view: RunView | None = None,
     through: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunRecord:
     way = replace(find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path))), **(through or {}))
     file = read_scenario_file(scenario(tmp_path, **changes))
     permission = permit(way.base_url, (), owned=False)
-    return perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), view or (lambda _record: RunView()))
+    return perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), [view or RunView()])
 
 
 def secret_file(tmp_path: Path) -> Path:
@@ -100,9 +101,9 @@ class Onlooker(RunView):
         self._at_second = at_second
         self._what: Callable[[], None] | None = what
 
-    def second(self, second: Any, status: Any) -> None:
-        del status
-        if second.second >= self._at_second and self._what is not None:
+    def show(self, event: Any, source: Any = None) -> None:
+        del source
+        if event.get("second", -1) >= self._at_second and self._what is not None:
             what, self._what = self._what, None
             what()
 
@@ -149,7 +150,7 @@ def worker_pids() -> list[int]:
 
 def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service, tmp_path):
     onlooker = Onlooker(1, lambda: os.kill(worker_pids()[0], signal.SIGKILL))
-    record = run(service, tmp_path, lambda _record: onlooker)
+    record = run(service, tmp_path, onlooker)
     assert record.verdict.word is VerdictStatus.INCONCLUSIVE, record.verdict
     assert record.verdict.exit_code == 3
     assert record.partial == "1 of 2 workers did not come to their end"
@@ -174,7 +175,7 @@ def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
     onlooker = Onlooker(1, lambda: signal.raise_signal(signal.SIGINT))
     phases = [{"name": "hold", "kind": "hold", "duration_s": 600}]
     begun = time.monotonic()
-    record = run(service, tmp_path, lambda _record: onlooker, phases=phases)
+    record = run(service, tmp_path, onlooker, phases=phases)
     assert time.monotonic() - begun < 300
     assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert record.verdict.sentences[1].startswith("partial: it ended after ")
@@ -214,13 +215,11 @@ def test_a_gateway_without_tokens_is_refused_before_a_device_is_registered(servi
 
 
 def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_path, monkeypatch):
-    monkeypatch.setattr(coordinator, "GONE_AFTER_S", 3)
+    monkeypatch.setattr(run_module, "GONE_AFTER_S", 3)
     stop = threading.Thread(target=lambda: service.__exit__(None, None, None))
     onlooker = Onlooker(1, stop.start)
     phases = [{"name": "hold", "kind": "hold", "duration_s": 600}]
-    record = run(
-        service, tmp_path, lambda _record: onlooker, phases=phases, target={"transport": "http_poll", "timeout_s": 1}
-    )
+    record = run(service, tmp_path, onlooker, phases=phases, target={"transport": "http_poll", "timeout_s": 1})
     stop.join()
     assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.UNREACHABLE, 5)
     assert "of 600 s" in record.partial
@@ -239,5 +238,5 @@ def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
         (Permission("listed", max_requests_per_s=3.0), r"requests/s are more than the 3 "),
     ):
         with pytest.raises(ConfigurationError, match=fault):
-            perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), lambda _record: RunView())
+            perform_run(RunOptions(file, way, tmp_path / "run", (permission,)))
     assert not (tmp_path / "run").exists()

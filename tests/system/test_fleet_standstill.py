@@ -16,7 +16,7 @@ import yaml
 from simulator.children import program_path
 from simulator.exit_codes import ExitCode
 from simulator.fleet.record import RunRecord, VerdictStatus
-from simulator.fleet.report.writing import read_record
+from simulator.fleet.report.folder import read_record
 
 STOPPED_S = 6.0
 DEVICES, HOLD_S = 10, 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +14,8 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.audit import readback
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report import making
-from simulator.fleet.report.views import RunView
-from simulator.fleet.report.writing import read_record, read_seconds
+from simulator.fleet.report.folder import read_record, read_seconds
+from simulator.fleet.report.progress import RunView
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
@@ -67,16 +67,14 @@ SCENARIO: Final = {
 }
 
 
-def run(
-    service: RunningService, tmp_path: Path, make_view: Callable[[RunRecord], RunView] = lambda _record: RunView()
-) -> RunRecord:
+def run(service: RunningService, tmp_path: Path, *views: RunView) -> RunRecord:
     path, secret = tmp_path / "sudden.yaml", tmp_path / "secret"
     path.write_text(yaml.safe_dump(SCENARIO))
     secret.write_text(SECRET_KEY)
     secret.chmod(0o600)
     way = find_target(TargetOptions(service.base_url, API_KEY, secret))
     permission = permit(way.base_url, (), owned=False)
-    return perform_run(RunOptions(read_scenario_file(path), way, tmp_path / "run", (permission,)), make_view)
+    return perform_run(RunOptions(read_scenario_file(path), way, tmp_path / "run", (permission,)), views)
 
 
 def check_inconclusive(record: RunRecord, tmp_path: Path, sentence: str) -> None:
@@ -114,13 +112,14 @@ def test_a_run_is_inconclusive_when_what_comes_after_it_ends(function, sentence,
 
 
 class Broken(RunView):
-    def second(self, second: Any, status: Any) -> None:
-        del second, status
-        raise Sudden
+    def show(self, event: Any, source: Any = None) -> None:
+        del source
+        if event["event"] == "second":
+            raise Sudden
 
 
 def test_a_run_is_inconclusive_when_what_shows_it_ends_and_its_seconds_are_written_all_the_same(service, tmp_path):
-    record = run(service, tmp_path, lambda _record: Broken())
+    record = run(service, tmp_path, Broken())
     check_inconclusive(record, tmp_path, "what shows the run ended unexpectedly: Sudden")
     assert record.audit is not None
     assert record.audit.complete

@@ -20,8 +20,8 @@ from simulator.fleet.audit.audit_text import lines_of
 from simulator.fleet.audit.run_audit import AuditSettings, audit_run, exit_code_of_audit, offers_of
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.record import AuditRecord, RunRecord
-from simulator.fleet.report.writing import RUN_FILE, read_record
-from simulator.fleet.run.ending import Merged, merge_audit
+from simulator.fleet.report.folder import RUN_FILE, read_record
+from simulator.fleet.run.fleet_run import Merged, merge_audit
 from simulator.fleet.target.client import Keyring, open_client
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.target import Target, TargetOptions, find_target

@@ -25,8 +25,8 @@ from simulator.terminal import Console
 def report_command(*, folder: Path, as_json: bool) -> ExitCode:
     """Make all reports of a run anew, also of one that was killed or still goes on.
 
-    FOLDER is what a run was given with --out. Made are report.html, summary.json, junit.xml, and the tables summary,
-    phases, seconds and findings as CSV, out of run.json and seconds.jsonl.
+    FOLDER is what a run was given with --out. Made are report.html, summary.json, junit.xml, and the tables figures and
+    seconds as CSV, out of run.json and seconds.jsonl.
 
     Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 5 a file could
     not be written.

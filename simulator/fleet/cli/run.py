@@ -19,13 +19,11 @@ from simulator.fleet.cli.options import (
     takes_python,
     takes_target,
 )
-from simulator.fleet.record import RunRecord
+from simulator.fleet.report.folder import record_text
 from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.live import ConsoleView
-from simulator.fleet.report.progress_lines import STANDARD_OUTPUT, ProgressView
+from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunView, note
 from simulator.fleet.report.prometheus import MetricsView
-from simulator.fleet.report.views import RunView, Views
-from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.fleet_run import RunInterrupted, RunOptions, perform_run
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.local import running_local
@@ -115,17 +113,14 @@ def run_command(
         permissions = tuple(permit(address, listed, owned=owned) for address in sorted(addresses))
         console = Console(stderr=as_json or takes_output)
 
-        def make_view(record: RunRecord) -> RunView:
-            shown = RunView() if quiet else ConsoleView(console, record)
-            views = [shown]
-            if progress is not None:
-                views.append(ProgressView(progress, record, lambda text: shown.note(text, Tone.WARN)))
-            if metrics_port is not None:
-                views.append(MetricsView(metrics_port, record, shown))
-            return Views(views)
-
+        shown = RunView() if quiet else ConsoleView(console)
+        views = [shown]
+        if progress is not None:
+            views.append(ProgressFile(progress, lambda text: shown.show(note(text, Tone.WARN))))
+        if metrics_port is not None:
+            views.append(MetricsView(metrics_port, lambda text: shown.show(note(text))))
         options = RunOptions(file, way, folder, permissions, audit, cluster)
-        record = perform_run(options, make_view)
+        record = perform_run(options, views)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it

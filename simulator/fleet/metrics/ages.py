@@ -11,15 +11,22 @@ accepted, or its time to live is over. Each is measured once, by its name and it
 waited until then.
 
 Both are measured like operations, and are no exchanges by themselves.
+
+The way of a command by stage is measured like any operation, too: ``commands.delivered`` and so on. Each stage is the
+time since the one before it: ``sent`` from the planned instant to the service's answer, ``delivered`` until the device
+has it, ``started``, ``finished``, ``reported`` until the service has the result. Percentiles of stages do not add up,
+so the whole way is measured as well: ``commands.round_trip``, from the planned instant to the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum, StrEnum
 from typing import Final
 
-from simulator.fleet.metrics.merging import merge_operations
-from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.histogram import merged
+from simulator.fleet.metrics.recorder import Recorder, merge_operations
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CommandEnds, Operations
 
@@ -135,3 +142,239 @@ def count_unended(streams: Sequence[CommandEnds], operations: Operations, comman
         if (found := command_of(operation)) is not None and command in {None, found[0]} and OutcomeClass.OK in tallies
     )
     return max(0, sent - ended)
+
+
+# --- the way of a command ---------------------------------------------------------------------------------------------
+
+FAMILY: Final = "commands"
+ROUND_TRIP: Final = "round_trip"
+
+
+class Stage(IntEnum):
+    """Where a command can be, in order."""
+
+    PLANNED = 0
+    SENT = 1
+    DELIVERED = 2
+    STARTED = 3
+    FINISHED = 4
+    REPORTED = 5
+
+    @property
+    def operation(self) -> str:
+        """The name that its duration is measured under."""
+        return f"{FAMILY}.{self.name.lower()}"
+
+
+_MEASURED: Final = tuple(stage for stage in Stage if stage is not Stage.PLANNED)
+_ROUND_TRIP_OPERATION: Final = f"{FAMILY}.{ROUND_TRIP}"
+_ENDED_KEPT: Final = 65_536
+"""Commands that ended and are not whole yet; of more than these the oldest is forgotten."""
+STAGE_OPERATIONS: Final = (*(stage.operation for stage in _MEASURED), _ROUND_TRIP_OPERATION)
+_DERIVED: Final = frozenset(STAGE_OPERATIONS)
+
+
+class EndState(StrEnum):
+    """How a command ended, as its device and the operator saw it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    """Its time to live ended before its device had it, or before the device could start it."""
+    OPEN = "open"
+    """It had not ended when the run was over."""
+
+
+class _CommandTrace:
+    """One command: when it got where, which stream it is of, and how it ended as far as that is known.
+
+    Attributes:
+        is_aged: its age is measured, which happens once.
+    """
+
+    __slots__ = ("expires_s", "is_aged", "marks", "state", "stream")
+
+    def __init__(self) -> None:
+        self.marks: list[float | None] = [None] * len(Stage)
+        self.stream: int | None = None
+        self.expires_s: float | None = None
+        self.state = EndState.OPEN
+        self.is_aged = False
+
+
+class CommandTracker:
+    """Commands under way, from the plan to their end; what is known of one goes away after it.
+
+    Args:
+        recorder: where durations go, each as soon as both of its ends are known.
+        names: of the commands of each stream, in the scenario's order.
+
+    Attributes:
+        ends: how the commands of each stream ended, those that are forgotten; under None those that nobody here sent.
+    """
+
+    def __init__(self, recorder: Recorder, names: Sequence[str]) -> None:
+        self._recorder = recorder
+        self._names = names
+        self._traces: dict[str, _CommandTrace] = {}
+        # Ended, and not whole yet: the answer to whoever sent it is to come, or its device may have it after all.
+        self._ended: dict[str, _CommandTrace] = {}
+        self.ends: dict[int | None, Counter[EndState]] = defaultdict(Counter)
+
+    def __len__(self) -> int:
+        """Commands under way."""
+        return len(self._traces)
+
+    def ordered(self, command_id: str, stream: int, planned_s: float, expires_s: float | None) -> None:
+        """The service took a command.
+
+        Args:
+            command_id: the service's.
+            stream: number of the scenario's stream of commands.
+            planned_s: when it was due by the plan, on the machine's monotonic clock.
+            expires_s: when the service hands it out no more; None where nobody can say.
+        """
+        trace = self._trace(command_id)
+        trace.stream, trace.expires_s = stream, expires_s
+        self.mark(command_id, Stage.PLANNED, planned_s)
+
+    def mark(self, command_id: str, stage: Stage, at_s: float, state: EndState | None = None) -> None:
+        """Note that a command reached a stage, in any order: a device may hold it before its sender has the answer.
+
+        Args:
+            command_id: the service's.
+            stage: where it got. What is marked again, such as a command that is delivered twice, counts once. A
+                command that its device refuses is never started.
+            at_s: when, on the machine's monotonic clock.
+            state: how it ended, with ``FINISHED``; the last one counts.
+        """
+        trace = self._trace(command_id)
+        marks = trace.marks
+        if state is not None:
+            trace.state = state
+        if marks[stage] is None:
+            marks[stage] = at_s
+            for later in _MEASURED:
+                if stage in (later, later - 1):
+                    self._measure(later.operation, marks[later - 1], marks[later], marks[Stage.PLANNED])
+            if stage in (Stage.PLANNED, Stage.REPORTED):
+                begun_s = marks[Stage.PLANNED]
+                self._measure(_ROUND_TRIP_OPERATION, begun_s, marks[Stage.REPORTED], begun_s)
+        if stage is Stage.REPORTED:
+            self.end(command_id)
+        elif command_id in self._ended:
+            if stage is Stage.DELIVERED and trace.state is EndState.EXPIRED:
+                trace.state = EndState.OPEN  # its device has it after all
+                self._traces[command_id] = self._ended.pop(command_id)
+            else:
+                self.end(command_id)
+
+    def end(self, command_id: str) -> None:
+        """Nothing more comes of this command: it is under way no more, and what is not known now is not measured."""
+        trace = self._traces.pop(command_id, None) or self._ended.pop(command_id, None)
+        if trace is None:
+            return
+        came_or_ended = trace.state is not EndState.EXPIRED or trace.marks[Stage.DELIVERED] is not None
+        if came_or_ended and trace.marks[Stage.PLANNED] is not None and trace.marks[Stage.SENT] is not None:
+            self._forget(trace)
+            return
+        self._ended[command_id] = trace
+        if len(self._ended) > _ENDED_KEPT:
+            self._forget(self._ended.pop(next(iter(self._ended))))
+
+    def count_unordered(self) -> int:
+        """How many commands came to devices and ended that nobody here is known to have sent."""
+        return self.ends[None].total() + sum(trace.stream is None for trace in self._ended.values())
+
+    def expire(self, now_s: float) -> int:
+        """End those that their devices did not get in time; how many."""
+        late = [
+            command_id
+            for command_id, trace in self._traces.items()
+            if trace.expires_s is not None and trace.expires_s <= now_s and trace.marks[Stage.DELIVERED] is None
+        ]
+        for command_id in late:
+            trace = self._traces[command_id]
+            trace.state = EndState.EXPIRED
+            self._age(trace, EndState.EXPIRED, trace.expires_s)
+            self.end(command_id)
+        return len(late)
+
+    def give_up(self, now_s: float, after_s: float) -> int:
+        """Count those that are under way for longer as timeouts, so that they are in the percentiles of the round trip.
+
+        Returns:
+            How many. What was never planned here is forgotten without a count.
+        """
+        begun = {
+            command_id: min(at_s for at_s in trace.marks if at_s is not None)
+            for command_id, trace in self._traces.items()
+        }
+        given_up = 0
+        for command_id in [command_id for command_id, begun_s in begun.items() if now_s - begun_s >= after_s]:
+            trace = self._traces.pop(command_id)
+            planned_s = trace.marks[Stage.PLANNED]
+            if planned_s is not None:
+                given_up += 1
+                self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s, planned_s)
+                self._age(trace, EndState.OPEN, now_s)
+            self._forget(trace)
+        return given_up
+
+    def close(self, now_s: float) -> None:
+        """The run is over: everything that is left is counted."""
+        self.give_up(now_s, 0.0)
+        for trace in self._ended.values():
+            self._forget(trace)
+        self._ended.clear()
+
+    def _trace(self, command_id: str) -> _CommandTrace:
+        found = self._traces.get(command_id) or self._ended.get(command_id)
+        if found is None:
+            found = self._traces[command_id] = _CommandTrace()
+        return found
+
+    def _forget(self, trace: _CommandTrace) -> None:
+        self.ends[trace.stream][trace.state] += 1
+        self._age(trace, trace.state, trace.marks[Stage.REPORTED])
+
+    def _age(self, trace: _CommandTrace, state: EndState, ended_s: float | None) -> None:
+        """Measure the age of a command whose end has reached the service; a command of another sender has none."""
+        planned_s = trace.marks[Stage.PLANNED]
+        if trace.is_aged or trace.stream is None or planned_s is None or ended_s is None:
+            return
+        trace.is_aged = True
+        outcome = OutcomeClass.TIMEOUT if state is EndState.OPEN else OutcomeClass.OK
+        operation = command_operation(self._names[trace.stream], state)
+        self._note(operation, outcome, planned_s, max(ended_s, planned_s), planned_s)
+
+    def _measure(self, operation: str, begun_s: float | None, ended_s: float | None, planned_s: float | None) -> None:
+        if begun_s is not None and ended_s is not None:
+            self._note(operation, OutcomeClass.OK, begun_s, max(ended_s, begun_s), planned_s)
+
+    def _note(
+        self, operation: str, outcome: OutcomeClass, begun_s: float, ended_s: float, planned_s: float | None
+    ) -> None:
+        # Nothing was sent by this alone: it has no part in the send lag. A command belongs to the phase that planned
+        # it, however far it came in there.
+        self._recorder.record(operation, outcome, intended_s=begun_s, sent_s=None, now_s=ended_s, due_s=planned_s)
+
+
+def stages_of(operations: Operations) -> Mapping[str, str]:
+    """The encoded histograms of a command's way, by stage and for the round trip, as far as there are any.
+
+    Commands that never came back have waited, too: the round trip counts them with what they waited.
+    """
+    found = {}
+    for name in STAGE_OPERATIONS:
+        tallies = operations.get(name, {})
+        texts = [tallies[outcome].response for outcome in (OutcomeClass.OK, OutcomeClass.TIMEOUT) if outcome in tallies]
+        if texts:
+            found[name.removeprefix(f"{FAMILY}.")] = merged(texts).encode()
+    return found
+
+
+def without_stages(operations: Operations) -> Operations:
+    """What was asked of the target, without what is derived of it: the stages of commands, and ages."""
+    return {name: tallies for name, tallies in operations.items() if name not in _DERIVED and not is_age(name)}

@@ -126,19 +126,18 @@ class Histogram:
             self._counts[buckets] += counts
             self._note(int(counts.sum()), shortest_s, longest_s)
 
-    @classmethod
-    def of(cls, counts: Counts, min_s: float, max_s: float) -> Self:
-        """The one with these counts by bucket, which are copied, and these ends.
+    def remove_encoded(self, text: str) -> None:
+        """Take out what :meth:`add_encoded` took in; shortest and longest are known within 0.05 % from then on.
 
         Raises:
-            ValueError: counts of another shape.
+            InvalidMessage: not such a text.
         """
-        histogram = cls()
-        histogram._counts[:] = counts
-        histogram.count = int(counts.sum())
-        if histogram.count:
-            histogram.min_s, histogram.max_s = min_s, max_s
-        return histogram
+        buckets, counts, _, _ = unpacked(text)
+        if len(buckets):
+            self._counts[buckets] -= counts
+            self.count -= int(counts.sum())
+            filled = np.flatnonzero(self._counts)
+            self.min_s, self.max_s = (float(_MIDDLES[filled[at]]) if self.count else math.nan for at in (0, -1))
 
     # --- what it says -------------------------------------------------------------------------------------------------
 

@@ -15,20 +15,44 @@
 
 Without an outcome, times are those of ``ok`` and ``timeout`` together (a request that was never answered has waited,
 too; a refusal in a millisecond must not lower a percentile), and counts and rates are those of ``ok``.
+
+Judged are the phases, as a whole or over every window of a length. What devices do in the drain after them is the
+audit's business, with one exception: what fell due in the phases and ended in the drain has waited in the phases, and
+its times, counts and shares are theirs. Rates are what was done while the phases lasted.
+
+What was not measured never holds: a threshold about an operation that never ran, a window without an exchange, a run
+shorter than the window, an audit that could not read everything back. In a run that ended early it is not judged.
+Neither is one about the age of commands that holds, or has nothing to look at, while some have no known end.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, READING_AGE, command_of
-from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS, EndState
+from simulator.fleet.metrics.ages import (
+    AGE_OPERATIONS,
+    COMMAND_AGE,
+    FAMILY,
+    READING_AGE,
+    STAGE_OPERATIONS,
+    EndState,
+    ages_of,
+    command_of,
+    count_unended,
+    stages_of,
+    without_stages,
+)
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.recorder import Totals, merge_operations
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
+from simulator.fleet.record import AuditRecord, GeneratorHealth, Operations, RunRecord, Second, Span, ThresholdResult
 
 OPERATIONS: Final = frozenset(
     {
@@ -262,9 +286,7 @@ def _named(what: str, measure: str) -> tuple[Source, frozenset[str], Collection[
     if (named := ages.get(what, what)) in OPERATIONS:
         return Source.OPERATIONS, frozenset({named}), _OF_OPERATIONS, units
     known = [*OPERATIONS, *(f"generator.{each}" for each in _OF_GENERATOR if each), "audit", "gauges.online"]
-    near = get_close_matches(what, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else _choice(sorted(known))
-    raise ThresholdError(f"nothing is measured as {what!r}: {hint}")
+    raise ThresholdError(f"nothing is measured as {what!r}: {_choice(sorted(known))}")
 
 
 def _check_command(command: str, commands: Collection[str] | None, *, is_age: bool) -> None:
@@ -302,3 +324,345 @@ def _choice(known: Collection[str], percentile: str = "percentile") -> str:
         if known
         else ("there are none")
     )
+
+
+# --- held against a run ----------------------------------------------------------------------------------------------
+
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_CLOCKS_S: Final = 0.001
+"""Sums of durations are not exact; no phase is this short."""
+# What only grows when more is read back: what was found counts, that nothing was found does not.
+_FOUND: Final = frozenset({"lost", "doubled", "reordered", "altered", "late", "unknown", "misdated"})
+_LEVELS: Final = {
+    "loop_lag": "loop_lag_max_s",
+    "gc_pause": "gc_pause_max_s",
+    "steal": "steal_percent",
+    "cpu": "cpu_percent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """A value, or why there is none, and the end of its window.
+
+    Attributes:
+        unknown: nobody can know the value; otherwise one that is missing is a fault of what was run.
+    """
+
+    value: float | None
+    at_s: float | None = None
+    reason: str = ""
+    unknown: bool = False
+
+
+def judge_thresholds(
+    thresholds: Sequence[Threshold], record: RunRecord, seconds: Iterable[Second]
+) -> tuple[ThresholdResult, ...]:
+    """Hold every threshold against a run.
+
+    Args:
+        thresholds: as :func:`~simulator.fleet.metrics.thresholds.parse` gave them.
+        record: the run; of it all operations, phases, audit, where its drain began and whether it reached its end.
+        seconds: its seconds in order; read once, none is kept beyond the longest window.
+    """
+    watches = [_Watch(threshold, record.phases) for threshold in thresholds]
+    count = 0
+    for second, whole in _of_phases(seconds, record.drained_from_s):
+        count += 1
+        for watch in watches:
+            watch.feed(second if watch.threshold.unit is Unit.RATE else whole)
+    return tuple(_result(watch.threshold, watch.observed(record, count), record) for watch in watches)
+
+
+def measured(record: RunRecord, totals: Totals, seconds: Iterable[Second]) -> RunRecord:
+    """The record with everything that was measured, and its thresholds judged.
+
+    Args:
+        record: of the run, with its audit and the ends of its commands as far as they are known.
+        totals: of its seconds.
+        seconds: the same once more, in order.
+    """
+    operations = totals.operations
+    wanted = [parse(result.expression) for result in record.thresholds]
+    results = judge_thresholds(wanted, replace(record, operations=operations), seconds)
+    return replace(
+        record,
+        operations=without_stages(operations),
+        command_stages=stages_of(operations),
+        ages=ages_of(operations),
+        health=totals.health,
+        thresholds=results,
+    )
+
+
+def _of_phases(seconds: Iterable[Second], until_s: float | None) -> Iterator[tuple[Second, Second]]:
+    """The seconds of the phases, each as it was and with what fell due in it and ended after the phases.
+
+    Only the last one differs: nobody knows any more in which second something fell due that ended late.
+
+    Args:
+        seconds: of the run.
+        until_s: where the drain began; None where there was none.
+    """
+    last: Second | None = None
+    late: list[Operations] = []
+    drain: list[GeneratorHealth] = []
+    for second in seconds:
+        if until_s is not None and second.second + 1 > until_s + _CLOCKS_S:
+            late.append(second.late)
+            drain.append(second.health)
+            continue
+        if last is not None:
+            yield last, last
+        last = second
+    if last is not None:
+        health = _with_requests(last.health, drain)
+        yield last, replace(last, operations=merge_operations([last.operations, *late]), health=health)
+    elif any(late):
+        # Phases that are shorter than a second: all that is known of them.
+        short = Second(0, merge_operations(late), {}, _with_requests(GeneratorHealth(), drain))
+        yield short, short
+
+
+def _with_requests(health: GeneratorHealth, drain: Sequence[GeneratorHealth]) -> GeneratorHealth:
+    """The same with the requests that ended in the drain: before it, it is not known which never do."""
+    return replace(
+        health,
+        intended=health.intended + sum(each.intended for each in drain),
+        sent=health.sent + sum(each.sent for each in drain),
+        undelivered=health.undelivered + sum(each.undelivered for each in drain),
+    )
+
+
+class Alarm:
+    """Thresholds over a time while the run goes on; a window in which nothing was measured breaks none.
+
+    Args:
+        expressions: as the scenario has them; each with ``over``, none about the audit.
+    """
+
+    def __init__(self, expressions: Sequence[str]) -> None:
+        self._watches = [_Watch(parse(expression)) for expression in expressions]
+
+    def take(self, second: Second) -> str:
+        """How a threshold did not hold up to the end of this second; empty as long as all hold."""
+        for watch in self._watches:
+            watch.feed(second)
+            threshold, found = watch.threshold, watch.latest
+            if found is None or found.value is None:
+                continue
+            if not _COMPARE[threshold.operator](found.value, threshold.limit):
+                unit = threshold.unit.value
+                return ThresholdResult(threshold.expression, False, found.value, unit, found.at_s).missed_text
+        return ""
+
+
+class _Watch:
+    """What a threshold looks at, while the seconds go by.
+
+    A second leaves a window by being subtracted, so that a window of an hour costs no more than one of ten seconds.
+
+    Attributes:
+        latest: of the windows; None before the first one is full.
+    """
+
+    def __init__(self, threshold: Threshold, phases: Sequence[Span] = ()) -> None:
+        is_operation = threshold.source is Source.OPERATIONS
+        (self._name, *_) = threshold.names
+        self.threshold = threshold
+        self._phases = [span for span in phases if span.name == threshold.phase]
+        self._is_timed = threshold.unit is Unit.TIME and (is_operation or self._name == "send_lag")
+        self._is_counted = not self._is_timed and (is_operation or self._name in {"sent", "delivered"})
+        self._begin()
+        self._longest = 0
+        self._last: int | None = None
+        self._worst: _Observed | None = None
+        self.latest: _Observed | None = None
+
+    def _begin(self) -> None:
+        """No second is in the window."""
+        self._within = 0
+        self._times = Histogram()
+        self._chosen = self._all = 0
+        self._levels: deque[float | None] = deque()
+        self._entered: deque[Second] = deque()  # where they can leave again
+
+    def feed(self, second: Second) -> None:
+        """Take the next second of the run."""
+        over_s = self.threshold.over_s
+        if self.threshold.source is Source.AUDIT or not self._is_in_phase(second):
+            return
+        if over_s and self._last not in (None, second.second - 1):
+            self._begin()  # the phase came again, or seconds are missing
+        self._last = second.second
+        self._count(second)
+        self._longest = max(self._longest, self._within)
+        if over_s is None:
+            return
+        self._entered.append(second)
+        if self._within > over_s:
+            self._count(self._entered.popleft(), leaves=True)
+        if self._within == over_s:
+            self._judge(second.second + 1, over_s)
+
+    def _count(self, second: Second, *, leaves: bool = False) -> None:
+        """A second enters the window, or leaves it."""
+        sign = -1 if leaves else 1
+        self._within += sign
+        if self._is_timed:
+            change = self._times.remove_encoded if leaves else self._times.add_encoded
+            for text in self._texts(second):
+                change(text)
+        elif self._is_counted:
+            chosen, everything = self._counts(second)
+            self._chosen, self._all = self._chosen + sign * chosen, self._all + sign * everything
+        elif leaves:
+            self._levels.popleft()
+        elif self.threshold.source is Source.GAUGES:
+            self._levels.append(second.gauges.get(self._name))
+        else:
+            self._levels.append(getattr(second.health, _LEVELS[self._name]))
+
+    def _texts(self, second: Second) -> Iterator[str]:
+        """Encoded histograms of what is meant."""
+        if self.threshold.source is Source.GENERATOR:
+            yield second.health.send_lag
+            return
+        for name, tallies in second.operations.items():
+            for outcome, tally in tallies.items():
+                if self.threshold.chooses(name, outcome):
+                    yield tally.service if self.threshold.service else tally.response
+
+    def _counts(self, second: Second) -> tuple[int, int]:
+        """How many were chosen, and of how many."""
+        threshold, health = self.threshold, second.health
+        if threshold.source is Source.GENERATOR:
+            return health.sent if self._name == "sent" else health.intended - health.undelivered, health.intended
+        chosen = everything = 0
+        for name, tallies in second.operations.items():
+            if threshold.names_operation(name):
+                everything += sum(tally.count for tally in tallies.values())
+                chosen += sum(tally.count for outcome, tally in tallies.items() if threshold.chooses(name, outcome))
+        return chosen, everything
+
+    def _value(self) -> float | None:
+        """The measure over the window; None when there was nothing to measure."""
+        measure, unit, times = self.threshold.measure, self.threshold.unit, self._times
+        if self._is_timed:
+            if not times.count:
+                return None
+            if measure == "percentile":
+                return times.percentile(self.threshold.percent)
+            return {"min": times.min_s, "max": times.max_s, "mean": times.mean()}[measure]
+        if self._is_counted:
+            if unit is Unit.COUNT:
+                return float(self._chosen)
+            if unit is Unit.SHARE:
+                return 100.0 * self._chosen / self._all if self._all else None
+            return self._chosen / self._within if self._within else None
+        levels = [level for level in self._levels if level is not None]
+        if not levels:
+            return None
+        found = {"min": min(levels), "max": max(levels), "last": levels[-1], "mean": math.fsum(levels) / len(levels)}
+        return found[measure]
+
+    def _judge(self, end_s: int, over_s: int) -> None:
+        value = self._value()
+        reason = f"nothing was measured from {end_s - over_s} s to {end_s} s" if value is None else ""
+        found = self.latest = _Observed(value, float(end_s), reason)
+        if self._worst is None or self._badness(found.value) > self._badness(self._worst.value):
+            self._worst = found
+
+    def _badness(self, value: float | None) -> float:
+        """How far on the wrong side of the limit a value is; nothing is worse than none."""
+        if value is None:
+            return math.inf
+        distance = abs(value - self.threshold.limit)
+        return {"<": value, "<=": value, ">": -value, ">=": -value, "==": distance, "!=": -distance}[
+            self.threshold.operator
+        ]
+
+    def _is_in_phase(self, second: Second) -> bool:
+        """Whole seconds only: what fell into two phases belongs to none."""
+        if self.threshold.phase is None:
+            return True
+        return any(span.begin_s <= second.second and second.second + 1 <= span.end_s for span in self._phases)
+
+    def observed(self, record: RunRecord, seconds: int) -> _Observed:
+        """The value of the run for this threshold."""
+        threshold = self.threshold
+        if threshold.source is Source.AUDIT:
+            return _audited(threshold, record.audit)
+        if threshold.phase is not None and not self._longest:
+            there = ", ".join(dict.fromkeys(span.name for span in record.phases)) or "none"
+            return _Observed(None, reason=f"no whole second of a phase {threshold.phase!r} (phases: {there})")
+        if threshold.source is Source.OPERATIONS and not any(map(threshold.names_operation, record.operations)):
+            families = {name.partition(".")[0] for name in threshold.names}
+            near = [name for name in record.operations if name.partition(".")[0] in families]
+            ran = ", ".join(sorted(near or record.operations)) or "nothing"
+            return _Observed(None, reason=f"{' '.join(threshold.names)} never ran (what did: {ran})")
+        if threshold.over_s:
+            short = f"no {threshold.over_s} s in one piece, the longest is {self._longest} s"
+            return self._worst or _Observed(None, reason=short)
+        value = self._value()
+        return _Observed(value, reason="" if value is not None else f"nothing was measured in {seconds} s")
+
+
+def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
+    if audit is None:
+        return _Observed(None, reason="nothing was audited")
+    named = {name: stream for name, stream in audit.streams if name in threshold.names}
+    if not named:
+        reason = f"no {' or '.join(sorted(threshold.names))} were read back"
+        return _Observed(None, reason=reason, unknown=not audit.complete)
+    value = float(sum(getattr(stream, threshold.measure) for stream in named.values()))
+    is_safe = not _COMPARE[threshold.operator](value, threshold.limit)
+    is_judged = all(audit.judges(name, threshold.measure) for name in named)
+    if not is_judged and not (is_safe and threshold.measure in _FOUND):
+        return _Observed(None, reason="the audit is not complete: not everything could be read back", unknown=True)
+    return _Observed(value)
+
+
+def _result(threshold: Threshold, observed: _Observed, record: RunRecord) -> ThresholdResult:
+    held = observed.value is not None and _COMPARE[threshold.operator](observed.value, threshold.limit)
+    doubt = _why_unjudged(threshold, record) if held or observed.value is None else ""
+    return ThresholdResult(
+        threshold.expression,
+        held and not doubt,
+        observed.value,
+        threshold.unit.value,
+        observed.at_s,
+        doubt or observed.reason,
+        # Nobody can blame a run for what it had no time to measure.
+        judged=not doubt and not observed.unknown and (observed.value is not None or not record.partial),
+    )
+
+
+def _why_unjudged(threshold: Threshold, record: RunRecord) -> str:
+    """Why a threshold that holds for what is known of commands may not hold for all; empty where it does.
+
+    A lower bound of a count or a rate holds whatever else there was. How many were open when the run was over is known
+    of those that the service gave an id.
+    """
+    is_lower_bound = threshold.unit in {Unit.COUNT, Unit.RATE} and threshold.operator in {">", ">="}
+    if COMMAND_AGE not in threshold.names or is_lower_bound:
+        return ""
+    missing = count_unended(record.commands, record.operations, threshold.command)
+    if threshold.states == {EndState.OPEN}:
+        missing -= sum(
+            tally.count
+            for operation, tallies in record.operations.items()
+            for outcome, tally in tallies.items()
+            if threshold.chooses(operation, outcome)
+        )
+    if missing <= 0:
+        return ""
+    whole = sum(each.sent - each.refused for each in record.commands if threshold.command in {None, each.name})
+    return f"of {whole:,} commands {missing:,} have no known end, so nobody knows how old they became"

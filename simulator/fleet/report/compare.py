@@ -14,15 +14,14 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.errors import ConfigurationError, InvalidMessage
-from simulator.fleet.metrics.ages import READING_AGE, is_age, with_shown_ages
-from simulator.fleet.metrics.merging import Totals
-from simulator.fleet.metrics.stages import STAGE_OPERATIONS
+from simulator.fleet.metrics.ages import READING_AGE, STAGE_OPERATIONS, is_age, with_shown_ages
+from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
 from simulator.fleet.report.figures import Figures, by_operation, percentiles
+from simulator.fleet.report.folder import read_record, read_seconds
 from simulator.fleet.report.formatting import DASH, count_text, finite, percent_text, time_text
+from simulator.fleet.report.making import complete_interrupted_record
 from simulator.fleet.report.summary import new_table
-from simulator.fleet.report.unended_run import complete_interrupted_record
-from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.yaml_document import read_document
 
 _COMPARED: Final = (50.0, 95.0, 99.0)

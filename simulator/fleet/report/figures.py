@@ -1,7 +1,11 @@
-"""The figures of operations: derived here once, printed by every output.
+"""The figures of operations, of the run and over its time: derived here once, printed by every output.
 
 :meth:`Figures.as_dict` names them: a new entry there is a new member of the JSON files and a new column of the CSV
 files. Terminal and page say which of them they show.
+
+Over time there are at most some hundred slices, however long the run was. Counts are added and histograms merged; a
+percentile of a slice is that of all its answers, never one made of percentiles. Of gauges the lowest and the highest
+stay, of the generator's health the worst: a spike of one second is in the slice of a minute, as high as it was.
 """
 
 from __future__ import annotations
@@ -9,13 +13,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, count_unended, shown_ages
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, count_unended, shown_ages, without_stages
 from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.recorder import Totals, merge_health
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
-from simulator.fleet.record import Operations, RunRecord, StepWord, Tally
+from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span, StepWord, Tally
 
 _LONGEST: Final = 100.0
 PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, _LONGEST)
@@ -23,6 +28,8 @@ PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, _LONGEST)
 SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 """In the terminal, where there is no room for all."""
 ALL_OPERATIONS: Final = "all operations"
+_SLICES_MAX: Final = 720
+_WIDTHS_S: Final = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 
 def percentile_name(percent: float) -> str:
@@ -151,35 +158,11 @@ def by_outcome(operations: Operations, span_s: float = 0.0) -> Iterator[tuple[Ou
             yield outcome, Figures.of(name, ({outcome: classes[outcome]},), span_s, timed=(outcome,))
 
 
-@dataclass(frozen=True, slots=True)
-class AgeFigures:
-    """How old readings were when they were accepted, or commands when their end reached the service.
-
-    Attributes:
-        figures: named as in a threshold: ``readings.age``, ``commands.age``, ``commands.age.failed``,
-            ``commands.age[ping]``.
-        others: how many readings were not accepted, or commands did not end.
-    """
-
-    figures: Figures
-    others: int
-
-    @property
-    def name(self) -> str:
-        """The operation's name."""
-        return self.figures.name
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether these are the figures of all readings or of all commands."""
-        return self.name in AGE_OPERATIONS
-
-    @property
-    def counts_text(self) -> tuple[str, str]:
-        """How many were good, in words, and how many were not; the second is empty where all were."""
-        of_commands = self.name.startswith(COMMAND_AGE)
-        good, other = ("ended", "without a known end") if of_commands else ("accepted", "not accepted")
-        return f"{self.figures.good:,} {good}", f"{self.others:,} {other}" if self.others else ""
+def age_counts_text(age: Figures) -> tuple[str, str]:
+    """How many readings or commands of an age were good, and how many were not; the second is empty where all were."""
+    good, other = ("ended", "without a known end") if age.name.startswith(COMMAND_AGE) else ("accepted", "not accepted")
+    others = age.total - age.good
+    return f"{age.good:,} {good}", f"{others:,} {other}" if others else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,30 +172,31 @@ class RunFigures:
     Attributes:
         operations: requests by operation.
         whole: all of them together.
-        ages: readings, commands, then commands by end state and by name; what there is of them.
+        ages: how old readings were when they were accepted, commands when they ended, then those by end state and by
+            name; what there is of them.
     """
 
     operations: Mapping[str, Figures]
     whole: Figures
-    ages: tuple[AgeFigures, ...]
+    ages: tuple[Figures, ...]
+
+    @property
+    def whole_ages(self) -> list[Figures]:
+        """The ages of all readings, and of all commands."""
+        return [age for age in self.ages if age.name in AGE_OPERATIONS]
 
 
 def run_figures(record: RunRecord) -> RunFigures:
     """Derive the figures of a run."""
     operations = by_operation(record.operations, record.duration_s)
     whole = Figures.together(operations.values(), record.duration_s)
-    return RunFigures(operations, whole, tuple(_ages(record)))
-
-
-def _ages(record: RunRecord) -> Iterator[AgeFigures]:
-    unended = count_unended(record.commands, record.ages)
-    shown = shown_ages(record.ages)
-    if unended and COMMAND_AGE not in shown:
-        shown = {**shown, COMMAND_AGE: {}}  # not one of them has a known end
-    for name, classes in shown.items():
-        figures = Figures.of(name, (classes,), record.duration_s)
-        others = figures.total - figures.good
-        yield AgeFigures(figures, max(others, unended) if name == COMMAND_AGE else others)
+    ages = {name: Figures.of(name, (each,), record.duration_s) for name, each in shown_ages(record.ages).items()}
+    if unended := count_unended(record.commands, record.ages):
+        all_commands = ages.setdefault(COMMAND_AGE, Figures.of(COMMAND_AGE, (), record.duration_s))
+        # Also those that nobody has an age of: whose order was answered without an id, or whose result no server took.
+        others = all_commands.total - all_commands.good
+        all_commands.counts[OutcomeClass.TIMEOUT] += max(0, unended - others)
+    return RunFigures(operations, whole, tuple(ages.values()))
 
 
 def search_rows(record: RunRecord) -> list[tuple[str, StepWord, str]]:
@@ -225,3 +209,116 @@ def errors_of(record: RunRecord) -> list[tuple[str, int]]:
     """Why exchanges failed, in the words of whoever made them, and how often: the most frequent first."""
     found = record.extras.get("errors", {})
     return sorted(found.items(), key=lambda each: (-each[1], each[0]))
+
+
+# --- over time --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some seconds as one.
+
+    Attributes:
+        begin_s: since the run's begin.
+        seconds: of it that were reported; rates are counts over these.
+        counts: by operation and outcome; :data:`ALL_OPERATIONS` is among the operations, and so are
+            ages, which are in no sum.
+        figures: by operation, as :meth:`Figures.as_dict` names them.
+        gauges: the lowest and the highest of each.
+        health: the worst.
+    """
+
+    begin_s: int
+    seconds: int
+    counts: Mapping[str, Mapping[OutcomeClass, int]]
+    figures: Mapping[str, Mapping[str, Any]]
+    gauges: Mapping[str, tuple[float, float]]
+    health: GeneratorHealth
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Takes the seconds of a run, one after the other.
+
+    Attributes:
+        spans: its phases, the drain among them; none overlaps another.
+        width_s: of a slice.
+        slices: those in which something was reported, in order.
+        phases: those that something was measured in, with the sums of their whole seconds: what fell into two phases
+            belongs to none, as for thresholds.
+    """
+
+    spans: Sequence[Span]
+    width_s: int
+    slices: list[Slice] = field(default_factory=list)
+    phases: list[tuple[Span, Operations]] = field(default_factory=list)
+    _waiting: list[Second] = field(default_factory=list)
+    _phase: Span | None = None
+    _sums: Totals = field(default_factory=Totals)
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Timeline:
+        """An empty one, of slices of a round width that are few enough."""
+        fitting = (width for width in _WIDTHS_S if record.duration_s / width <= _SLICES_MAX)
+        return cls(spans_with_drain(record), next(fitting, math.ceil(record.duration_s / _SLICES_MAX)))
+
+    def add(self, second: Second) -> None:
+        """Add the next second."""
+        if self._waiting and second.second // self.width_s != self._waiting[0].second // self.width_s:
+            self._end_slice()
+        self._waiting.append(second)
+        span = phase_at(self.spans, second.second)
+        if span is not self._phase:
+            self._end_phase()
+            self._phase = span
+        if span is not None:
+            self._sums.add(second)
+
+    def end(self) -> None:
+        """There are no more seconds."""
+        self._end_slice()
+        self._end_phase()
+
+    def _end_slice(self) -> None:
+        if self._waiting:
+            self.slices.append(_slice(self._waiting, self.width_s))
+        self._waiting = []
+
+    def _end_phase(self) -> None:
+        if self._phase is not None and (operations := self._sums.operations):
+            self.phases.append((self._phase, operations))
+        self._phase, self._sums = None, Totals()
+
+
+def phase_at(spans: Iterable[Span], second: int) -> Span | None:
+    """The phase that a second lies in as a whole; None for one that two share."""
+    return next((span for span in spans if span.begin_s <= second and second + 1 <= span.end_s), None)
+
+
+def spans_with_drain(record: RunRecord) -> list[Span]:
+    """The phases, and behind them the drain where it took a second or longer."""
+    begin_s = record.drained_from_s
+    if begin_s is None or record.duration_s - begin_s < 1:
+        return list(record.phases)
+    return [*record.phases, Span("drain", "drain", begin_s, record.duration_s, record.devices)]
+
+
+def _slice(seconds: Sequence[Second], width_s: int) -> Slice:
+    span_s = float(len(seconds))
+    gauges: dict[str, tuple[float, float]] = {}
+    for second in seconds:
+        for name, value in second.gauges.items():
+            low, high = gauges.get(name, (value, value))
+            gauges[name] = min(low, value), max(high, value)
+    operations = Totals(seconds).operations
+    requests = by_operation(without_stages(operations), span_s)
+    whole = Figures.together(requests.values(), span_s)
+    found = {ALL_OPERATIONS: whole, **requests, **by_operation(shown_ages(operations), span_s)}
+    return Slice(
+        seconds[0].second // width_s * width_s,
+        len(seconds),
+        {name: each.counts for name, each in found.items()},
+        {name: each.as_dict() for name, each in found.items()},
+        gauges,
+        merge_health([second.health for second in seconds]),
+    )

@@ -1,24 +1,76 @@
-"""The folder of a run: what is written while it runs, so that a report can be made of it however it ended."""
+"""The folder of a run: its record and its seconds, written while it runs and read back, however it ended.
+
+``run.json`` is one record, ``seconds.jsonl`` one second a line. What is read back is taken to the letter: an unknown or
+missing member, or a text where a number belongs, is an error that names file, line and member. A run that was killed
+leaves half a line at the most, as the last one; it is left out.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError, StorageError
 from simulator import whole_files
 from simulator.file_lock import lock_file
-from simulator.fleet.record import RunRecord, Second
-from simulator.fleet.report.line_file import LineFile
-from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, record_text, second_line
+from simulator.fleet.record import RECORD_FORMAT, RunRecord, Second
 
+RUN_FILE: Final = "run.json"
+SECONDS_FILE: Final = "seconds.jsonl"
 RUNNING: Final = "it still goes on"
 _RUNNING: Final = ".running"
 _RESERVED_BYTES: Final = 1024 * 1024
+_FAULTS_SHOWN: Final = 5
+_STRICT: Final = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants", defer_build=True)
+# In a tuple, since a dataclass by itself takes no configuration from outside.
+_RECORDS: Final[TypeAdapter[Any]] = TypeAdapter(tuple[RunRecord], config=_STRICT)
+_SECONDS: Final[TypeAdapter[Any]] = TypeAdapter(tuple[Second], config=_STRICT)
+
+
+class LineFile:
+    """Each line reaches the operating system before the next one: a program that is killed leaves all of them.
+
+    Args:
+        descriptor: of the file, open for writing; closed by :meth:`close`.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        about = os.fstat(descriptor)
+        self._is_regular = stat.S_ISREG(about.st_mode)
+        self._whole = about.st_size
+
+    def write(self, line: bytes) -> None:
+        """Add a line: all of it, or of a regular file none of it.
+
+        Raises:
+            OSError: it could not be written, such as on a full disk; the next one may be.
+        """
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+        except OSError:
+            if self._is_regular:
+                os.ftruncate(self._descriptor, self._whole)
+                os.lseek(self._descriptor, self._whole, os.SEEK_SET)
+            raise
+        self._whole += len(line)
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class RunFolder:
@@ -49,7 +101,11 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._seconds.close()
+        if self._running >= 0:
+            forget_running(self.path)
+            os.close(self._running)
+            self._running = -1
 
     def keep(self, record: RunRecord) -> None:
         """Write what is known of the run so far, at its begin and whenever a phase begins or a fault is made.
@@ -86,7 +142,7 @@ class RunFolder:
             write_whole(self.path / RUN_FILE, record_text(record))
         except StorageError:
             with contextlib.suppress(StorageError):
-                self.keep(_bare(record))
+                self.keep(_without_figures(record))
             raise
 
     def discard(self) -> None:
@@ -94,19 +150,11 @@ class RunFolder:
 
         The folder goes, too, unless somebody else has something in it.
         """
-        self._end()
+        self.__exit__(None, None, None)
         with contextlib.suppress(OSError):
             for name in (RUN_FILE, SECONDS_FILE):
                 (self.path / name).unlink(missing_ok=True)
             self.path.rmdir()
-
-    def _end(self) -> None:
-        self._seconds.close()
-        if self._running >= 0:
-            with contextlib.suppress(OSError):
-                (self.path / _RUNNING).unlink(missing_ok=True)
-            os.close(self._running)
-            self._running = -1
 
 
 def state_of(folder: Path) -> str:
@@ -126,7 +174,7 @@ def state_of(folder: Path) -> str:
 
 
 def forget_running(folder: Path) -> None:
-    """Take away what a run that was killed kept room with."""
+    """Take away what a run keeps room with."""
     with contextlib.suppress(OSError):
         (folder / _RUNNING).unlink(missing_ok=True)
 
@@ -151,7 +199,7 @@ def _reserve(path: Path) -> int:
     return descriptor
 
 
-def _bare(record: RunRecord) -> RunRecord:
+def _without_figures(record: RunRecord) -> RunRecord:
     """What of a record a report cannot find in the seconds: small, for a disk without room."""
     return replace(
         record,
@@ -174,3 +222,82 @@ def write_whole(path: Path, text: str) -> None:
         whole_files.write_whole(path, text)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error}") from None
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def record_text(record: RunRecord) -> str:
+    """The record as it stands in ``run.json``: indented JSON that ends with a line feed."""
+    return _RECORDS.dump_json((record,), indent=1)[1:-1].decode().strip() + "\n"
+
+
+def second_line(second: Second) -> str:
+    """The second as a line of ``seconds.jsonl``, with its line feed."""
+    return _SECONDS.dump_json((second,))[1:-1].decode() + "\n"
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record of the run in a folder.
+
+    Raises:
+        ConfigurationError: there is none, it is damaged, or it is one of another version of the format.
+    """
+    path = folder / RUN_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except FileNotFoundError:
+        fix = "name the folder that `fleet-simulator run --out` wrote"
+        raise ConfigurationError([f"{path}: not there; {fix}"]) from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigurationError([f"{path}: no JSON ({error}); is it the run.json of a fleet run?"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"{path}: cannot be read: {error}"]) from None
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != RECORD_FORMAT:
+        fix = "use the version that wrote it"
+        fault = f"{path}: format is {found!r}, and this version reads {RECORD_FORMAT!r}: {fix}"
+        raise ConfigurationError([fault])
+    return cast("RunRecord", _parsed(_RECORDS, text, str(path)))
+
+
+def read_seconds(folder: Path) -> Iterator[Second]:
+    """The seconds of the run in a folder, one after the other; hours of them fit into no memory.
+
+    None when nothing was written, or no file at all. A last line without its end is what a killed run was writing.
+
+    Raises:
+        ConfigurationError: a line is damaged, or its second is not after the one before.
+    """
+    path = folder / SECONDS_FILE
+    before = -1
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                second = cast("Second", _parsed(_SECONDS, line.decode("utf-8", "replace"), f"{path}:{number}"))
+                if second.second <= before:
+                    fault = f"second {second.second} comes after second {before}: a line was moved or doubled"
+                    raise ConfigurationError([f"{path}:{number}: {fault}"])
+                before = second.second
+                yield second
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigurationError([f"{path}: cannot be read: {error}"]) from None
+
+
+def _parsed(adapter: TypeAdapter[Any], text: str, source: str) -> Any:
+    try:
+        return adapter.validate_json(f"[{text}]")[0]
+    except ValidationError as error:
+        faults = [
+            f"{source}: {'.'.join(str(part) for part in fault['loc'][1:]) or 'the whole'}: "
+            f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            for fault in error.errors(include_url=False, include_input=False)
+        ]
+        if (more := len(faults) - _FAULTS_SHOWN) > 0:
+            faults = [*faults[:_FAULTS_SHOWN], f"{source}: {more} more"]
+        raise ConfigurationError(faults, source) from None

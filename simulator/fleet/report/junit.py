@@ -12,23 +12,21 @@ GitLab, GitHub actions and the like read too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
-from simulator.fleet.metrics.judging import missed_text
-from simulator.fleet.record import AuditRecord, RunRecord, ThresholdResult, VerdictStatus
+from simulator.fleet.record import RunRecord, ThresholdResult, VerdictStatus
+from simulator.fleet.report.figures import spans_with_drain
 from simulator.fleet.report.formatting import VERDICT_WORDS
 from simulator.fleet.report.summary import WRONGS
-from simulator.fleet.report.timeline import spans_with_drain
 
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}
+_RESULTS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(NamedTuple):
     """One thing that was checked.
 
     Attributes:
@@ -47,33 +45,33 @@ def junit_xml(record: RunRecord) -> str:
     """The whole file as text, to be written as UTF-8."""
     audit_s = record.audit.took_s if record.audit else 0.0
     suites = {
-        "phases": (_phases(record), _phases_s(record)),
+        "phases": ([*_phases(record)], _phases_s(record)),
         "thresholds": ([_threshold(result, record) for result in record.thresholds], _phases_s(record)),
-        "audit": (_audit(record.audit), audit_s),
+        "audit": ([*_audit(record)], audit_s),
     }
-    reasons = {case.text for cases, _ in suites.values() for case in cases if case.result == "failure"}
-    suites["run"] = (_verdict(record, reasons), record.duration_s)
-    every = [case for cases, _ in suites.values() for case in cases]
-    root = ET.Element("testsuites", {"name": _clean(f"fleet run {record.name}"), **_counts(every)})
-    _set_time(root, record.duration_s + audit_s)
+    told = {case.text for cases, _ in suites.values() for case in cases if case.result == "failure"}
+    suites["run"] = ([*_verdict(record, told)], record.duration_s)
+    root = ET.Element("testsuites", name=_clean(f"fleet run {record.name}"))
+    _count(root, [case for cases, _ in suites.values() for case in cases], record.duration_s + audit_s)
     for name, (cases, seconds) in suites.items():
-        if not cases:
-            continue
-        suite = ET.SubElement(root, "testsuite", {"name": name, "timestamp": record.began_at, **_counts(cases)})
-        _set_time(suite, seconds)
-        for case in cases:
-            element = ET.SubElement(suite, "testcase", classname=name, name=_clean(case.name))
-            _set_time(element, case.seconds)
-            if case.result:
-                ET.SubElement(element, case.result, message=_clean(case.text), type="check").text = _clean(case.text)
+        if cases:
+            suite = ET.SubElement(root, "testsuite", name=name, timestamp=record.began_at)
+            _count(suite, cases, seconds)
+            for case in cases:
+                element = ET.SubElement(suite, "testcase", classname=name, name=_clean(case.name))
+                _set_time(element, case.seconds)
+                if case.result:
+                    text = _clean(case.text)
+                    ET.SubElement(element, case.result, message=text, type="check").text = text
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _counts(cases: Sequence[_Case]) -> dict[str, str]:
-    results = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    counts = {name: str(sum(case.result == result for case in cases)) for name, result in results.items()}
-    return {"tests": str(len(cases)), **counts}
+def _count(element: ET.Element, cases: list[_Case], seconds: float) -> None:
+    element.set("tests", str(len(cases)))
+    for name, result in _RESULTS.items():
+        element.set(name, str(sum(case.result == result for case in cases)))
+    _set_time(element, seconds)
 
 
 def _set_time(element: ET.Element, seconds: float) -> None:
@@ -86,14 +84,11 @@ def _clean(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text)
 
 
-def _phases(record: RunRecord) -> list[_Case]:
+def _phases(record: RunRecord) -> Iterator[_Case]:
     """Phases of a record, and the drain; sentences about a phase begin with its name."""
-    cases = []
     for span in spans_with_drain(record):
         about = [sentence for sentence in record.verdict.sentences if sentence.startswith(f"phase {span.name}: ")]
-        result = "failure" if about else ""
-        cases.append(_Case(span.name, result, "\n".join(about), span.end_s - span.begin_s))
-    return cases
+        yield _Case(span.name, "failure" if about else "", "\n".join(about), span.end_s - span.begin_s)
 
 
 def _phases_s(record: RunRecord, name: str | None = None) -> float:
@@ -104,18 +99,16 @@ def _phases_s(record: RunRecord, name: str | None = None) -> float:
 
 def _threshold(result: ThresholdResult, record: RunRecord) -> _Case:
     phase = next((span.name for span in record.phases if f" in {span.name} " in f"{result.expression} "), None)
-    seconds = _phases_s(record, phase)
     if not result.judged:
-        return _Case(result.expression, "skipped", f"not judged: {result.reason}", seconds)
-    if result.held:
-        return _Case(result.expression, seconds=seconds)
-    return _Case(result.expression, "failure", missed_text(result), seconds)
+        word, text = "skipped", f"not judged: {result.reason}"
+    else:
+        word, text = ("", "") if result.held else ("failure", result.missed_text)
+    return _Case(result.expression, word, text, _phases_s(record, phase))
 
 
-def _audit(audit: AuditRecord | None) -> list[_Case]:
-    if audit is None:
-        return []
-    cases = []
+def _audit(record: RunRecord) -> Iterator[_Case]:
+    if (audit := record.audit) is None:
+        return
     for name, stream in audit.streams:
         for word in WRONGS:
             count, result, text = getattr(stream, word), "", ""
@@ -125,16 +118,18 @@ def _audit(audit: AuditRecord | None) -> list[_Case]:
                 result, text = "failure", f"{count:,} of {stream.sent:,} sent: {which}"
             elif not audit.judges(name, word):
                 result, text = "skipped", "not judged: not everything that it takes could be read back"
-            cases.append(_Case(f"{name} {word}", result, text, audit.took_s))
+            yield _Case(f"{name} {word}", result, text, audit.took_s)
     why = "" if audit.complete else "; ".join(audit.unjudged or audit.sentences) or "not everything was read back"
-    return [*cases, _Case("complete", "failure" if why else "", why, audit.took_s)]
+    yield _Case("complete", "failure" if why else "", why, audit.took_s)
 
 
-def _verdict(record: RunRecord, reasons: set[str]) -> list[_Case]:
-    sentences = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
+def _verdict(record: RunRecord, told: set[str]) -> Iterator[_Case]:
+    """The sentences of the verdict that no other case says; of an incomplete run at least the first one."""
     if record.verdict.word is VerdictStatus.PASSED:
-        return [_Case("verdict", seconds=record.duration_s)]
-    untold = [sentence for sentence in sentences if sentence not in reasons]
-    if record.verdict.word in _INCOMPLETE:
-        return [_Case(sentence, "error", sentence) for sentence in untold or sentences[:1]]
-    return [_Case(sentence, "failure", sentence) for sentence in untold]
+        yield _Case("verdict", seconds=record.duration_s)
+        return
+    is_incomplete = record.verdict.word in _INCOMPLETE
+    sentences = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
+    untold = [sentence for sentence in sentences if sentence not in told]
+    for sentence in untold or sentences[:is_incomplete]:
+        yield _Case(sentence, "error" if is_incomplete else "failure", sentence)

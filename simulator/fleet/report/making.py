@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from agent.wire.times import parse_time, to_rfc3339
-from simulator.fleet.metrics.ages import shown_ages
+from simulator.exit_codes import ExitCode
+from simulator.fleet.metrics.ages import shown_ages, with_shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.thresholds import ThresholdError
-from simulator.fleet.record import RunRecord, Second
-from simulator.fleet.report.figures import by_outcome, percentiles
-from simulator.fleet.report.folder import RunFolder, write_whole
-from simulator.fleet.report.formatting import finite
+from simulator.fleet.metrics.recorder import Totals
+from simulator.fleet.metrics.thresholds import ThresholdError, measured
+from simulator.fleet.record import Operations, RunRecord, Second, Verdict, VerdictStatus
+from simulator.fleet.report.figures import Figures, Timeline, by_outcome, percentiles, phase_at
+from simulator.fleet.report.folder import (
+    RUN_FILE,
+    SECONDS_FILE,
+    RunFolder,
+    read_record,
+    read_seconds,
+    state_of,
+    write_whole,
+)
+from simulator.fleet.report.formatting import finite, plural
 from simulator.fleet.report.junit import junit_xml
 from simulator.fleet.report.page import fleet_page
-from simulator.fleet.report.tables import TABLES, CsvFile, Row, finding_rows, outcome_rows
-from simulator.fleet.report.timeline import Timeline, phase_at
-from simulator.fleet.report.unended_run import complete_interrupted_record
-from simulator.fleet.report.writing import read_record, read_seconds
 
 FILES: Final = {
     "report.html": "this page",
     "summary.json": "figures for scripts",
-    **{name: what for name, (what, _) in TABLES.items()},
+    "figures.csv": "a row for each operation and outcome, of the run and of each phase",
+    "seconds.csv": "the same by second",
     "junit.xml": "phases, thresholds, audit and verdict for CI",
     "run.json": "the record",
     "seconds.jsonl": "its seconds",
@@ -54,10 +62,6 @@ class ReportResult:
 
 def finish_run(folder: RunFolder, record: RunRecord) -> ReportResult:
     """Write the record of a run that ended, and all its reports; what the disk does not take is listed as missing.
-
-    Args:
-        folder: of the run.
-        record: of it.
 
     Raises:
         ConfigurationError: somebody damaged the folder during the run.
@@ -88,20 +92,13 @@ def _make(folder: Path, record: RunRecord) -> ReportResult:
 
 
 def _make_each(folder: Path, record: RunRecord) -> ReportResult:
-    timeline = Timeline.of(record)
-    with ExitStack() as opened:
-        summary, phases, seconds, findings = (
-            opened.enter_context(CsvFile(folder / name, columns)) for name, (_, columns) in TABLES.items()
-        )
-        for second in read_seconds(folder):
-            timeline.add(second)
-            seconds.add(_second_rows(record, timeline, second))
-        timeline.end()
-        summary.add(outcome_rows({**record.operations, **record.ages}))
-        for span, operations in timeline.phases:
-            phases.add(outcome_rows(operations, timestamp=_instant(record, span.begin_s), phase=span.name))
-        findings.add(finding_rows(record))
-    missing = [file.trouble for file in (seconds, summary, phases, findings)]
+    timeline, missing = Timeline.of(record), []
+    try:
+        write_table(folder / "seconds.csv", ("timestamp", "second", "phase", "faults", "workers_missing"),
+                    _rows_of_seconds(record, timeline, folder))  # fmt: skip
+    except StorageError as error:
+        missing.append(str(error))
+    timeline.end()
     texts = {
         "junit.xml": junit_xml(record),
         "summary.json": summary_json(record),
@@ -112,20 +109,131 @@ def _make_each(folder: Path, record: RunRecord) -> ReportResult:
             write_whole(folder / name, text)
         except StorageError as error:
             missing.append(str(error))
-    return ReportResult(record, folder / "report.html", tuple(filter(None, missing)))
+    try:
+        write_table(folder / "figures.csv", ("timestamp", "phase"), _rows_of_phases(record, timeline))
+    except StorageError as error:
+        missing.append(str(error))
+    return ReportResult(record, folder / "report.html", tuple(missing))
 
 
-def _second_rows(record: RunRecord, timeline: Timeline, second: Second) -> Iterator[Row]:
+# --- a run that did not end -------------------------------------------------------------------------------------------
+
+
+def complete_interrupted_record(record: RunRecord, folder: Path) -> RunRecord:
+    """The record of a run that did not end, completed out of the seconds that were written down.
+
+    Raises:
+        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
+    """
+    if record.operations:
+        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
+    totals = Totals(read_seconds(folder))
+    seconds = totals.last + 1
+    sentence = f"the run did not end: {state_of(folder)}; its figures cover {plural(seconds, 'second')}"
+    found = replace(
+        record,
+        duration_s=float(seconds),
+        phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
+        faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),
+        partial=f"{plural(seconds, 'second')} were written down",
+    )
+    found = measured(found, totals, read_seconds(folder))
+    if record.reasons is not None:
+        cut = f"{RUN_FILE} was too large for the disk: the figures are those of {SECONDS_FILE}"
+        verdict = replace(record.verdict, sentences=(*record.verdict.sentences, cut))
+        return replace(found, thresholds=record.thresholds, partial=record.partial, verdict=verdict)
+    missed = tuple(result.missed_text for result in found.thresholds if result.judged and not result.held)
+    sentences = (sentence, *missed, "nothing was audited")
+    return replace(found, verdict=Verdict(VerdictStatus.INTERRUPTED, int(ExitCode.INTERRUPTED), sentences))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+Row = Mapping[str, Any]
+"""Column to cell; None where there is nothing."""
+
+
+def _rows_of_seconds(record: RunRecord, timeline: Timeline, folder: Path) -> Iterator[Row]:
+    """Rows of all seconds, each of which is added to the timeline, too.
+
+    ``phase`` is empty in a second that two phases share, as for thresholds. ``workers_missing`` counts workers that did
+    not report the second: what they did is not in its figures.
+    """
+    for second in read_seconds(folder):
+        timeline.add(second)
+        yield from _rows(second.operations, **_place(record, timeline, second))
+
+
+def _place(record: RunRecord, timeline: Timeline, second: Second) -> Row:
     at = second.second
     phase = phase_at(timeline.spans, at)
-    return outcome_rows(
-        second.operations,
-        timestamp=_instant(record, at),
-        second=at,
-        phase=phase.name if phase else None,
-        faults="; ".join(span.name for span in record.faults if span.begin_s < at + 1 and span.end_s > at),
-        workers_missing=len({gap.worker for gap in record.gaps if gap.from_s <= at < gap.to_s}),
-    )
+    return {
+        "timestamp": _instant(record, at),
+        "second": at,
+        "phase": phase.name if phase else None,
+        "faults": "; ".join(span.name for span in record.faults if span.begin_s < at + 1 and span.end_s > at),
+        "workers_missing": len({gap.worker for gap in record.gaps if gap.from_s <= at < gap.to_s}),
+    }
+
+
+def _rows_of_phases(record: RunRecord, timeline: Timeline) -> Iterator[Row]:
+    """The whole run, whose phase is empty, and then each phase."""
+    yield from _rows({**record.operations, **record.ages}, timestamp=_instant(record, 0.0), phase=None)
+    for span, operations in timeline.phases:
+        yield from _rows(operations, timestamp=_instant(record, span.begin_s), phase=span.name)
+
+
+def _rows(operations: Operations, **more: Any) -> Iterator[Row]:
+    """A row for each operation and outcome, ages among them; ``more`` are columns in front."""
+    for outcome, figures in by_outcome(with_shown_ages(operations)):
+        yield {**more, "operation": figures.name, "outcome": outcome.value, **_flat(figures.as_dict())}
+
+
+def _flat(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """``response_s`` of several percentiles as ``response_p50_s`` and so on; rates of one outcome say nothing more."""
+    found: dict[str, Any] = {}
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name.removesuffix('_s')}_{percent}_s": time_s for percent, time_s in value.items()}
+        elif not name.endswith("_per_s"):
+            found[name] = value
+    return found
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    """Write rows as CSV (RFC 4180 with line feeds); the file has its name only when it is whole.
+
+    Args:
+        path: of the file.
+        columns: in front of operation, outcome and figures.
+        rows: taken to their end, also where the disk does not take them.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    new = path.with_name(f".{path.name}.new")
+    try:
+        with new.open("w", encoding="utf-8", newline="") as file:
+            every = (*columns, "operation", "outcome", *_flat(Figures.of("", ()).as_dict()))
+            writer = csv.DictWriter(file, every, lineterminator="\n")
+            writer.writeheader()
+            for row in rows:
+                writer.writerow({name: _cell(value) for name, value in row.items()})
+        new.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        for _ in rows:
+            pass
+        raise StorageError(f"{path}: cannot be written: {error}") from None
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else f"{value:.6g}"
+    return str(value)
 
 
 def _instant(record: RunRecord, offset_s: float) -> str | None:
@@ -135,6 +243,9 @@ def _instant(record: RunRecord, offset_s: float) -> str | None:
     except InvalidMessage:
         return None
     return to_rfc3339(at_s) if math.isfinite(at_s) else None
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def summary_json(record: RunRecord) -> str:

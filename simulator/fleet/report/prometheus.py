@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from types import TracebackType
-from typing import Final, Self
+from typing import Final
+from wsgiref.simple_server import WSGIServer
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, start_http_server
@@ -20,17 +21,17 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.ages import READING_AGE, command_of
+from simulator.fleet.metrics.ages import FAMILY, READING_AGE, STAGE_OPERATIONS, command_of
 from simulator.fleet.metrics.histogram import Counts, placed
-from simulator.fleet.metrics.merging import is_cumulative, merge_health
-from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS
+from simulator.fleet.metrics.recorder import is_cumulative, merge_health
 from simulator.fleet.outcomes import WAITED, Attempt, OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally
-from simulator.fleet.report.views import RunStatus, RunView, phase_under_way, spans_under_way
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally
+from simulator.fleet.report.progress import Event, RunView
 
 _HEALTH_S: Final = 15
 """The generator's health is the worst of so many seconds: read it at least as often to see each spike."""
 _WHEN: Final = ("phase", "fault")
+_ABOUT: Final = ("kind", "transport", "target")
 _HEALTH: Final = {
     "send_lag_p99_s": ("send_lag_p99_seconds", 1.0, "99th percentile from intended to sent"),
     "send_lag_max_s": ("send_lag_max_seconds", 1.0, "Longest time from intended to sent"),
@@ -53,14 +54,6 @@ _AGE_BOUNDS_S: Final = _steps(0.001, 3150.0)
 """Of everything that may wait through an outage."""
 
 
-@dataclass(slots=True)
-class _Buckets:
-    """How many values each bucket has, not cumulative, and the sum of all values."""
-
-    counts: Counts
-    sum_s: float = 0.0
-
-
 class _Times(Collector):
     """A histogram that takes encoded histograms, which the library's own does not.
 
@@ -76,7 +69,7 @@ class _Times(Collector):
     ) -> None:
         self._name, self._text, self._labels, self._bounds_s = name, text, labels, bounds_s
         self._lock = threading.Lock()
-        self._found: dict[tuple[str, ...], _Buckets] = {}
+        self._found: dict[tuple[str, ...], tuple[Counts, float]] = {}  # by bucket, and the sum of all values
         registry.register(self)
 
     def add(self, labels: tuple[str, ...], texts: Sequence[str]) -> None:
@@ -84,19 +77,17 @@ class _Times(Collector):
         with self._lock:
             for text in filter(None, texts):
                 counts, sum_s = placed(text, self._bounds_s)
-                if labels not in self._found:
-                    self._found[labels] = _Buckets(np.zeros(len(self._bounds_s) + 1, np.int64))
-                self._found[labels].counts += counts
-                self._found[labels].sum_s += sum_s
+                before, sum_before_s = self._found.get(labels, (0, 0.0))
+                self._found[labels] = before + counts, sum_before_s + sum_s
 
     def collect(self) -> Iterator[Metric]:
         """The library asks."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         bounds = [*(f"{bound:g}" for bound in self._bounds_s), "+Inf"]
         with self._lock:
-            for labels, found in self._found.items():
-                counts = np.cumsum(found.counts).astype(float).tolist()
-                family.add_metric(labels, list(zip(bounds, counts, strict=True)), sum_value=found.sum_s)
+            for labels, (counts, sum_s) in self._found.items():
+                up_to = np.cumsum(counts).astype(float).tolist()
+                family.add_metric(labels, list(zip(bounds, up_to, strict=True)), sum_value=sum_s)
         yield family
 
 
@@ -112,59 +103,40 @@ class _Rising:
         self._latest[labels] = value
 
 
-def _when(phase: Span | None, faults: Sequence[Span]) -> tuple[str, str]:
-    """Phase and faults of a second: faults that are made together are joined by ``+``, in the scenario's order."""
-    return phase.name if phase else "none", "+".join(dict.fromkeys(fault.name for fault in faults)) or "none"
-
-
-def _planned(record: RunRecord) -> list[tuple[str, str]]:
-    """What a run that goes as planned goes through, with a drain behind its phases."""
-    edges = {int(edge) for span in (*record.phases, *record.faults) for edge in (span.begin_s, span.end_s)}
-    seconds = sorted({edge + step for edge in edges for step in (-1, 0, 1) if edge + step >= 0})
-    found = [_when(phase_under_way(record.phases, at), spans_under_way(record.faults, at)) for at in seconds]
-    return list(dict.fromkeys([*found, ("drain", "none")]))
-
-
 class MetricsView(RunView):
-    """The figures so far on ``http://127.0.0.1:port/metrics``, served while the view is open.
+    """The figures so far on ``http://127.0.0.1:port/metrics``, served until the view is left.
 
     What was not measured yet is missing.
 
     Args:
         port: 0 takes a free one.
-        record: what is known of the run before it begins.
-        shown: told the address.
+        tell: shows a person the address.
     """
 
-    def __init__(self, port: int, record: RunRecord, shown: RunView | None = None) -> None:
+    def __init__(self, port: int, tell: Callable[[str], object] = lambda _text: None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         self._port = port
-        self._record = record
-        self._shown = shown
+        self._tell = tell
+        self._server: tuple[WSGIServer, threading.Thread] | None = None
         self._registry = CollectorRegistry()
-        self._planned = [(record.name, *when) for when in _planned(record)]
+        self._run: Event = {}
         self._known: set[str] = set()
         self._healths: deque[GeneratorHealth] = deque(maxlen=_HEALTH_S)
-        about = {"kind": record.kind, "transport": record.transport, "target": record.target}
-        self._gauge("run_info", "What is run", *about).labels(record.name, *about.values()).set(1)
+        self._info = self._gauge("run_info", "What is run", *_ABOUT)
         self._seconds = self._gauge("run_seconds", "How long the run has been going on")
-        self._exchanges = self._counter(
-            "exchanges", "Exchanges with the target that ended", *_WHEN, "operation", "outcome"
-        )
-        text = (
-            "Exchanges that were no first attempt: all earlier ones were refused, or one of them may have been stored"
-        )
+        text = "Exchanges with the target that ended"
+        self._exchanges = self._counter("exchanges", text, *_WHEN, "operation", "outcome")
+        text = "Exchanges that were no first attempt: all earlier ones were refused, or one may have been stored"
         self._resends = self._counter("resends", text, *_WHEN, "operation", "outcome", "attempt")
         self._readings = self._counter("readings", "Readings by what became of them", *_WHEN, "outcome")
-        self._commands = self._counter(
-            "commands", "Commands by name and end state; open: not ended", *_WHEN, "command", "state"
-        )
+        text = "Commands by name and end state; open: not ended"
+        self._commands = self._counter("commands", text, *_WHEN, "command", "state")
         text = "to a good answer, or until none came"
         self._response = self._times("response_seconds", f"From the intended time {text}", "operation")
         self._service = self._times("service_seconds", f"From the sent time {text}", "operation")
         self._lag = self._times("send_lag_seconds", "From the intended to the sent time: how late the generator was")
-        text = "until it was accepted, or the run was over"
-        self._age = self._times("reading_age_seconds", f"From when a reading was taken {text}", bounds_s=_AGE_BOUNDS_S)
+        text = "From when a reading was taken until it was accepted, or the run was over"
+        self._age = self._times("reading_age_seconds", text, bounds_s=_AGE_BOUNDS_S)
         text = "From the order of a command until its end was known, or the run was over"
         self._command = self._times("command_age_seconds", text, "command", "state", bounds_s=_AGE_BOUNDS_S)
         text = "Time of a command from the stage before to this one; round_trip: from ordered to reported"
@@ -183,39 +155,48 @@ class MetricsView(RunView):
             member: (self._gauge(f"generator_{name}", f"{text}; {last}"), unit)
             for member, (name, unit, text) in _HEALTH.items()
         }
-        texts = ("Requests that the plan asked for", "Requests that went out", "Requests that fell due and never ended")
         self._requests = {
-            name: self._counter(f"generator_{name}", text)
-            for name, text in zip(("intended", "sent", "undelivered"), texts, strict=True)
-        }
-
-    def __enter__(self) -> Self:
-        try:
-            self._server, self._thread = start_http_server(self._port, "127.0.0.1", self._registry)
-        except OSError as error:
-            fault = f"--metrics-port {self._port}: {error.strerror}; choose another one, or 0"
-            raise ConfigurationError([fault]) from None
-        if self._shown is not None:
-            self._shown.note(f"figures for Prometheus: http://127.0.0.1:{self._server.server_port}/metrics")
-        return self
+            name: self._counter(f"generator_{name}", f"Requests that {text}")
+            for name, text in (
+                ("intended", "the plan asked for"), ("sent", "went out"), ("undelivered", "fell due and never ended")
+            )
+        }  # fmt: skip
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        if self._server is not None:
+            server, thread = self._server
+            server.shutdown()
+            thread.join()
+            server.server_close()
 
-    def second(self, second: Second, status: RunStatus) -> None:
-        """Add a second, and how the run stood in it."""
-        when = (self._record.name, *_when(status.phase, status.faults))
+    def show(self, event: Event, source: Second | RunRecord | None = None) -> None:
+        """Serve from the first event on, and add each second to what is served."""
+        if event["event"] == "run":
+            self._run = event
+            try:
+                self._server = start_http_server(self._port, "127.0.0.1", self._registry)
+            except OSError as error:
+                fault = f"--metrics-port {self._port}: {error.strerror}; choose another one, or 0"
+                raise ConfigurationError([fault]) from None
+            self._info.labels(event["scenario"], *(event[name] for name in _ABOUT)).set(1)
+            self._tell(f"figures for Prometheus: http://127.0.0.1:{self._server[0].server_port}/metrics")
+        elif isinstance(source, Second):
+            self._add(event, source)
+
+    def _add(self, event: Event, second: Second) -> None:
+        phase = event["phase"]["name"] if event["phase"] else "none"
+        # Faults that are made together are joined, in the scenario's order.
+        faults = "+".join(dict.fromkeys(fault["name"] for fault in event["faults"])) or "none"
+        when = (self._run["scenario"], phase, faults)
         for operation, tallies in second.operations.items():
-            self._add(operation, tallies, when)
+            self._add_operation(operation, tallies, when)
         self._lag.add(when, (second.health.send_lag,))
         self._add_health(second.health)
-        self._set_status(second, status)
+        self._set_status(event)
 
-    def _add(self, operation: str, tallies: Mapping[OutcomeClass, Tally], when: tuple[str, ...]) -> None:
+    def _add_operation(self, operation: str, tallies: Mapping[OutcomeClass, Tally], when: tuple[str, ...]) -> None:
         waited = [tallies[outcome] for outcome in sorted(WAITED) if outcome in tallies]
         response = [tally.response for tally in waited]
         if operation == READING_AGE:
@@ -242,7 +223,9 @@ class MetricsView(RunView):
         """Let an operation stand at 0 in all that is to come: Prometheus sees no growth in a series that is new."""
         if operation not in self._known:
             self._known.add(operation)
-            for when in self._planned:
+            phases = [*(phase["name"] for phase in self._run["phases"]), "drain"]
+            faults = ["none", *(fault["name"] for fault in self._run["faults"])]
+            for when in product([self._run["scenario"]], phases, faults):
                 for outcome in OutcomeClass:
                     self._exchanges.labels(*when, operation, outcome.value)
 
@@ -250,28 +233,27 @@ class MetricsView(RunView):
         self._healths.append(health)
         worst = merge_health(list(self._healths))
         for member, (gauge, unit) in self._health.items():
-            gauge.labels(self._record.name).set(getattr(worst, member) * unit)
+            gauge.labels(self._run["scenario"]).set(getattr(worst, member) * unit)
         for name, counter in self._requests.items():
-            counter.labels(self._record.name).inc(getattr(health, name))
+            counter.labels(self._run["scenario"]).inc(getattr(health, name))
 
-    def _set_status(self, second: Second, status: RunStatus) -> None:
-        record = self._record
-        name = record.name
-        self._seconds.labels(name).set(second.second + 1)
-        self._devices.labels(name, "planned").set(record.devices)
-        for what, value in second.gauges.items():
+    def _set_status(self, event: Event) -> None:
+        name = self._run["scenario"]
+        self._seconds.labels(name).set(event["second"] + 1)
+        self._devices.labels(name, "planned").set(self._run["devices"])
+        for what, value in event["gauges"].items():
             if is_cumulative(what) and what != "readings_unanswered":
                 self._ledgers.follow((name, what), value)
             else:
                 self._devices.labels(name, what).set(value)
-        self._missing.follow((name,), sum(gap.to_s - gap.from_s for gap in status.gaps))
+        self._missing.follow((name,), sum(gap["to_s"] - gap["from_s"] for gap in event["gaps"]))
         for state in ("starting", "running", "draining", "done", "dead"):
-            self._workers.labels(name, state).set(sum(each == state for each in status.workers.values()))
-        now = {"phase": (status.phase,) if status.phase else (), "fault": status.faults}
-        for what, planned in (("phase", record.phases), ("fault", record.faults)):
-            names = {span.name for span in now[what]}
-            for span in (*planned, *now[what]):
-                self._active[what].labels(name, span.name, span.kind).set(span.name in names)
+            self._workers.labels(name, state).set(sum(each == state for each in event["workers"].values()))
+        now = {"phase": [event["phase"]] if event["phase"] else [], "fault": event["faults"]}
+        for what, spans in now.items():
+            names = {span["name"] for span in spans}
+            for span in (*self._run[f"{what}s"], *spans):
+                self._active[what].labels(name, span["name"], span["kind"]).set(span["name"] in names)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"fleet_{name}", text, ("scenario", *labels), registry=self._registry)

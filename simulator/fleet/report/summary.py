@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simulator.fleet.metrics.ages import COMMAND_AGE
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE
 from simulator.fleet.record import AuditRecord, RunRecord, StepWord, StreamAudit, ThresholdResult, VerdictStatus
 from simulator.fleet.report.figures import (
     PERCENTILES,
     SHOWN_PERCENTILES,
     Figures,
     RunFigures,
+    age_counts_text,
     errors_of,
     percentile_name,
     percentiles,
@@ -102,13 +103,14 @@ def _ages(figures: RunFigures, duration_s: float) -> list[Text]:
     lines = []
     kinds = [sum(age.name.startswith(f"{COMMAND_AGE}{mark}") for age in figures.ages) for mark in ".["]
     for age in figures.ages:
-        if not age.is_whole and kinds["[" in age.name] == 1:
+        is_whole = age.name in AGE_OPERATIONS
+        if not is_whole and kinds["[" in age.name] == 1:
             continue
-        times = percentiles(age.figures.response, (*SHOWN_PERCENTILES, PERCENTILES[-1]))
-        text = Text.assemble((age.name, "bold")) if age.is_whole else Text(f"  {age.name}")
+        times = percentiles(age.response, (*SHOWN_PERCENTILES, PERCENTILES[-1]))
+        text = Text.assemble((age.name, "bold")) if is_whole else Text(f"  {age.name}")
         text.append("  " + ", ".join(f"{name} {time_text(value)}" for name, value in times.items()))
-        good, others = age.counts_text
-        rate = f", {count_text(age.figures.per_s(age.figures.good))} per s" if duration_s > 0 and age.is_whole else ""
+        good, others = age_counts_text(age)
+        rate = f", {count_text(age.per_s(age.good))} per s" if duration_s > 0 and is_whole else ""
         text.append(f"  {good}{rate}", "dim")
         if others:
             text.append(f", {others}", "bold red")

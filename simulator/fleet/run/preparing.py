@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,11 +16,12 @@ from uuid import uuid4
 
 from agent.errors import ConfigurationError
 from agent.wire.server import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT, ResultPlace
+from simulator.file_lock import lock_file
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
 from simulator.fleet.faults import causes_rejections, skews_clocks
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
-from simulator.fleet.run.worker import Job
+from simulator.fleet.run.workers import Job
 from simulator.fleet.scenario.checks import product_of
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
@@ -34,6 +39,9 @@ from simulator.keys import write_secret
 _BACKFILL_CONNECTIONS: Final = 32
 """Arrays of readings are large: more of them at once only wait for each other."""
 _SECOND_PERSON: Final = "-2"
+_WITHOUT_DEVICES: Final = "onboarding"
+"""This kind makes devices of its own for each run."""
+_TEXT_BYTES: Final = 200
 
 OnProgress = Callable[[int, int], None]
 
@@ -269,3 +277,70 @@ def check_backfill(offers: frozenset[str]) -> None:
             "its times nor be gone on with; where it takes them all the same, say so in target.dialect.extensions"
         )
         raise ConfigurationError([fault], "target")
+
+
+# --- one run at a time for the same devices -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = None) -> Iterator[None]:
+    """Keep other runs of this machine away from the scenario's devices while the block lasts.
+
+    Two of them would take each other's commands for losses and strangers.
+
+    The kernel drops the lock of a run that is killed; its file stays, and is used again.
+
+    Args:
+        scenario: names product, user and devices.
+        base_url: of the service that has them.
+        folder: for the lock; the machine's one for temporary files by default.
+
+    Raises:
+        ConfigurationError: another run has them.
+    """
+    name = claim_name(scenario, base_url)
+    if name is None:
+        yield
+        return
+    path = (folder or Path(tempfile.gettempdir())) / f"fleet-simulator-{os.getuid()}-{name}.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        fault = f"{path} cannot be opened ({error.strerror}), which keeps other runs away: make room, or set TMPDIR"
+        raise ConfigurationError([fault], "fleet.identities") from None
+    try:
+        _lock(descriptor)
+        with contextlib.suppress(OSError):  # a full disk: who has the devices is not said, and that is all
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def claim_name(scenario: Scenario, base_url: str) -> str | None:
+    """The name of a scenario's devices, the same for all runs that have them; None where a run has no such devices.
+
+    Args:
+        scenario: names product, user and devices.
+        base_url: of the service that has them.
+    """
+    if scenario.kind == _WITHOUT_DEVICES:
+        return None
+    fleet = scenario.fleet
+    names = fleet.identities.from_file or fleet.identities.prefix
+    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, str(names)))
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        lock_file(descriptor)
+    except BlockingIOError:
+        whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "unknown scenario"
+        fault = (
+            f"another run of this machine uses these devices ({whose}), and each would take the other's commands and "
+            "readings for faults: wait until it has ended, or give this scenario other names with "
+            "fleet.identities.prefix"
+        )
+        raise ConfigurationError([fault], "fleet.identities") from None

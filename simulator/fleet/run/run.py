@@ -1,58 +1,88 @@
-"""A run while it goes on: its record so far, its sums, what its workers said, and whom all of it is shown to."""
+"""A run while it goes on: begun for all workers at once, its phases opened, its seconds merged, ended in order."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import math
 import os
 import platform
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Final
 
-from agent.errors import StorageError
+from agent.errors import StorageError, TransportError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.forecast import planned_faults
-from simulator.fleet.metrics.merging import Merger, Totals
-from simulator.fleet.metrics.saturation import Saturation
-from simulator.fleet.plan import Plan
+from simulator.fleet.metrics.health import STOOD_STILL_S, Saturation, boot_time
+from simulator.fleet.metrics.recorder import PATIENCE, Merger, Totals
+from simulator.fleet.metrics.thresholds import Alarm, judge_thresholds, parse
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.plan import Plan, Timeline
 from simulator.fleet.record import (
     GeneratorHealth,
     RunRecord,
+    Search,
+    SearchStep,
     Second,
     Span,
+    StepWord,
     ThresholdResult,
     Verdict,
     VerdictStatus,
 )
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import Tone
-from simulator.fleet.report.views import RunStatus, RunView, phase_under_way, spans_under_way
-from simulator.fleet.run.messages import Drained, Finished, FromWorker, Ready, WorkerLost
-from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.report.progress import Progress
+from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.workers import (
+    Begin,
+    Drain,
+    Drained,
+    EnterPhases,
+    Finished,
+    FromWorker,
+    LocalWorkers,
+    Measured,
+    Problem,
+    Ready,
+    Stop,
+    ToWorker,
+    WorkerLost,
+)
+from simulator.fleet.scenario.conditions import Condition, parse_condition
+from simulator.fleet.scenario.model import LabelPhase, Phase, Scenario, StepPhase, StepsPhase
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.workload.base import WorkloadSummary
+from simulator.interrupts import interrupts_afterwards
+from simulator.watched import describe
 
+_log = logging.getLogger(__name__)
+
+GONE_AFTER_S: Final = 15
+"""So many seconds in a row in which requests were made and none was answered: the target went away."""
+_LEAD_S: Final = 0.25
+"""Between the order to begin and the begin: every worker has the message by then."""
+_BUILT_PER_S: Final = 20_000
+_WAIT_S: Final = 0.1
+_BUILD_S: Final = 120.0
+_DEVICES_PER_S: Final = 1000
+_CLOSE_S: Final = 120.0
+_HASTY_DRAIN_S: Final = 3.0
+_NO_ANSWER: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT})
 _NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
 _DRAIN: Final = "drain"
+_STATES: Final[dict[type, str]] = {Ready: "running", Drained: "draining", Finished: "done", WorkerLost: "dead"}
 
 
-class WorkerState(StrEnum):
-    """What a worker is doing."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    DRAINING = "draining"
-    DONE = "done"
-    DEAD = "dead"
+class _TargetGone(Exception):
+    """Nothing answers any more."""
 
 
-_STATES: Final[dict[type, WorkerState]] = {
-    Ready: WorkerState.RUNNING,
-    Drained: WorkerState.DRAINING,
-    Finished: WorkerState.DONE,
-    WorkerLost: WorkerState.DEAD,
-}
+class _Aborted(Exception):
+    """A threshold of ``abort_on`` broke."""
 
 
 def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, machines: str = "") -> RunRecord:
@@ -101,8 +131,17 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, mach
 class Run:
     """A run that goes on.
 
-    Attributes:
+    Args:
+        scenario: what is run.
+        folder: where it is written down.
         record: what is known of it.
+        progress: shows it.
+        workers: make the load.
+        now: the monotonic clock.
+        boot_time: a clock that goes on while the machine sleeps.
+
+    Attributes:
+        record: what is known of it by now.
         merger, totals, saturation: of the workers' seconds.
         summaries: the workers' last messages, by worker.
         failures: what did not come out as the scenario says.
@@ -111,31 +150,58 @@ class Run:
         unreachable: why the target counts as gone; empty when it was there.
         interrupted: somebody ended it.
         aborted: a threshold of ``abort_on`` broke, and ended it.
-        late: devices that still held something at the end, a few; ``late_count`` are all.
+        drained: what workers had left when their time to hand it over was over, by worker.
         stood_still_s: how long this process did nothing between the begin and the end of the drain.
-        has_all_ledgers: those of every worker are here, also of workers on other machines.
     """
 
-    def __init__(self, scenario: Scenario, folder: RunFolder, record: RunRecord, view: RunView | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: RunFolder,
+        record: RunRecord,
+        progress: Progress,
+        workers: LocalWorkers | RayWorkers,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        boot_time: Callable[[], float] = boot_time,
+    ) -> None:
         self.scenario = scenario
         self.folder = folder
         self.record = record
-        self.view = view or RunView()
+        self.progress = progress
         self.merger = Merger(range(record.workers))
         self.totals = Totals()
         self.saturation = Saturation()
         self.summaries: dict[int, WorkloadSummary] = {}
+        self.drained: dict[int, Drained] = {}
         self.failures: list[str] = []
         self.problems: list[str] = []
         self.broken: list[str] = []
         self.unreachable = ""
-        self.interrupted = False
-        self.aborted = False
-        self.late: tuple[str, ...] = ()
-        self.late_count = 0
+        self.interrupted = self.aborted = False
         self.stood_still_s = 0.0
-        self.has_all_ledgers = True
-        self._workers = dict.fromkeys(range(record.workers), WorkerState.STARTING)
+        self._workers = workers
+        self._states = dict.fromkeys(range(record.workers), "starting")
+        self._now = now
+        self._boot_time = boot_time
+        self._checked_s: float | None = None  # on the clock of ``boot_time``, while the load goes on
+        self._began_s: float | None = None
+        self._ready: set[int] = set()
+        self._latest: Second | None = None
+        self._waiting_for = ""
+        self._is_full = False
+        self._silent_since: int | None = None
+        self._last_loss = ""
+        self._planned_faults = record.faults
+        self._planned = self._timeline = Timeline.of(scenario)
+        self._phases: list[Span] = []
+        self._alarm = Alarm(scenario.abort_on)
+        self._held: list[Second] | None = None  # of the step of a search that is held now
+        self._stood_still_before_s = 0.0
+        self._limit: StepsPhase | None = getattr(scenario, "search", None)
+        if self._limit is not None:
+            unit = "devices" if scenario.kind == "devices" else "requests/s"
+            self.update(search=Search(self._limit.name, unit, self._limit.to))
 
     @property
     def played_s(self) -> float:
@@ -150,40 +216,294 @@ class Run:
             self.folder.keep(self.record)
         except StorageError as error:
             # The file still says what it said, and the run has another chance to write it at its end.
-            self.view.note(str(error), Tone.WARN)
+            self._warn(str(error))
 
-    def warn(self, sentence: str) -> None:
-        """Show a person this sentence at once."""
-        self.view.note(sentence, Tone.WARN)
+    def _warn(self, sentence: str) -> None:
+        self.progress.note(sentence, Tone.WARN)
 
-    def receive(self, message: FromWorker) -> None:
-        """A worker sent a message, or is lost."""
-        self._workers[message.worker] = _STATES.get(type(message), self._workers[message.worker])
-        if isinstance(message, WorkerLost):
-            self.view.note(f"worker {message.worker}: {message.reason}", Tone.BAD)
+    def conduct(self) -> None:
+        """The run from its begin to the workers' last messages.
 
-    def take(self, second: Second, waiting_for: str = "") -> None:
-        """A second is complete: it is added up, shown and written down.
-
-        Args:
-            second: the next one.
-            waiting_for: the condition that the phase waits for; empty when it waits for none.
+        Ctrl-C ends it early and in order; a second one at once.
 
         Raises:
-            StorageError: it could not be written down.
+            TransportError: no worker could begin; the text says why.
         """
-        self.totals.add(second)
-        self.saturation.add(second)
         try:
-            faults = spans_under_way(self.record.faults, second.second)
-            status = RunStatus(self._phase_of(second), waiting_for, faults, dict(self._workers), self.merger.gaps)
-            self.view.second(second, status)
-        finally:
-            self.folder.append(second)
+            self._wait_until_ready()
+            # Each worker builds its devices between the order and the begin.
+            after_s = _LEAD_S + self.record.devices / _BUILT_PER_S
+            self._began_s = self._now() + after_s
+            self._send(Begin(after_s))
+            self._checked_s = self._boot_time()
+            with contextlib.suppress(_Aborted):
+                self._play_phases(self.scenario.phases)
+            self._drain(self.scenario.drain_s)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self._end_early()
+        except _TargetGone:
+            pass  # nobody is there to hand anything over to
+        duration_s = max(0.0, self._since_begin_s()) if self._began_s is not None else 0.0
+        self.record = replace(self.record, duration_s=duration_s)
+        if self._phases:
+            last = self._phases[-1]
+            self._phases[-1] = replace(last, end_s=min(last.end_s, self.played_s))
+        self.record = replace(self.record, phases=tuple(self._phases))
+        self._close()
 
-    def _phase_of(self, second: Second) -> Span | None:
-        """The phase of a second; after the phases devices hand over what they still hold, as one of them."""
-        begin_s = self.record.drained_from_s
-        if begin_s is not None and second.second + 1 > begin_s:
-            return Span(_DRAIN, _DRAIN, begin_s, begin_s + self.scenario.drain_s)
-        return phase_under_way(self.record.phases, second.second)
+    def _since_begin_s(self) -> float:
+        return self._now() - (self._began_s or 0.0)
+
+    def _wait_until_ready(self) -> None:
+        deadline_s = self._now() + _BUILD_S + self.record.devices / _DEVICES_PER_S
+        while set(self._workers.living) - self._ready:
+            self._receive(_WAIT_S)
+            if self._now() > deadline_s:
+                raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
+        if not self._workers.living:
+            raise TransportError([*self.problems, f"no worker could begin: {self._last_loss}"][0])
+
+    def _send(self, message: ToWorker) -> None:
+        """Send a message to every living worker."""
+        with interrupts_afterwards():
+            for worker in self._workers.living:
+                self._workers.send(worker, message)
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def _play_phases(self, phases: Iterable[Phase | LabelPhase]) -> None:
+        begin_s, was_barrier = 0.0, True
+        for index, phase in enumerate(phases):
+            if was_barrier:
+                if index:
+                    self._timeline = self._timeline.entered(index, begin_s)
+                # All that are certain by now, so that no later phase waits for a message.
+                spans = self._timeline.spans[index : self._timeline.barrier_from(index) + 1]
+                self._send(EnterPhases(index, tuple(span.begin_s for span in spans)))
+            end_s = begin_s + phase.duration_s
+            self._phases.append(Span(phase.name, phase.kind, begin_s, end_s, self.record.devices))
+            began_at = time.time() - self._since_begin_s()
+            self.update(
+                phases=tuple(self._phases),
+                faults=tuple(self._certain_faults(index)),
+                load_began_at=self.record.load_began_at or to_rfc3339(began_at),
+            )
+            if isinstance(phase, StepPhase):
+                self._held, self._stood_still_before_s = [], self.stood_still_s
+            self._play_until((self._began_s or 0.0) + end_s)
+            was_barrier = phase.waits
+            if phase.until is not None:
+                self._wait_for(phase, parse_condition(phase.until))
+                end_s = max(end_s, self._since_begin_s())
+            if isinstance(phase, StepPhase):
+                if not self._step_holds(phase):
+                    return
+                end_s = max(end_s, self._since_begin_s())
+            begin_s = end_s
+            self._phases[-1] = replace(self._phases[-1], end_s=end_s)
+
+    def _certain_faults(self, entered: int) -> Iterator[Span]:
+        """The faults with the time at which they are played; without those behind a barrier that may still wait."""
+        for fault in self._planned_faults:
+            begin_s = self._timeline.moved(fault.begin_s, self._planned, entered)
+            if begin_s is not None:
+                yield replace(fault, begin_s=begin_s, end_s=begin_s + fault.end_s - fault.begin_s)
+
+    def _play_until(self, until_s: float) -> None:
+        while (left_s := until_s - self._now()) > 0:
+            if not self._workers.living:
+                raise _TargetGone  # no worker is left; the gaps say so
+            self._receive(min(left_s, _WAIT_S))
+            if self.aborted:
+                raise _Aborted
+
+    def _wait_for(self, phase: Phase | LabelPhase, until: Condition) -> None:
+        """Wait at a phase's end until its condition holds, for its time at most."""
+        within_s = phase.until_within_s
+        deadline_s = self._now() + within_s
+        self._waiting_for = until.text
+        while not (self._latest and until.holds(self._latest.gauges, self.record.devices)):
+            late_s = self._now() - deadline_s
+            if late_s > PATIENCE or (late_s > 0 and self._has_seen(deadline_s)):
+                self.failures.append(
+                    f"phase {phase.name}: {until.text!r} did not come true within {within_s:g} s after its end"
+                )
+                break
+            self._play_until(self._now() + _WAIT_S)
+        self._waiting_for = ""
+
+    def _has_seen(self, at_s: float) -> bool:
+        """Whether the seconds up to an instant have come: they may be on their way for a while."""
+        return self._latest is not None and (self._began_s or 0.0) + self._latest.second + 1 >= at_s
+
+    def _step_holds(self, step: StepPhase) -> bool:
+        """Whether the step of a search that has just been held did hold, once its whole seconds are here."""
+        span, began_s, limit, search = self._phases[-1], self._began_s or 0.0, self._limit, self.record.search
+        while not self._has_seen(began_s + math.floor(span.end_s)) and self._since_begin_s() - span.end_s <= PATIENCE:
+            self._play_until(self._now() + _WAIT_S)
+        # As for phases: what fell into two of them belongs to none.
+        held = [each for each in self._held or () if span.begin_s <= each.second and each.second + 1 <= span.end_s]
+        self._held = None
+        totals, saturation = Totals(held), Saturation()
+        for second in held:
+            saturation.add(second)
+        assessment = saturation.assess(
+            totals,
+            is_open=bool(self.scenario.arrivals),
+            is_pooled=self.scenario.target.is_pooled,
+            stood_still_s=self.stood_still_s - self._stood_still_before_s,
+        )
+        record = replace(self.record, phases=(span,), operations=totals.operations, drained_from_s=None)
+        results = judge_thresholds([parse(each) for each in limit.until_broken] if limit else [], record, held)
+        missing = [f"worker {gap.worker} did not report: {gap.reason}" for gap in self.merger.gaps]
+        broken = (*assessment.failures, *(each.missed_text for each in results if not each.held))
+        doubts = (*assessment.saturated, *self.broken, *missing)
+        word = StepWord.UNJUDGED if doubts else StepWord.BROKE if broken else StepWord.HELD
+        if search is not None:
+            steps = (*search.steps, SearchStep(step.level, word, doubts or broken, results))
+            largest = step.level if word is StepWord.HELD else search.largest_held
+            self.update(search=replace(search, steps=steps, largest_held=largest))
+        return word is StepWord.HELD
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _drain(self, seconds: float) -> None:
+        since_begin_s = self._since_begin_s()
+        # The phases' end by the plan, not when it was noticed: what fell due in between is the drain's.
+        from_s = max(0.0, min(self._phases[-1].end_s, since_begin_s)) if self._phases else max(0.0, since_begin_s)
+        until_s = self._now() + seconds
+        self._send(Drain(from_s, since_begin_s + seconds))
+        self.update(phases=tuple(self._phases), drained_from_s=from_s)
+        while set(self._workers.living) - self.drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
+            self._receive(_WAIT_S)
+
+    def _end_early(self) -> None:
+        try:
+            if self._began_s is not None:
+                self._warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
+                self._drain(_HASTY_DRAIN_S)
+        except (KeyboardInterrupt, _TargetGone):
+            return
+
+    def _close(self) -> None:
+        """Wait for every worker's last message, and take the seconds that are left."""
+        self._notice_standstill()
+        self._checked_s = None
+        self._send(Stop())
+        deadline_s = self._now() + _CLOSE_S
+        try:
+            while self._workers.living and self._now() < deadline_s:
+                self._receive(_WAIT_S)
+        except (KeyboardInterrupt, _TargetGone):
+            self.interrupted = self.interrupted or not self.unreachable
+        for number in self._workers.living:
+            self.problems.append(f"worker {number} did not end in time")
+            self.merger.lost(number, "did not end in time")
+        with contextlib.suppress(_TargetGone):
+            # To the run's end, so that a worker that died last leaves its gap as well.
+            self._take_seconds(self.merger.finish(math.ceil(self.record.duration_s)))
+
+    # --- what workers say ---------------------------------------------------------------------------------------------
+
+    def _receive(self, timeout_s: float) -> None:
+        """Take what has come; Ctrl-C meanwhile counts when all of it is taken."""
+        self._notice_standstill()
+        with interrupts_afterwards():
+            for message in self._workers.receive(timeout_s):
+                self._take(message)
+            self._take_seconds(self.merger.ready())
+
+    def _notice_standstill(self) -> None:
+        """Count the time since the last call, where nothing but a standstill makes it so long."""
+        if self._checked_s is not None:
+            now_s = self._boot_time()
+            late_s = now_s - self._checked_s - _WAIT_S
+            if late_s >= STOOD_STILL_S:
+                self.stood_still_s += late_s
+            self._checked_s = now_s
+
+    def _take(self, message: FromWorker) -> None:
+        self._states[message.worker] = _STATES.get(type(message), self._states[message.worker])
+        match message:
+            case Measured(worker, second):
+                self.merger.add(worker, second)
+            case Ready(worker):
+                self._ready.add(worker)
+            case Drained(worker):
+                self.drained[worker] = message
+            case Finished(worker, summary):
+                self.summaries[worker] = summary
+                self.merger.ended(worker)
+            case Problem(_, sentence):
+                self.problems.append(sentence)
+                self.broken.append(sentence)
+                self._warn(sentence)
+            case WorkerLost(worker, reason):
+                self.merger.lost(worker, reason)
+                self._last_loss = f"worker {worker}: {reason}"
+                self.progress.note(self._last_loss, Tone.BAD)
+
+    def _take_seconds(self, seconds: Iterable[Second]) -> None:
+        """Add up, write down and show the next seconds, and end the run where they say so."""
+        for second in seconds:
+            self._latest = second
+            self.totals.add(second)
+            self.saturation.add(second)
+            if self._held is not None:
+                self._held.append(second)
+            if self.record.drained_from_s is None and not self.aborted and (why := self._alarm.take(second)):
+                self.aborted = True
+                self.failures.append(f"ended early: {why}")
+                self._warn(self.failures[-1])
+            try:
+                self.folder.append(second)
+            except StorageError as error:
+                if not self._is_full:
+                    self._is_full = True
+                    self.failures.append(f"seconds are missing in the run's folder: {error}")
+                    self._warn(str(error))
+            try:
+                self._show(second)
+            except Exception as error:  # noqa: BLE001 - a mistake of this program, no reason to lose the run
+                sentence = f"what shows the run ended unexpectedly: {describe(error)}"
+                if sentence not in self.broken:
+                    _log.exception("what shows the run ended unexpectedly")
+                    self.broken.append(sentence)
+            self._check_target(second)
+
+    def _show(self, second: Second) -> None:
+        begin_s, number = self.record.drained_from_s, second.second
+        if begin_s is not None and number + 1 > begin_s:
+            # After the phases devices hand over what they still hold, as one more of them.
+            phase: Span | None = Span(_DRAIN, _DRAIN, begin_s, begin_s + self.scenario.drain_s)
+        else:  # the one that the second ended in: where two share it, the later one
+            phase = next((span for span in reversed(self.record.phases) if span.begin_s < number + 1), None)
+        self.progress.second(
+            second,
+            phase=phase,
+            waiting_for=self._waiting_for,
+            faults=[fault for fault in self.record.faults if fault.begin_s <= number < fault.end_s],
+            workers=self._states,
+            gaps=self.merger.gaps,
+        )
+
+    def _check_target(self, second: Second) -> None:
+        """End the run when nothing is answered any more.
+
+        A second without any request proves nothing: perhaps nobody is left to make one.
+        """
+        counts = [(kind, tally.count) for kinds in second.operations.values() for kind, tally in kinds.items()]
+        made, answered = sum(count for _, count in counts), any(kind not in _NO_ANSWER for kind, _ in counts)
+        if answered or self._is_broken_on_purpose(second.second):
+            self._silent_since = None
+        elif made and self._silent_since is None:
+            self._silent_since = second.second
+        since = self._silent_since
+        if made and since is not None and second.second - since >= GONE_AFTER_S and not self.unreachable:
+            self.unreachable = f"the target went away: nothing was answered from second {since} on"
+            raise _TargetGone
+
+    def _is_broken_on_purpose(self, second: int) -> bool:
+        spans = (*self.record.faults, *(span for span in self._phases if span.kind == "storm"))
+        return any(span.begin_s - 1 <= second <= span.end_s + 1 for span in spans)

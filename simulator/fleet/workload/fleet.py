@@ -17,10 +17,9 @@ from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
-from simulator.fleet.metrics.ages import ReadingAges
+from simulator.fleet.metrics.ages import CommandTracker, ReadingAges
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandTracker
 from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.agenda import Agenda

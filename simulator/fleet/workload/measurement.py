@@ -10,8 +10,8 @@ from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.ledger import CommandEvent, Ledger
 from simulator.fleet.device.http_messages import HELD_POLL
 from simulator.fleet.device.model import Exchange, Observer
+from simulator.fleet.metrics.ages import CommandTracker, EndState, Stage
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage
 from simulator.fleet.record import SlowDevice
 
 _SLOWEST_KEPT = 20

@@ -24,7 +24,7 @@ from simulator.fleet.device.model import RUN_OVER, DriverContext, Exchange
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
-from simulator.fleet.metrics.stages import EndState
+from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.model import CommandSettings

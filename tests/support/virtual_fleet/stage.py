@@ -16,24 +16,24 @@ from agent.wire.secret import Secret
 from agent.wire.server import ALL_EXTENSIONS, COMMAND_EVENTS
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.record import RunRecord, Second
-from simulator.fleet.report.views import RunView
-from simulator.fleet.report.writing import read_seconds
-from simulator.fleet.run.coordinator import Coordinator
+from simulator.fleet.report.folder import read_seconds
+from simulator.fleet.report.progress import RunView
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
-from simulator.fleet.run.local_workers import LocalWorkers
-from simulator.fleet.run.messages import (
+from simulator.fleet.run.run import Run as RunUnderWay
+from simulator.fleet.run.workers import (
     Begin,
     Drain,
     Drained,
     EnterPhases,
     Finished,
     FromWorker,
+    LocalWorkers,
     Measured,
     Ready,
     Stop,
     ToWorker,
+    enter_phases,
 )
-from simulator.fleet.run.worker import enter_phases
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
 from simulator.fleet.workload.base import Workload
@@ -94,7 +94,7 @@ class Run:
 
 @dataclass
 class VirtualWorkers(LocalWorkers):
-    """See :class:`~simulator.fleet.run.local_workers.LocalWorkers`: on one loop, whose time passes in receive()."""
+    """See :class:`~simulator.fleet.run.workers.LocalWorkers`: on one loop, whose time passes in receive()."""
 
     loop: VirtualLoop
     service: Service
@@ -202,7 +202,7 @@ def play(
         ends.enter_context(virtual_time(clock))
         ends.enter_context(_patched(clock, service, engines))
         stage = RunOptions(file, _way(file, folder), folder / "run", ())
-        record = perform_run(stage, lambda _record: view or RunView())
+        record = perform_run(stage, [view or RunView()])
     return Run(service, record, list(read_seconds(folder / "run")))
 
 
@@ -216,7 +216,7 @@ def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
     patches = {
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
         "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
-        "run.fleet_run.Coordinator": partial(Coordinator, now=clock.monotonic),
+        "run.fleet_run.Run": partial(RunUnderWay, now=clock.monotonic),
         "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
         "run.fleet_run.finish_run": lambda folder, record, *_more: (
             folder.finish(record),

@@ -21,7 +21,6 @@ import yaml
 from agent.wire.secret import Secret
 from simulator.cli import main
 from simulator.exit_codes import ExitCode
-from simulator.fleet.report.views import RunView
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.safety import permit
@@ -104,7 +103,7 @@ def played(root: Path, document: Mapping[str, Any], base_url: str) -> Recorded:
     target = find_target(TargetOptions(base_url, API_KEY, recorded.secret))
     permission = permit(target.base_url, (), owned=False)
     options = RunOptions(read_scenario_file(scenario), target, recorded.run, (permission,))
-    found = perform_run(options, lambda _head: RunView())
+    found = perform_run(options)
     assert found.verdict.exit_code == 0, found.verdict
     return recorded
 

@@ -9,36 +9,78 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from simulator.fleet.metrics.ages import shown_ages
-from simulator.fleet.metrics.stages import without_stages
-from simulator.fleet.record import RunRecord
-from simulator.fleet.report.figures import PERCENTILES, by_operation, percentile_name, percentiles, run_figures
+from simulator.fleet.metrics.ages import shown_ages, without_stages
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.outcomes import HELD
+from simulator.fleet.record import RunRecord, Span, VerdictStatus
+from simulator.fleet.report.figures import (
+    PERCENTILES,
+    Figures,
+    RunFigures,
+    Timeline,
+    age_counts_text,
+    by_operation,
+    by_outcome,
+    errors_of,
+    percentile_name,
+    percentiles,
+    run_figures,
+    search_rows,
+)
 from simulator.fleet.report.formatting import (
     DASH,
     OUTCOME_WORDS,
+    Tone,
     clock_text,
     count_text,
+    duration_text,
+    headline,
     percent_text,
     plural,
+    short_count,
     state_word,
     time_text,
 )
-from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.page.plots import plots_of
-from simulator.fleet.report.summary import WRONGS, observed_text
-from simulator.fleet.report.timeline import Timeline
+from simulator.fleet.report.summary import NOTHING_WRONG, WRONGS, observed_text
+from simulator.fleet.transports import TRANSPORTS
+
+_TONES: Final = {
+    VerdictStatus.PASSED: Tone.GOOD,
+    VerdictStatus.INCONCLUSIVE: Tone.WARN,
+    VerdictStatus.INTERRUPTED: Tone.WARN,
+}
+_ICONS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
+_DEVICES_SHOWN: Final = 20
+"""Of a fault, in a part that unfolds; ``run.json`` has all of them."""
+_FINDINGS_SHOWN: Final = 50
+"""Of the audit, the gravest; ``run.json`` has all that the record has."""
+_NAMED: Final = frozenset({"devices", "devices_not_named"})
+_STAGES: Final = {
+    "sent": "accepted by the service",
+    "delivered": "delivered to the device",
+    "started": "started",
+    "finished": "finished",
+    "reported": "result at the service",
+    "round_trip": "the whole way",
+}
 
 _SHARED: Final = "simulator.report_parts"
 _SCRIPTS: Final = ((_SHARED, "uPlot.iife.min.js"), (__name__, "fleet.js"))
 _STYLES: Final = ((_SHARED, "uPlot.min.css"), (_SHARED, "report.css"), (__name__, "fleet.css"))
+
+
+Card = tuple[str, str, str]
+"""A number of the headline: as it is shown, what it counts, and one more thing to know about it."""
 
 
 def fleet_page(record: RunRecord, timeline: Timeline, beside: Sequence[tuple[str, str]] = ()) -> str:
@@ -63,7 +105,7 @@ def fleet_page(record: RunRecord, timeline: Timeline, beside: Sequence[tuple[str
             page_styles=[Markup(_static(*place)) for place in _STYLES],  # noqa: S704
             record=record,
             figures=figures,
-            content=content_of(record, figures, timeline),
+            content=_content(record, figures, timeline),
             plots=plots_of(record, figures, timeline),
             phases=[
                 (span, by_operation({**shown_ages(operations), **without_stages(operations)}))
@@ -110,3 +152,145 @@ def _static(package: str, name: str) -> str:
 
 def _sha256(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+
+
+# --- the page's words, and the figures that are not just printed ------------------------------------------------------
+
+
+def _content(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Mapping[str, Any]:
+    """Everything that the template does not take from record and figures by itself."""
+    tone = _TONES.get(record.verdict.word, Tone.BAD)
+    found = record.audit.findings if record.audit is not None else ()
+    return {
+        "tone": tone,
+        "icon": _ICONS[tone],
+        "headline": headline(record),
+        "badge": _badge(record),
+        "subtitle": _subtitle(record, figures),
+        "cards": [*_cards(record, figures, timeline)],
+        "outcomes": [*by_outcome(without_stages(record.operations))],
+        "stages": [*_stages(record)],
+        "findings": found[:_FINDINGS_SHOWN],
+        "more_findings": max(0, len(found) - _FINDINGS_SHOWN),
+        "steps": search_rows(record),
+        "thresholds": sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged)),
+        "has_held": bool(HELD & set(record.operations)),
+        "spans": _spans(record, timeline),
+        "errors": errors_of(record),
+        "extras": [(name, json.dumps(value, indent=1, ensure_ascii=False, default=str))
+                   for name, value in record.extras.items() if name != "errors"],
+        "facts": [*_facts(record)],
+        "began": _instant(record.began_at),
+    }  # fmt: skip
+
+
+def _badge(record: RunRecord) -> str:
+    held = sum(each.held for each in record.thresholds)
+    so_far = " so far" if record.partial else ""
+    parts = [f"{held} of {len(record.thresholds)} thresholds held{so_far}"] if record.thresholds else []
+    if record.audit is not None:
+        counts = {word: sum(getattr(stream, word) for _, stream in record.audit.streams) for word in WRONGS}
+        wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+        whole = record.audit.complete
+        parts.append(f"audit: {', '.join(filter(None, (wrong, '' if whole else 'not complete'))) or NOTHING_WRONG}")
+    return " · ".join(parts) or f"exit code {record.verdict.exit_code}"
+
+
+def _subtitle(record: RunRecord, figures: RunFigures) -> str:
+    transport = TRANSPORTS[record.transport].title if record.transport in TRANSPORTS else record.transport
+    devices = plural(record.devices, "device")
+    who = {
+        "onboarding": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",
+        "backfill": f"The past of {devices} over {transport}, as fast as it is taken",
+        "requests": f"{devices} over {transport}, pure load: requests are made without a device behind them",
+    }.get(record.kind, f"{devices} over {transport}, each running the agent's own core")
+    return (
+        f"{who}, for {duration_text(record.duration_s)}, against {record.target}. "
+        f"{figures.whole.total:,} exchanges came to an end."
+    )
+
+
+def _cards(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Iterator[Card]:
+    whole, health = figures.whole, record.health
+    every = whole.total
+    yield from map(_age, figures.whole_ages)
+    rate = f"{short_count(whole.per_s(whole.good))} per second" if record.duration_s > 0 else ""
+    yield short_count(whole.good), "good answers", rate
+    held = ", without long polls" if HELD & set(record.operations) else ""
+    p50, p99, p999 = (time_text(value) for value in whole.response.percentiles((50, 99, 99.9)))
+    yield p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"
+    yield short_count(whole.errors), "errors", f"{percent_text(whole.errors / every)} of all" if every else ""
+    yield short_count(whole.limited), "limited (429)", "the quota at work; counted apart"
+    if whole.resends:
+        kinds = f"{whole.resends - whole.ambiguous:,} after a refusal, {whole.ambiguous:,} ambiguous"
+        yield short_count(whole.resends), "sent again", f"{percent_text(whole.resends / every)}: {kinds}"
+    if online := [each.gauges["online"][1] for each in timeline.slices if "online" in each.gauges]:
+        yield count_text(max(online)), "devices online at most", f"of {record.devices:,}"
+    lag = f"of the intended load; lag p99 {time_text(health.send_lag_p99_s)}"
+    if health.undelivered:
+        lag += f"; {health.undelivered:,} never ended"
+    yield percent_text(health.sent / health.intended) if health.intended else DASH, "sent by the generator", lag
+
+
+def _age(age: Figures) -> Card:
+    """The figure of an age: the first of all, since an outage shows in it."""
+    times = {name: time_text(value) for name, value in percentiles(age.response).items()}
+    counts = ", ".join(filter(None, age_counts_text(age)))
+    note = f"p50 {times['p50']}, p99.9 {times['p99.9']}, max {times['max']}; {counts}"
+    return times["p99"], f"age of {age.name.partition('.')[0]}, p99", note
+
+
+def _stages(record: RunRecord) -> Iterator[Mapping[str, Any]]:
+    """The stages of a command's way; the bars are shares of the slowest stage's 99th percentile, in percent."""
+    order = [*(name for name in _STAGES if name in record.command_stages)]
+    found = {name: Histogram.decode(record.command_stages[name]) for name in order}
+    top = max((times.percentile(99) for times in found.values() if times.count), default=1.0) or 1.0
+    for name, times in found.items():
+        bars = [100 * min(times.percentile(at) / top, 1.0) if times.count else 0.0 for at in (50, 99)]
+        yield {"name": _STAGES[name], "count": times.count, "times": percentiles(times), "bars": bars}
+
+
+def _spans(record: RunRecord, timeline: Timeline) -> list[Mapping[str, Any]]:
+    rows = [("phase", span) for span in timeline.spans] + [("fault", span) for span in record.faults]
+    return [_span(what, span) for what, span in sorted(rows, key=lambda row: row[1].begin_s)]
+
+
+def _span(what: str, span: Span) -> Mapping[str, Any]:
+    named = span.truth.get("devices")
+    names = [str(each) for each in named[:_DEVICES_SHOWN]] if isinstance(named, list | tuple) else []
+    settings = ((name, value) for name, value in span.truth.items() if name not in _NAMED and value is not None)
+    return {
+        "what": what,
+        "span": span,
+        "when": f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}",
+        "done": [
+            (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value, default=str))
+            for name, value in settings
+        ],
+        "names": names,
+        "more": max(0, span.devices - len(names)) if names else 0,
+    }
+
+
+def _instant(text: str) -> str:
+    """An instant of the record to the second, in words that may stand on two lines."""
+    day, _, clock = text.partition("T")
+    return f"{day} {clock[:8]} UTC" if clock.endswith("Z") else text
+
+
+def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
+    health = record.health
+    pauses = {"lag": health.send_lag_max_s, "loop": health.loop_lag_max_s, "garbage collector": health.gc_pause_max_s}
+    yield "Began", _instant(record.began_at)
+    yield "Ended", _instant(record.ended_at) if record.ended_at else "never"
+    if record.audited_at:
+        yield "Audited again", _instant(record.audited_at)
+    yield "Target", record.target
+    yield "Machine", record.machine
+    yield "Workers", f"{record.workers}"
+    cpu = f"CPU {health.cpu_percent:.0f} % of a core at the busiest worker, steal {health.steal_percent:.1f} %"
+    yield "Generator", cpu
+    yield "Its pauses", ", ".join(f"{name} up to {time_text(value)}" for name, value in pauses.items())
+    yield "Seed", f"{record.seed}"
+    yield "Digest of the plan", record.digest
+    yield "Version", record.version

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.merging import CUMULATIVE
+from simulator.fleet.metrics.recorder import CUMULATIVE
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Span
-from simulator.fleet.report.figures import ALL_OPERATIONS, PERCENTILES, RunFigures, percentile_name
-from simulator.fleet.report.timeline import Slice, Timeline
+from simulator.fleet.report.figures import ALL_OPERATIONS, PERCENTILES, RunFigures, Slice, Timeline, percentile_name
 
 _LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
 """What happens first stands first, and has the same colour in every plot."""
@@ -33,7 +32,7 @@ _Column = list[float | None]
 def plots_of(record: RunRecord, figures: RunFigures, timeline: Timeline) -> dict[str, Any]:
     """The document; times of answers are in seconds."""
     slices, width_s = timeline.slices, timeline.width_s
-    whole = {ALL_OPERATIONS: figures.whole, **figures.operations, **{age.name: age.figures for age in figures.ages}}
+    whole = {ALL_OPERATIONS: figures.whole, **figures.operations, **{age.name: age for age in figures.ages}}
     by_begin = {each.begin_s: each for each in slices}
     begins = range(0, max(math.ceil(record.duration_s), (slices[-1].begin_s + 1) if slices else 0), width_s)
 

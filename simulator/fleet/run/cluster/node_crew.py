@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.fleet.run.cluster.job_files import JobFiles, unpack
-from simulator.fleet.run.local_workers import LocalWorkers, Work
-from simulator.fleet.run.messages import FromWorker, Heartbeat, Measured, ToWorker
+from simulator.fleet.run.workers import FromWorker, Heartbeat, LocalWorkers, Measured, ToWorker, Work
 
 PREFIX: Final = "fleet-crew-"
 """Of the folder with a crew's files, in the machine's one for temporary files."""

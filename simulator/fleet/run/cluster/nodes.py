@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.clocks import WALL_CLOCK_S
+from simulator.fleet.run.workers import WALL_CLOCK_S
 from simulator.watched import describe
 
 SOURCE: Final = "--cluster"

@@ -32,8 +32,7 @@ from simulator.fleet.run.cluster.nodes import (
     place_workers,
     reason,
 )
-from simulator.fleet.run.local_workers import SILENCE_S, Work
-from simulator.fleet.run.messages import Finished, FromWorker, ToWorker, WorkerLost
+from simulator.fleet.run.workers import SILENCE_S, Finished, FromWorker, ToWorker, Work, WorkerLost
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target import safety
@@ -65,7 +64,7 @@ class _Crew:
 
 
 class RayWorkers:
-    """Workers on the machines of a cluster; otherwise as :class:`~simulator.fleet.run.local_workers.LocalWorkers`.
+    """Workers on the machines of a cluster; otherwise as :class:`~simulator.fleet.run.workers.LocalWorkers`.
 
     Args:
         work: what each of them does.

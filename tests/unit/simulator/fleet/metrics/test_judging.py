@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.fleet.metrics.judging import judge_thresholds
-from simulator.fleet.metrics.merging import Totals
-from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.metrics.recorder import Recorder, Totals
+from simulator.fleet.metrics.thresholds import judge_thresholds, parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.merging import Merger, Totals, merge_operations, merge_workers
-from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.recorder import Merger, Recorder, Totals, merge_operations, merge_workers
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Second, WorkerGap
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.fleet.metrics.health import Assessment, Saturation
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.merging import Totals
-from simulator.fleet.metrics.saturation import Assessment, Saturation
+from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import GeneratorHealth, Second
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from agent.core.values import OutcomeStatus
 from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.metrics.ages import CommandTracker, EndState, Stage, stages_of
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandTracker, EndState, Stage, stages_of
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.workload.measurement import TrackedLedger
 

@@ -60,8 +60,7 @@ def test_windows_phases_streams_and_the_ages_of_commands():
     ("text", "words"),
     [
         ("", "write WHAT.MEASURE OPERATOR VALUE"),
-        ("htp.poll.p99 < 1s", "did you mean 'http.poll'?"),
-        ("http.sensor_dat.p99 < 1s", "did you mean 'http.sensor_data'?"),
+        ("htp.poll.p99 < 1s", "nothing is measured as 'htp.poll': write one of "),
         ("readings.age.service.p99 < 1s", "leave out 'service'"),
         ("http.poll.limitd.rate < 1%", "nothing is measured as 'http.poll.limitd'"),
         ("http.poll.expired.count == 0", "has no outcome 'expired'"),

@@ -18,7 +18,6 @@ from rich.console import Console
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import merged
-from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
@@ -31,15 +30,13 @@ from simulator.fleet.record import (
     Verdict,
     VerdictStatus,
 )
-from simulator.fleet.report.figures import ALL_OPERATIONS, percentiles, run_figures
+from simulator.fleet.report.figures import ALL_OPERATIONS, Timeline, percentiles, run_figures
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import state_word
 from simulator.fleet.report.junit import junit_xml
 from simulator.fleet.report.making import FILES, make_reports, summary_json
 from simulator.fleet.report.page import fleet_page
-from simulator.fleet.report.page.content import content_of
 from simulator.fleet.report.summary import print_summary
-from simulator.fleet.report.timeline import Timeline
 from tests.support.fleet_runs import Shape, a_run
 
 SHAPE = Shape(duration_s=40, rate_per_s=60)
@@ -145,7 +142,8 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
         console = Console(file=io.StringIO(), width=200)
         record = replace(RECORD, audit=audit)
         print_summary(console, record)
-        return content_of(record, run_figures(record), Timeline.of(record))["badge"], console.file.getvalue()
+        badge = re.search(r"</span>(.*?)</p>\s*<h1>", fleet_page(record, Timeline.of(record)))[1]
+        return badge, console.file.getvalue()
 
     good = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0)
     whole, open_, lossy = (
@@ -205,7 +203,7 @@ def test_junit_has_every_finding_and_every_sentence_of_the_verdict_also_where_se
         "readings: 2 lost of 4,711 sent",
         BARRIER,
         strange,
-        *(missed_text(result) for result in RECORD.thresholds if not result.held),
+        *(result.missed_text for result in RECORD.thresholds if not result.held),
     )
     record = replace(
         RECORD,
@@ -214,8 +212,8 @@ def test_junit_has_every_finding_and_every_sentence_of_the_verdict_also_where_se
     root = junit_of(record)
     assert failed_cases(root) == {
         "hold": BARRIER,
-        "http.poll.failed.rate < 1%": missed_text(RECORD.thresholds[1]),
-        "audit.lost == 0": missed_text(RECORD.thresholds[2]),
+        "http.poll.failed.rate < 1%": RECORD.thresholds[1].missed_text,
+        "audit.lost == 0": RECORD.thresholds[2].missed_text,
         "readings lost": f"2 of {RECORD.audit.readings.sent:,} sent: sim-004711",
         "readings late": f"5 of {RECORD.audit.readings.sent:,} sent: sim-000017",
         "readings: 2 lost of 4,711 sent": "readings: 2 lost of 4,711 sent",
@@ -228,7 +226,7 @@ def test_junit_has_every_finding_and_every_sentence_of_the_verdict_also_where_se
 def test_junit_of_a_run_that_says_nothing_of_the_target_has_an_error_for_each_reason():
     reasons = ("the generator was the limit", "worker 1 did not report from 3 s to 4 s: killed")
     root = junit_of(
-        replace(RECORD, verdict=Verdict(VerdictStatus.INCONCLUSIVE, 3, (*reasons, missed_text(RECORD.thresholds[1]))))
+        replace(RECORD, verdict=Verdict(VerdictStatus.INCONCLUSIVE, 3, (*reasons, RECORD.thresholds[1].missed_text)))
     )
     errors = [error.get("message") for error in root.iter("error")]
     assert (tuple(errors), root.get("errors")) == (reasons, "2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.screen import Screen
 from rich.text import Text
 
 from agent.errors import ConfigurationError
+from simulator.fleet.record import Second
 from simulator.fleet.report.formatting import (
     DASH,
     Tone,
@@ -24,22 +26,20 @@ from simulator.fleet.report.formatting import (
     time_text,
 )
 from simulator.fleet.report.live import ConsoleView
-from simulator.fleet.report.progress_lines import PROGRESS_FORMAT, ProgressView
-from simulator.fleet.report.views import RunStatus, RunView, Views, spans_under_way
+from simulator.fleet.report.progress import PROGRESS_FORMAT, Progress, ProgressFile, RunView
 from tests.support.fleet_runs import Shape, a_run
 
 RECORD, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60))
 
 
-def status_at(second: int) -> RunStatus:
-    phases = spans_under_way(RECORD.phases, second)
-    return RunStatus(
-        phases[0] if phases else None,
-        "online >= 99%",
-        spans_under_way(RECORD.faults, second),
-        {0: "running", 1: "dead" if second > 23 else "running"},
-        tuple(replace(gap, to_s=min(gap.to_s, second + 1.0)) for gap in RECORD.gaps if gap.from_s <= second),
-    )
+def tell(progress: Progress, second: Second) -> None:
+    """A second with all that may be under way in it."""
+    at = second.second
+    phase = next(span for span in RECORD.phases if span.begin_s <= at < span.end_s)
+    faults = [span for span in RECORD.faults if span.begin_s <= at < span.end_s]
+    gaps = [replace(gap, to_s=min(gap.to_s, at + 1.0)) for gap in RECORD.gaps if gap.from_s <= at]
+    workers = {0: "running", 1: "dead" if at > 23 else "running"}
+    progress.second(second, phase=phase, waiting_for="online >= 99%", faults=faults, workers=workers, gaps=gaps)
 
 
 class Watched(Console):
@@ -57,24 +57,28 @@ class Watched(Console):
 
 def shown(last: int, width: int, height: int) -> list[str]:
     """What a terminal of this size has."""
-    view = ConsoleView(Watched(is_terminal=True, width=width, height=height), RECORD)
-    for second in SECONDS:
-        if second.second <= last:
-            view.second(second, status_at(second.second))
-    console = Watched(is_terminal=False, width=width, height=height)
-    console.print(Screen(view.picture()))
-    return console.printed.rstrip("\n").split("\n")
+    with ConsoleView(Watched(is_terminal=True, width=width, height=height)) as view:
+        progress = Progress([view])
+        progress.begin(RECORD)
+        for second in SECONDS:
+            if second.second <= last:
+                tell(progress, second)
+        console = Watched(is_terminal=False, width=width, height=height)
+        console.print(Screen(view.picture()))
+        return console.printed.rstrip("\n").split("\n")
 
 
-def play(view: RunView) -> None:
-    with view:
-        view.stage("preparing devices", 1, 10_000)
-        view.stage("preparing devices", 5000, 10_000)
+def play(*views: RunView) -> None:
+    with ExitStack() as ends:
+        progress = Progress([ends.enter_context(view) for view in views])
+        progress.begin(RECORD)
+        progress.stage("preparing devices", 1, 10_000)
+        progress.stage("preparing devices", 5000, 10_000)
         for second in SECONDS:
             if second.second == 30:
-                view.note("[red]worker[/] 1 was killed", Tone.BAD)
-            view.second(second, status_at(second.second))
-        view.end(RECORD)
+                progress.note("[red]worker[/] 1 was killed", Tone.BAD)
+            tell(progress, second)
+        progress.end(RECORD)
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 6), (80, 24), (160, 45)])
@@ -87,7 +91,7 @@ def test_a_picture_is_never_larger_than_the_terminal(width, height, second):
 
 def test_on_a_terminal_the_screen_is_given_back_and_the_summary_stays():
     console = Watched(is_terminal=True)
-    play(ConsoleView(console, RECORD))
+    play(ConsoleView(console))
     begun, ended = console.printed.index("\x1b[?1049h"), console.printed.index("\x1b[?1049l")
     assert begun < console.printed.index("http.sensor_data") < ended
     left = Text.from_ansi(console.printed[ended:]).plain
@@ -116,7 +120,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> list[dict[str, Any]]:
-    play(Views([RunView(), ProgressView(str(tmp_path / "p.jsonl"), RECORD, pytest.fail)]))
+    play(RunView(), ProgressFile(str(tmp_path / "p.jsonl"), pytest.fail))
     return lines_of(tmp_path / "p.jsonl")
 
 
@@ -133,8 +137,10 @@ def test_the_first_line_says_what_is_run_and_the_last_one_how_it_ended(lines):
 
 
 def test_a_run_that_never_ended_says_so_in_its_last_line(tmp_path):
-    with pytest.raises(ConfigurationError), ProgressView(str(tmp_path / "p.jsonl"), RECORD, pytest.fail):
-        raise ConfigurationError(["the service does not take the keys"])
+    view = ProgressFile(str(tmp_path / "p.jsonl"), pytest.fail)
+    Progress([view]).begin(RECORD)
+    error = ConfigurationError(["the service does not take the keys"])
+    view.__exit__(ConfigurationError, error, None)
     last = lines_of(tmp_path / "p.jsonl")[-1]
     assert (last["event"], last["verdict"]) == ("end", None)
     assert "does not take the keys" in last["error"]

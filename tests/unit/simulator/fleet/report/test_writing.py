@@ -12,9 +12,7 @@ import pytest
 from agent.errors import ConfigurationError, StorageError
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally, Verdict, VerdictStatus
-from simulator.fleet.report import line_file
-from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.writing import parse_record, read_record, read_seconds, record_text, second_line
+from simulator.fleet.report.folder import RunFolder, read_record, read_seconds, record_text, second_line
 
 TALLY = Tally(3, 2, "abc", "def")
 SECOND = Second(0, {"http.poll": {OutcomeClass.LIMITED: TALLY}}, {"online": 5.0}, GeneratorHealth(intended=3, sent=3))
@@ -71,8 +69,9 @@ def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):
         (broken(record_text(RECORD), phases=[{"name": "x"}]), "run.json: phases.0.kind: field required"),
     ],
 )
-def test_a_damaged_record_is_told_by_its_member(text, said):
-    assert said in faults_of(parse_record, text)[0]
+def test_a_damaged_record_is_told_by_its_member(text, said, tmp_path):
+    (tmp_path / "run.json").write_text(text)
+    assert said in faults_of(read_record, tmp_path)[0]
 
 
 def test_a_damaged_second_is_told_by_its_line_and_half_a_last_one_is_left_out(tmp_path):
@@ -107,7 +106,7 @@ def test_a_full_disk_costs_the_second_and_not_the_file(tmp_path, monkeypatch):
     with RunFolder(tmp_path) as folder:
         folder.append(SECOND)
         with monkeypatch.context() as patched:
-            patched.setattr(line_file.os, "write", half_then_full)
+            patched.setattr(os, "write", half_then_full)
             with pytest.raises(StorageError, match="second 1 could not be written: .*No space"):
                 folder.append(replace(SECOND, second=1))
         folder.append(replace(SECOND, second=2))

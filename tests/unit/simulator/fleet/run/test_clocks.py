@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.fleet.run.clocks import WALL_CLOCK_S, WallClock
+from simulator.fleet.run.workers import WALL_CLOCK_S, WallClock
 
 
 @pytest.mark.parametrize(

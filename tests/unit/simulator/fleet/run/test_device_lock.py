@@ -5,7 +5,7 @@ import os
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.device_lock import claimed_devices
+from simulator.fleet.run.preparing import claimed_devices
 from simulator.fleet.scenario.model import READER
 
 URL = "http://127.0.0.1:8080"

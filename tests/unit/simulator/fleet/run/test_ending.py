@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError
-from simulator.fleet.metrics.ages import ages_of
-from simulator.fleet.metrics.merging import Totals
-from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.ages import ages_of, stages_of, without_stages
+from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import (
     AuditRecord,
     CommandEnds,
@@ -23,10 +22,9 @@ from simulator.fleet.record import (
     Verdict,
     VerdictStatus,
 )
-from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.folder import RunFolder, read_record, record_text
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.writing import read_record, record_text
-from simulator.fleet.run.ending import ended_otherwise, joined_ends, merge_audit
+from simulator.fleet.run.fleet_run import ended_otherwise, joined_ends, merge_audit
 from simulator.fleet.verdict import judge_run
 from tests.support.fleet_runs import Shape, a_run
 

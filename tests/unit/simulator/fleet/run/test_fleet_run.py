@@ -18,12 +18,11 @@ from click.testing import CliRunner
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
-from simulator.fleet.report.writing import read_record
+from simulator.fleet.report.folder import read_record
 from simulator.fleet.run import fleet_run
-from simulator.fleet.run.local_workers import LocalWorkers
-from simulator.fleet.run.messages import FromWorker, Problem, WorkerLost
 from simulator.fleet.run.preparing import Preparation
 from simulator.fleet.run.run import Run
+from simulator.fleet.run.workers import FromWorker, LocalWorkers, Problem, WorkerLost
 from simulator.fleet.workload.base import WorkloadSummary
 
 # Tests of other processes have devices of their own: two runs never have the same ones.
@@ -157,13 +156,7 @@ def test_workers_that_cannot_begin_say_why(said, words, use_crew, tmp_path):
 
 
 def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(use_crew, tmp_path, monkeypatch):
-    class Conducted:
-        def __init__(self, run: Run, _workers: object) -> None:
-            run.summaries[0] = WorkloadSummary()
-
-        def conduct(self) -> None: ...
-
-    monkeypatch.setattr(fleet_run, "Coordinator", Conducted)
+    monkeypatch.setattr(Run, "conduct", lambda run: run.summaries.update({0: WorkloadSummary()}))
     use_crew(Crew())
     code, output, _ = run(tmp_path)
     assert code == ExitCode.INCONCLUSIVE, output

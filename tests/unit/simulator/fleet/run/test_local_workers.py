@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers
-from simulator.fleet.run.messages import Begin, FromWorker, Problem, WorkerLost
+from simulator.fleet.run.workers import SILENCE_S, Begin, FromWorker, LocalWorkers, Problem, WorkerLost
 from tests.support.workers_to_start import talk
 from tests.unit.simulator.fleet.run.worker_jobs import ignore, stammer
 

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.run import worker as worker_module
-from simulator.fleet.run.messages import (
+from simulator.fleet.run import workers as worker_module
+from simulator.fleet.run.workers import (
     Begin,
     Drain,
     Drained,
@@ -25,8 +25,8 @@ from simulator.fleet.run.messages import (
     Problem,
     Ready,
     Stop,
+    work,
 )
-from simulator.fleet.run.worker import work
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 
 

@@ -7,7 +7,7 @@ import signal
 import time
 from multiprocessing.connection import Connection
 
-from simulator.fleet.run.messages import Ready
+from simulator.fleet.run.workers import Ready
 
 
 def ignore(number: int, job: None, pipe: Connection) -> None:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from agent.wire.server import NO_EXTENSIONS
-from simulator.fleet.record import Second, VerdictStatus
-from simulator.fleet.report.views import RunStatus, RunView
+from simulator.fleet.record import VerdictStatus
+from simulator.fleet.report.progress import RunView
 from simulator.fleet.run import fleet_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from tests.support.virtual_fleet import stage
@@ -70,9 +70,9 @@ def test_what_fell_due_and_never_ended_is_undelivered_and_fails_the_run(looker, 
 class Interrupting(RunView):
     """Presses Ctrl-C in the middle of the run."""
 
-    def second(self, second: Second, status: RunStatus) -> None:
-        del status
-        if second.second == 5:
+    def show(self, event, source=None) -> None:
+        del source
+        if event.get("second") == 5:
             raise KeyboardInterrupt
 
 
