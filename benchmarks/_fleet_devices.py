@@ -24,7 +24,7 @@ import uvloop
 from agent.core.schedule import PollIntervals
 from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import HttpDriver
-from simulator.fleet.device.model import DeviceModel, DriverContext, Exchange, Member, Observer, SharedSettings
+from simulator.fleet.device.model import DeviceModel, Exchange, Fleet, Member, Observer
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import RequestHead, read_origin
@@ -128,9 +128,9 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
     per_device, pool = given.per_device, given.pool
     engine = Http1Engine(origin, wheel, per_device=per_device, device_sockets=1, pool=pool, sources=sources)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
-    fleet = SharedSettings(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
-    context = DriverContext(wheel, fleet, observer=observer)
-    driver = HttpDriver(engine, context, members, [RequestHead(origin, KEYS)] * given.devices)
+    offers = frozenset({IDEMPOTENCY_KEY})
+    fleet = Fleet(wheel=wheel, offers=offers, seed=1, run="benchmark", numbered=True, observer=observer)
+    driver = HttpDriver(engine, fleet, members, [RequestHead(origin, KEYS)] * given.devices)
     return driver, engine
 
 
@@ -163,7 +163,7 @@ async def _perform(given: argparse.Namespace) -> None:
             lag.percentile(99) if lag.count else 0.0,
             lag.percentile(100) if lag.count else 0.0,
             pss_kb(),
-            driver.fleet.gauges.waiting_readings,
+            driver.fleet.waiting_readings,
             engine.connections,
         )
         print(json.dumps(asdict(done)), flush=True)

@@ -30,13 +30,11 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from agent.errors import Offline
 from agent.wire import topics
-from simulator.fleet.engine.mqtt import Arrival, Established, Opening
-from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
+from simulator.fleet.engine.mqtt import Arrival, BrokerAddress, MqttSessions, Opening
 from simulator.fleet.outcomes import OutcomeClass
 
 # mosquitto listens with a backlog of 100: more at once wait for TCP's own retries.
 CONNECTING_MAX = 64
-_PATIENCE_S = 60.0
 _QUALITY = 1
 
 
@@ -108,23 +106,20 @@ class _Device:
         engine.open(index, Opening(f"load-{index}", None, clean_start=True), self)
 
     def send(self) -> None:
-        self._engine.publish(self._index, self._topic, self._tally.body(self._index), self, _PATIENCE_S)
+        self._engine.publish(self._index, self._topic, self._tally.body(self._index), self.acknowledged)
 
-    def connected(self, _standing: Established, _now_s: float) -> None:
+    def connected(self, _now_s: float) -> None:
         self._up()
 
     def arrived(self, arrival: Arrival, _now_s: float) -> None:
         self._engine.acknowledge(self._index, arrival)
 
-    def lost(self, error: Offline, _outcome: OutcomeClass, _began_s: float | None, _now_s: float) -> None:
+    def lost(self, error: Offline, _outcome: OutcomeClass, _now_s: float) -> None:
         raise error
 
     def acknowledged(self, _code: int, sent_s: float, now_s: float) -> None:
         if self._tally.took(now_s - sent_s):
             self.send()
-
-    def failed(self, _outcome: OutcomeClass, reason: str, _sent_s: float | None, _now_s: float) -> None:
-        raise RuntimeError(reason)
 
 
 async def engine(tally: Tally, port: int, clients: int, in_flight: int) -> tuple[Start, Callable[[], Awaitable[None]]]:

@@ -343,7 +343,7 @@ class Duplicates(Fault):
 
 
 class LateBatches(Fault):
-    """Nothing is handed over but once in ``hold_s``."""
+    """No readings are handed over but once in ``hold_s``."""
 
     kind: Literal["late_batches"]
     hold_s: Seconds = key("how long readings are kept back", unit="s", default=600.0)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import DeviceModel, DriverContext, Member, SharedSettings
+from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -141,10 +141,19 @@ class FleetThread:
         self._engine = Http1Engine(origin, wheel, pool=connections)
         self._changed = asyncio.Event()
         ledger = MemoryLedger(self._ledgers)
-        shared = SharedSettings(target.offers, self._seed, uuid4().hex[:12], ledger=ledger, base_url=target.base_url)
+        fleet = Fleet(
+            wheel=wheel,
+            offers=target.offers,
+            seed=self._seed,
+            run=uuid4().hex[:12],
+            base_url=target.base_url,
+            ledger=ledger,
+            observer=ledger,
+            on_news=self._changed.set,
+        )
         self._driver = HttpDriver(
             self._engine,
-            DriverContext(wheel, shared, observer=ledger, on_news=self._changed.set),
+            fleet,
             [Member(identity.device_id, identity.product_id, self._model) for identity in self._identities],
             [RequestHead(origin, target.headers)] * len(self._identities),
         )

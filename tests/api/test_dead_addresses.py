@@ -21,8 +21,7 @@ from agent.wire.network import connect
 from agent.wire.secret import Secret
 from simulator.fleet.engine.addresses import TargetAddress
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.mqtt import Opening
-from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
+from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions, Opening
 from simulator.fleet.engine.origin import read_origin
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService

@@ -6,8 +6,7 @@ Every step is in the journal before it counts. A device has this object from its
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agent.core.admission import Verdict, decide_commands
 from agent.core.commands import (
@@ -17,12 +16,17 @@ from agent.core.commands import (
     HandlerRule,
     ReportFault,
     fault_of,
+    finish_entry,
     recover,
     refuse_at_start,
+    report_entry,
+    start_entry,
+    undeliverable_entry,
 )
 from agent.core.values import IN_PROGRESS, CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
 from agent.errors import ErrorAnswer, ServiceError
 from simulator.fleet.audit.digest import digest_document
+from simulator.fleet.audit.ledger import CommandEvent
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
 from simulator.fleet.device.http_messages import Request
@@ -89,14 +93,11 @@ class Commands:
     __slots__ = (
         "_backoff",
         "_device",
-        "_place_is_missing",
+        "_failures",
         "_progress",
         "_reported_before",
-        "_row",
         "_running",
         "_shortened",
-        "_tries",
-        "_tries_of",
         "_waiting",
         "results_after_s",
     )
@@ -108,9 +109,8 @@ class Commands:
         self._progress: deque[Report] = deque(maxlen=_PROGRESS_KEPT)
         self.results_after_s = _AT_ONCE_S
         self._backoff = device.member.model.backoff
-        self._tries = self._row = FailureStreak()  # of the oldest result, and of any of them, since one was taken
-        self._tries_of = self._shortened = ""
-        self._place_is_missing = False
+        self._failures = FailureStreak()  # of results, since one was taken
+        self._shortened = ""  # the command whose result goes without its content
         # The report that went out and was not answered for good: command and status, and what sending it again is.
         self._reported_before = ("", "", Attempt.FIRST)
 
@@ -144,16 +144,13 @@ class Commands:
         """Count a new entry and write it down for the audit."""
         if entry.state not in OPEN_STATES:
             return
-        device, command = self._device, entry.command
-        fleet, at_s = device.fleet, device.run_s(now)
-        fleet.gauges.open_commands += 1
+        command = entry.command
+        self._device.fleet.open_commands += 1
         # What is over at once is kept without its payload.
         digest = digest_document(command.payload) if entry.outcome is None else None
-        created_at = command.created_at
-        fleet.ledger.command("received", device.index, command.id, at_s, digest=digest, created_at=created_at)
+        self._write("received", command.id, now, digest=digest, created_at=command.created_at)
         if (outcome := entry.outcome) is not None:
-            detail, error = outcome.status, outcome.error
-            fleet.ledger.command("finished", device.index, command.id, at_s, detail=detail, error=error)
+            self._write("finished", command.id, now, detail=outcome.status, error=outcome.error)
 
     def queue(self, entry: JournalEntry) -> None:
         """Let an admitted command wait for its lane."""
@@ -179,7 +176,7 @@ class Commands:
                 command_id = self._waiting[lane].popleft()
                 if not self._waiting[lane]:
                     del self._waiting[lane]
-                entry = device.disk.journal.known([command_id])[command_id]
+                entry = device.disk.journal.entries[command_id]
                 refusal = refuse_at_start(entry, device.time.at(now))
                 if refusal is not None:
                     self._finish(command_id, refusal, now)
@@ -188,12 +185,9 @@ class Commands:
 
     def _start(self, entry: JournalEntry, now: Moment) -> _Running:
         device, command_id = self._device, entry.command.id
-        started = device.disk.journal.start(command_id, now)
+        started = device.disk.journal.put(start_entry(entry, now))
         handler = VOCABULARY[entry.handler]
-        at_s, contract = device.run_s(now), handler.contract
-        device.fleet.ledger.command(
-            "started", device.index, command_id, at_s, detail=contract, attempt=started.attempts
-        )
+        self._write("started", command_id, now, detail=handler.contract, attempt=started.attempts)
         model = device.member.model
         context = HandlerContext(
             device.member.device_id, now, device.values(now), model.interval_s, device.firmware_version, model.firmware
@@ -204,12 +198,15 @@ class Commands:
         return _Running(command_id, work, now.monotonic_s + work.duration_s)
 
     def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
-        device = self._device
-        device.disk.journal.finish(command_id, outcome, now)
-        at_s, detail, error = device.run_s(now), outcome.status, outcome.error
+        journal = self._device.disk.journal
+        journal.put(finish_entry(journal.entries[command_id], outcome, now))
         digest = None if outcome.result is None else digest_document(outcome.result)
-        ledger = device.fleet.ledger
-        ledger.command("finished", device.index, command_id, at_s, detail=detail, digest=digest, error=error)
+        self._write("finished", command_id, now, detail=outcome.status, digest=digest, error=outcome.error)
+
+    def _write(self, event: CommandEvent, command_id: str, now: Moment, **facts: Any) -> None:
+        """Write down for the audit what became of a command."""
+        device = self._device
+        device.fleet.ledger.command(event, device.index, command_id, device.run_s(now), **facts)
 
     # --- reporting ----------------------------------------------------------------------------------------------------
 
@@ -225,7 +222,7 @@ class Commands:
         journal = self._device.disk.journal
         if now.monotonic_s >= self.results_after_s:
             while (finished := journal.first_finished()) is not None:
-                request = self._request(self._shortened_report(finished))
+                request = self._request(self._report_of(finished))
                 if request is not None:
                     return request, finished.finished or now
                 self._give_up(finished.command.id, _NOWHERE, now)
@@ -245,25 +242,34 @@ class Commands:
             request = request._replace(attempt=attempt)
         return request
 
-    def _shortened_report(self, entry: JournalEntry) -> Report:
-        """The result; without its content, where that is what the service refused."""
-        report = report_of(entry)
-        if report.command_id != self._shortened:
-            return report
-        why = f"result_refused: {self._device.uplink.fault}"
-        return replace(report, result=None, error=why if report.error is None else f"{report.error} ({why})")
+    def _report_of(self, entry: JournalEntry) -> Report:
+        """What the service is told; without the result's content, where that is what it refused."""
+        outcome = entry.outcome
+        if outcome is None:
+            raise AssertionError("the core puts an outcome on every finished entry")
+        result, error = outcome.result, outcome.error
+        if entry.command.id == self._shortened:
+            why = f"result_refused: {self._device.fault}"
+            result, error = None, why if error is None else f"{error} ({why})"
+        return Report(
+            command_id=entry.command.id,
+            status=str(outcome.status),
+            result=result,
+            error=error,
+            started_at=entry.started.wall_s if entry.started else None,
+            finished_at=entry.finished.wall_s if entry.finished else None,
+        )
 
     def reported(self, report: Report, now: Moment) -> None:
         """The service has taken a report, or does not want it any more."""
         if report.status == IN_PROGRESS:
             return
-        device = self._device
-        self._tries = self._row = FailureStreak()
-        self._place_is_missing = False
+        device, journal = self._device, self._device.disk.journal
+        self._failures = FailureStreak()
         self._backoff = device.member.model.backoff
-        device.disk.journal.reported(report.command_id)
-        device.fleet.gauges.open_commands -= 1
-        device.fleet.ledger.command("reported", device.index, report.command_id, device.run_s(now))
+        journal.put(report_entry(journal.entries[report.command_id]))
+        device.fleet.open_commands -= 1
+        self._write("reported", report.command_id, now)
 
     def note_failure(self, request: Request, report: Report, error: ServiceError) -> None:
         """A report went out and was not answered for good."""
@@ -273,8 +279,9 @@ class Commands:
     def is_not_taken(self, request: Request, report: Report, error: ServiceError, now: Moment) -> bool:
         """Whether this error says that the result itself is not taken; then its further way is decided here.
 
-        A result is given up by the limits of :mod:`agent.core.commands`, and so are all when no place is there. The
-        oldest is tried; those behind it wait with it, and nothing else does.
+        A result is given up by the limits of :mod:`agent.core.commands`, and until one is taken so is each behind it
+        that fails, too: then it is the place that is missing. The oldest is tried; those behind it wait with it, and
+        nothing else does.
         """
         fault = fault_of(error)
         if fault not in _UNDELIVERABLE:
@@ -288,14 +295,9 @@ class Commands:
                 self._give_up(report.command_id, str(error), now)
             return True
         device, now_s = self._device, now.monotonic_s
-        if self._tries_of != report.command_id:
-            self._tries_of, self._tries = report.command_id, FailureStreak()
-        self._tries, self._row = self._tries.failed(now_s), self._row.failed(now_s)
-        is_second = self._row.times > self._tries.times  # two results failed: the place is in doubt, not the result
-        is_enough = self._tries.are_enough(fault, now_s) or (is_second and self._row.are_enough(fault, now_s))
+        self._failures = self._failures.failed(now_s)
         is_draining = not device.driver.is_sampling
-        if self._place_is_missing or is_enough or (is_draining and self._row.times >= _TRIES_IN_DRAIN):
-            self._place_is_missing = self._place_is_missing or is_second or fault is ReportFault.NO_PLACE
+        if self._failures.are_enough(fault, now_s) or (is_draining and self._failures.times >= _TRIES_IN_DRAIN):
             self._give_up(report.command_id, str(error), now)
         else:
             retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
@@ -306,23 +308,8 @@ class Commands:
 
     def _give_up(self, command_id: str, reason: str, now: Moment) -> None:
         """Nothing takes this result: it stays in the journal, and holds nothing else back."""
-        device = self._device
-        device.disk.journal.undeliverable(command_id, reason[:REASON_MAX])
-        device.fleet.gauges.open_commands -= 1
-        device.fleet.gauges.undeliverable_results += 1
-        device.fleet.ledger.command("undeliverable", device.index, command_id, device.run_s(now))
-
-
-def report_of(entry: JournalEntry) -> Report:
-    """What the service is told of a command that is finished."""
-    outcome = entry.outcome
-    if outcome is None:
-        raise AssertionError("the core puts an outcome on every finished entry")
-    return Report(
-        command_id=entry.command.id,
-        status=str(outcome.status),
-        result=outcome.result,
-        error=outcome.error,
-        started_at=entry.started.wall_s if entry.started else None,
-        finished_at=entry.finished.wall_s if entry.finished else None,
-    )
+        fleet, journal = self._device.fleet, self._device.disk.journal
+        journal.put(undeliverable_entry(journal.entries[command_id], reason[:REASON_MAX]))
+        fleet.open_commands -= 1
+        fleet.undeliverable_results += 1
+        self._write("undeliverable", command_id, now)

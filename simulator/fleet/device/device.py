@@ -2,28 +2,33 @@
 
 A device is one object and one timer on the wheel, for ever; what it knows and does begins with the power and ends with
 it, but for the disk. Commands come through one channel, reports and readings leave through the other, and neither waits
-for the other. What differs between the transports is in :mod:`~simulator.fleet.device.http_device` and
+for the other: results first, then progress, then readings, one request at a time, kept until the service has them. What
+differs between the transports is in :mod:`~simulator.fleet.device.http_device` and
 :mod:`~simulator.fleet.device.mqtt_device`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from agent.core.outbox import is_refused_for_good
 from agent.core.schedule import Schedule, phase_s
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment
+from agent.errors import Advice, ServiceError
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.ledger import SEQUENCE_NAME
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent
+from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk
-from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_messages import HttpMessages, Request, values_text
 from simulator.fleet.device.model import Exchange, Member
-from simulator.fleet.device.uplink import Uplink
+from simulator.fleet.device.retries import HashedRandom, Retries
 from simulator.fleet.engine.wheel import NEVER, Timer
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import READING, DeviceRandom, device_key
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
@@ -32,7 +37,7 @@ if TYPE_CHECKING:  # a driver has devices, which are a driver's
 _VERSION: Final = "firmware"
 """The setting on the disk that holds the version after an update."""
 _INTERVAL: Final = "interval_s"
-_AT_ONCE_S: Final = float("-inf")
+AT_ONCE_S: Final = float("-inf")
 
 
 class Device(Timer, ABC):
@@ -52,12 +57,19 @@ class Device(Timer, ABC):
         is_on: it has power.
         began_s: the instant of power-on, on the monotonic clock.
         time: what it knows of the service's clock.
-        uplink: over which results and readings leave.
         commands: those that it has; None while there never was one.
         own_due_s: when time alone brings something, on the monotonic clock: the sensor, or the end of a command's work.
+        posted: the report or the readings on their way, of which neither an answer nor the end is known.
+        fault: why the last one of these got no good answer, for a person.
     """
 
     __slots__ = (
+        "_apart",
+        "_batch",
+        "_not_before_s",
+        "_readings_after_s",
+        "_ready_s",
+        "_retries",
         "_sample_due_s",
         "_schedule",
         "began_s",
@@ -65,18 +77,18 @@ class Device(Timer, ABC):
         "commands",
         "disk",
         "driver",
+        "fault",
         "fleet",
         "index",
         "is_on",
         "member",
         "messages",
         "own_due_s",
+        "posted",
         "random",
         "time",
-        "uplink",
     )
 
-    uplink: Uplink
     time: ServiceTime
     _schedule: Schedule
     _sample_due_s: float
@@ -95,6 +107,7 @@ class Device(Timer, ABC):
         self.began_s = 0.0
         self.commands: Commands | None = None
         self.own_due_s = NEVER
+        self.posted: Request | None = None
 
     # --- power --------------------------------------------------------------------------------------------------------
 
@@ -102,32 +115,42 @@ class Device(Timer, ABC):
         """Power; nothing happens when it has it."""
         if self.is_on:
             return
-        now = self.now()
+        now, model = self.now(), self.member.model
         self.is_on = True
         self.began_s = now.monotonic_s
         self.time = ServiceTime(trust_wall=True)
-        self.uplink = Uplink(self)
+        self.fault = ""
+        self._retries = Retries(model.backoff, self.chance, ignores_limit=model.ignores_limit)
+        self._batch = model.batch
+        self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
+        # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
+        self._ready_s = now.monotonic_s
+        self._not_before_s = AT_ONCE_S  # nothing leaves before this
+        self._readings_after_s = AT_ONCE_S  # and no readings before this
         self._set_interval(now)
-        self.own_due_s = _AT_ONCE_S
+        self.own_due_s = AT_ONCE_S
         if self.disk.journal.entries:
             self.commands = Commands(self)
             self.commands.resume(now)
         self.boot(now)
-        self.fleet.gauges.online += 1
+        self.fleet.online += 1
         self.turn(now)
 
     def switch_off(self) -> None:
         """The power goes in this instant: what was in flight is cut off, and only the disk remains."""
         if not self.is_on:
             return
-        driver = self.driver
-        driver.engine.cut(self.index)
-        driver.wheel.cancel(self)
-        self.uplink.power_lost(self.now())
+        self.driver.engine.cut(self.index)
+        self.fleet.wheel.cancel(self)
+        in_flight = self.disk.in_flight
+        if self.posted is not None and self.posted.report is None and in_flight is not None:
+            # What is on its way may have arrived or not.
+            self.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
+            self.write_readings("unanswered", in_flight.keys, self.now())
         self.is_on = False
-        self.commands = None
+        self.posted = self.commands = None
         self.power_gone()
-        self.fleet.gauges.online -= 1
+        self.fleet.online -= 1
 
     @abstractmethod
     def boot(self, now: Moment) -> None:
@@ -138,49 +161,57 @@ class Device(Timer, ABC):
         """Forget what was under way."""
 
     @abstractmethod
+    def link_lost(self, now_s: float) -> None:
+        """The connection went in this instant: what is under way may have arrived, and no answer comes."""
+
+    @abstractmethod
     def turn(self, now: Moment) -> None:
         """Do what is due, and wake up for what is not."""
 
+    @abstractmethod
     def end(self) -> None:
-        """The run is over: count what is under way."""
+        """The run is over, and the engine closed: count what is still under way."""
 
     def look(self) -> None:
         """Do what is due now that sensors are read no more, or again."""
         if self.is_on:
-            self.own_due_s = _AT_ONCE_S
+            self.own_due_s = AT_ONCE_S
             if self.commands is not None and not self.driver.is_sampling:
-                self.commands.results_after_s = _AT_ONCE_S  # results that were not taken are tried now
+                self.commands.results_after_s = AT_ONCE_S  # results that were not taken are tried now
             self.turn(self.now())
 
     def fire(self) -> None:
         """Do what is due: the timer fired."""
         if self.is_on:
-            self.turn(self.moment(self.driver.clocks.monotonic()))
+            self.turn(self.now())
 
     def wait_until(self, due_s: float) -> None:
         """Wake up then; at the end of each turn."""
-        driver = self.driver
         if due_s != self.due_s:
-            driver.wheel.at(due_s, self)
-        if not driver.is_sampling:
-            driver.note(self.index, settled=self.is_settled)
+            self.fleet.wheel.at(due_s, self)
+        if not self.driver.is_sampling:
+            self.driver.note(self.index, settled=self.is_settled)
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing runs, and everything that was to be handed over is; also without power."""
-        is_busy = self.commands is not None and self.commands.is_busy
-        return not self.is_on or not (is_busy or self.uplink.has_work())
+        if not self.is_on:
+            return True
+        commands, disk = self.commands, self.disk
+        is_busy = commands is not None and (commands.is_busy or commands.reports_due_s != NEVER)
+        return not (is_busy or disk.outbox.rows or disk.in_flight is not None)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def now(self) -> Moment:
         """This instant as the device sees it."""
-        return self.moment(self.driver.clocks.monotonic())
+        return self.moment(self.fleet.monotonic())
 
     def moment(self, now_s: float) -> Moment:
         """An instant of the monotonic clock as the device sees it."""
-        moment, faults = self.driver.clocks.moment(now_s), self.fleet.faults
-        return moment if faults is None else faults.moment(self.random, moment)
+        fleet = self.fleet
+        moment = fleet.moment(now_s)
+        return moment if fleet.faults is None else fleet.faults.moment(self.random, moment)
 
     def run_s(self, now: Moment) -> float:
         """Seconds since the run's begin, as the audit's ledger counts them."""
@@ -230,11 +261,11 @@ class Device(Timer, ABC):
         if fleet.numbered:
             values[SEQUENCE_NAME] = fleet.first_number + outbox.next_key
         dropped = outbox.put(values_text(values), digest, now, due_s)
-        fleet.gauges.waiting_readings += 1 - len(dropped)
+        fleet.waiting_readings += 1 - len(dropped)
         if dropped:
             fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
         if fleet.faults is not None:
-            self.uplink.hold(fleet.faults.held_until_s(self.random, now))
+            self.hold_readings(fleet.faults.held_until_s(self.random, now))
 
     def _set_interval(self, now: Moment) -> None:
         """Read the sensor from now on as the model says, or the command that set it otherwise."""
@@ -245,6 +276,203 @@ class Device(Timer, ABC):
         self._schedule = Schedule(interval_s, (own_s + fleet.began_s) % interval_s)
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
 
+    # --- what leaves --------------------------------------------------------------------------------------------------
+
+    @property
+    def post_due_s(self) -> float:
+        """When something is to leave next; infinity while a request is on its way, or nothing waits."""
+        if self.posted is not None:
+            return NEVER
+        due_s = self._readings_after_s if self.disk.outbox.rows or self.disk.in_flight is not None else NEVER
+        if self.commands is not None:
+            due_s = min(due_s, self.commands.reports_due_s)
+        return max(due_s, self._not_before_s)
+
+    def next_post(self, now: Moment) -> Request | None:
+        """What leaves next, which is posted from now on; None when nothing waits, or only what is to wait."""
+        found = None if self.commands is None else self.commands.next_report(now)
+        if found is not None:
+            request, since = found
+            intended_s = max(since.monotonic_s, self._ready_s)
+            ready_s = max(intended_s, self._not_before_s)
+            self.posted = request._replace(intended_s=intended_s, ready_s=ready_s)
+        elif now.monotonic_s < self._readings_after_s:
+            self.posted = None
+        elif self.disk.in_flight is not None:
+            self.posted = self._readings_again(self.disk.in_flight, now)
+        elif self.disk.outbox.rows:
+            self.posted = self._next_readings(now)
+        return self.posted
+
+    def settled(
+        self, request: Request, refused: dict[int, str], server_time: float | None, sent_s: float, now: Moment
+    ) -> None:
+        """All of it is stored, but for the refused readings.
+
+        Args:
+            request: what was sent.
+            refused: why, by the reading's key.
+            server_time: epoch seconds, where the other side said it.
+            sent_s: when the request went out, on the monotonic clock.
+            now: this instant.
+        """
+        self.posted = None
+        self.fault = ""
+        if self._retries.failures:
+            self._retries.succeeded()
+        self._not_before_s = now.monotonic_s
+        if request.report is None:
+            self._remove_readings(request, refused, now)
+        elif self.commands is not None:
+            self.commands.reported(request.report, now)
+        self.time = self.time.observe(server_time, now, now.monotonic_s - sent_s)
+
+    def unsettled(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+        """No good answer came: what the service will never take is put away, the rest goes again later.
+
+        Args:
+            request: what was sent.
+            error: what came instead.
+            now: this instant.
+            left: the request went out, so that the service may have seen it.
+        """
+        self.posted = None
+        self.fault = str(error)
+        report, commands = request.report, self.commands
+        self._not_before_s = now.monotonic_s
+        if report is None or commands is None:
+            if is_refused_for_good(error):
+                self._put_away(request, str(error), now)
+                return
+            in_flight, refused = self.disk.in_flight, is_refused(error)
+            if left and in_flight is not None:
+                self.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
+            if left and not refused:
+                self.write_readings("unanswered", request.keys, now)
+        elif commands.is_not_taken(request, report, error, now):
+            return
+        elif error.advice is Advice.DROP:
+            commands.reported(report, now)
+            return
+        elif left:
+            commands.note_failure(request, report, error)
+        self._not_before_s = self._ready_s = now.monotonic_s + self._retries.failed(error)
+
+    def hold_readings(self, until_s: float) -> None:
+        """Hand over no readings before this, on the monotonic clock: their waiting begins then."""
+        self._readings_after_s = max(self._readings_after_s, until_s)
+
+    def free(self, now: Moment) -> None:
+        """A connection is up: until now it was not the generator that kept anything waiting."""
+        self._not_before_s = self._ready_s = now.monotonic_s
+
+    def wake(self, now: Moment) -> None:
+        """End a back-off: the other side answers again."""
+        self._not_before_s = min(self._not_before_s, now.monotonic_s)
+
+    def write_readings(self, event: ReadingEvent, keys: Sequence[int], now: Moment) -> None:
+        """Write down for the audit what became of readings."""
+        self.fleet.ledger.readings(event, self.index, keys, self.run_s(now))
+
+    def send_copies(
+        self, request: Request, renamed: Callable[[Request, str], Request], send: Callable[[Request, float], None]
+    ) -> None:
+        """Send the copies of a request that went out just now, each at its time (the fault ``duplicates``).
+
+        Those that the service can recognise are written down; one with a key of its own is a new reading for everybody:
+        the audit has to find it doubled.
+
+        Args:
+            request: with its copies.
+            renamed: the request with this at the end of every key.
+            send: sends one that was due at a time.
+        """
+        now_s = self.fleet.monotonic()
+        for number, copy in enumerate(request.copies, 1):
+            again = request._replace(body=copy.content, copies=())
+            if not copy.same_key:
+                again = renamed(again, f"-copy-{number}")
+            else:
+                self.fleet.ledger.readings("resent", self.index, request.keys, now_s - self.fleet.began_s)
+            due_s = now_s + copy.delay_s
+            if copy.delay_s > 0:
+                self.fleet.wheel.at(due_s, partial(send, again, due_s))
+            else:
+                send(again, due_s)
+
+    def _next_readings(self, now: Moment) -> Request:
+        fleet, outbox, messages, index = self.fleet, self.disk.outbox, self.messages, self.index
+        batch = outbox.next_batch(self._batch if messages.takes_arrays else 1, now)
+        intended_s, at_s = batch[0].due_s, now.monotonic_s - fleet.began_s
+        again: list[int] = []
+        for row in batch:
+            intended_s = min(intended_s, row.due_s)
+            if row.recorded_ms is not None:
+                again.append(row.key)
+                continue
+            # From now on it carries this time, and goes out.
+            recorded_s = self.time.recorded_at(row.at)
+            recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
+            # The audit identifies readings by their numbers, or by their milliseconds.
+            row.recorded_ms = recorded_ms if fleet.numbered else outbox.free_millisecond(recorded_ms)
+            carried_ms = row.recorded_ms if messages.sends_time else None
+            made_s = row.at.monotonic_s - fleet.began_s
+            fleet.ledger.reading_sent(index, row.key, row.digest, carried_ms, made_s, at_s)
+        attempt = Attempt.FIRST
+        if again:
+            attempt = self._apart
+            self._write_resent(again, attempt, now)
+        intended_s = max(intended_s, self._ready_s, self._readings_after_s)
+        ready_s = max(intended_s, self._not_before_s)
+        name = f"{fleet.run}-{index}"
+        request = messages.readings(self.member.device_id, batch, name, intended_s, ready_s, attempt)
+        self.disk.in_flight = request
+        if fleet.faults is not None and request.body is not None:
+            first, *copies = fleet.faults.bodies(self.random, now, request.body)
+            # What is sent again is sent once.
+            self.disk.in_flight = request = request._replace(body=first.content)
+            request = request._replace(copies=tuple(copies))
+        return request
+
+    def _readings_again(self, request: Request, now: Moment) -> Request:
+        """The readings that were not answered for good, in the same request."""
+        due_s = max(self._not_before_s, self._readings_after_s, self.began_s)
+        self._write_resent(request.keys, request.attempt, now)
+        self.disk.in_flight = request = request._replace(intended_s=due_s, ready_s=due_s)
+        return request
+
+    def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
+        """Write down that these go out again, unless they never left before."""
+        if attempt is not Attempt.FIRST:
+            self.write_readings("resent" if attempt is Attempt.AMBIGUOUS else "resent_after_refusal", keys, now)
+
+    def _remove_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
+        fleet, outbox = self.fleet, self.disk.outbox
+        delivered: Sequence[int] = request.keys
+        if refused:
+            delivered = [key for key in request.keys if key not in refused]
+            taken_s = outbox.remove(refused)
+            fleet.ages.given_up(taken_s, OutcomeClass.REFUSED, now.monotonic_s)
+            fleet.waiting_readings -= len(taken_s)
+            self.write_readings("refused", tuple(refused), now)
+            self.fault = next(iter(refused.values()))
+        if delivered:
+            taken_s = outbox.remove(delivered)
+            fleet.ages.accepted(taken_s, now.monotonic_s)
+            fleet.waiting_readings -= len(taken_s)
+            fleet.ledger.readings("accepted", self.index, delivered, now.monotonic_s - fleet.began_s)
+        self.disk.in_flight = None
+        self._batch = self.member.model.batch
+
+    def _put_away(self, request: Request, reason: str, now: Moment) -> None:
+        """The service refused these for good. Of several, one is to blame: they go one by one, and none is lost."""
+        if len(request.keys) == 1:
+            self._remove_readings(request, {request.keys[0]: reason}, now)
+        else:
+            self._batch = 1
+            self._apart = request.attempt.again(refused=True)
+            self.disk.in_flight = None
+
     # --- measuring ----------------------------------------------------------------------------------------------------
 
     def measure(
@@ -252,6 +480,6 @@ class Device(Timer, ABC):
     ) -> None:
         """Hand an exchange that ended to the observer."""
         intended_s, ready_s, attempt = request.intended_s, request.ready_s, request.attempt
-        self.driver.observer.exchanged(
+        self.fleet.observer.exchanged(
             Exchange(operation, outcome, self.index, intended_s, ready_s, sent_s, now_s, attempt)
         )

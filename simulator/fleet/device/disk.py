@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry, undeliverable_entry
+from agent.core.commands import OVER_STATES
 from agent.core.outbox import ROW_BYTES, Bounds, StoredItem, choose_next, evict, is_live, too_old
 from agent.core.timekeeping import age_s
-from agent.core.values import CommandState, JournalEntry, Moment, Outcome
+from agent.core.values import CommandState, JournalEntry, Moment
 from simulator.fleet.device.http_messages import Reading, Request
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
@@ -47,21 +47,10 @@ class MemoryJournal:
         for entry in entries:
             self.entries.setdefault(entry.command.id, entry)
 
-    def start(self, command_id: str, at: Moment) -> JournalEntry:
-        """``received`` -> ``started``; the entry as it is now."""
-        return self._put(start_entry(self.entries[command_id], at))
-
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
-        """-> ``finished``; the entry as it is now."""
-        return self._put(finish_entry(self.entries[command_id], outcome, at))
-
-    def reported(self, command_id: str) -> JournalEntry:
-        """``finished`` -> ``reported``; the entry as it is now."""
-        return self._put(report_entry(self.entries[command_id]))
-
-    def undeliverable(self, command_id: str, reason: str) -> JournalEntry:
-        """``finished`` -> ``undeliverable``: nothing takes its result; the entry as it is now."""
-        return self._put(undeliverable_entry(self.entries[command_id], reason))
+    def put(self, entry: JournalEntry) -> JournalEntry:
+        """A command is in another state."""
+        self.entries[entry.command.id] = entry
+        return entry
 
     def in_state(self, state: CommandState) -> list[JournalEntry]:
         """Entries in this state, in the order of their arrival."""
@@ -82,10 +71,6 @@ class MemoryJournal:
     def forget_before(self, monotonic_s: float) -> None:
         """Delete what is over and came before this instant: for commands that are pushed, and never listed."""
         self.forget([name for name, entry in self.entries.items() if entry.received.monotonic_s >= monotonic_s])
-
-    def _put(self, entry: JournalEntry) -> JournalEntry:
-        self.entries[entry.command.id] = entry
-        return entry
 
 
 class Row(Reading):
@@ -169,14 +154,13 @@ class MemoryOutbox:
         newest = map(_held, reversed(rows.values()))
         return [rows[key] for key in choose_next([queue], newest, now, limit)]
 
-    def date(self, row: Row, recorded_ms: int) -> int:
-        """Give a reading the time that it carries from now on; no two of the latest of one device carry the same."""
+    def free_millisecond(self, epoch_ms: int) -> int:
+        """The time for a reading that is sent: no two of the latest of one device carry the same."""
         dated = self._dated = self._dated or deque(maxlen=_MILLISECONDS_KEPT)
-        while recorded_ms in dated:
-            recorded_ms += 1
-        dated.append(recorded_ms)
-        row.recorded_ms = recorded_ms
-        return recorded_ms
+        while epoch_ms in dated:
+            epoch_ms += 1
+        dated.append(epoch_ms)
+        return epoch_ms
 
     def taken_s(self) -> list[float]:
         """When the readings that wait were taken, on the monotonic clock."""

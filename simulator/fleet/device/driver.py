@@ -5,9 +5,9 @@ All calls come from the loop's thread.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from agent.wire.secret import Secret
@@ -15,11 +15,10 @@ from simulator.fleet.device.answers import KnownAnswers
 from simulator.fleet.device.device import Device
 from simulator.fleet.device.http_device import HttpDevice
 from simulator.fleet.device.http_messages import HttpMessages
-from simulator.fleet.device.links import Links, MqttLinks
-from simulator.fleet.device.model import DriverContext, Member
-from simulator.fleet.device.mqtt_device import MqttDevice
-from simulator.fleet.device.mqtt_messages import MqttMessages
-from simulator.fleet.engine.mqtt import MqttEngine
+from simulator.fleet.device.links import Links
+from simulator.fleet.device.model import Fleet, Member
+from simulator.fleet.device.mqtt_device import MqttDevice, MqttMessages
+from simulator.fleet.engine.mqtt import MqttSessions
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import NEVER
@@ -30,33 +29,30 @@ RECEIPT_TIMEOUT_S: Final = 30.0
 """So long a device waits for the gateway's receipt, once the broker has acknowledged."""
 
 
-class Driver:
-    """What every kind of load does with its engine and links.
+class Driver(ABC):
+    """What every kind of load does with its links.
 
     Args:
-        engine: carries what goes out.
-        context: see there.
+        fleet: what the devices have in common.
+        links: None where nothing is done to them.
 
     Attributes:
-        links: the engine in between where links can be lost or made bad; None where nothing is done to them.
         is_over: the run is over: what is under way never ended, and counts as a timeout with what it has waited.
     """
 
-    def __init__(self, engine: HttpEngine | MqttEngine, context: DriverContext) -> None:
-        self.links = engine if isinstance(engine, Links | MqttLinks) else None
-        self.wheel = context.wheel
-        self.fleet = context.fleet
-        self.first_index = context.first_index
-        self.observer = context.observer
-        self.clocks = context.clocks
-        self.timeout_s = context.timeout_s
-        self.on_news = context.on_news
+    def __init__(self, fleet: Fleet, links: Links | None) -> None:
+        self.fleet = fleet
+        self.links = links
         self.is_over = False
+
+    @abstractmethod
+    def link_lost(self, device: int) -> None:
+        """The connection of a device went in this instant: what is under way ends without an answer."""
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant, and no other can be made."""
-        if self.links is not None:
-            self.links.lose(device)
+        if self.links is not None and self.links.take_down(device):
+            self.link_lost(device)
 
     def restore(self, device: int) -> None:
         """Let the device connect again."""
@@ -70,10 +66,10 @@ class Driver:
 
     def has_link_fault(self, device: int) -> bool:
         """Whether what this device does not get out is its link's doing, and not the generator's."""
-        return self.links is not None and self.links.has_link_fault(device)
+        return self.links is not None and self.links.has_fault(device)
 
 
-class DeviceDriver(Driver, ABC):
+class DeviceDriver(Driver):
     """What drivers of devices have in common.
 
     Attributes:
@@ -82,25 +78,41 @@ class DeviceDriver(Driver, ABC):
         is_sampling: sensors are read; otherwise everything drains.
     """
 
+    engine: HttpEngine | MqttSessions
     devices: Sequence[Device]
 
-    def __init__(self, engine: HttpEngine | MqttEngine, context: DriverContext) -> None:
-        super().__init__(engine, context)
-        self.engine: HttpEngine | MqttEngine = engine
-        self.known_answers = KnownAnswers()
+    def __init__(self, fleet: Fleet, links: Links | None) -> None:
+        super().__init__(fleet, links)
         self.is_sampling = True
         self.phases_end_s = NEVER
         self._unsettled: set[int] = set()
         self._unreached = 0  # calls of all devices that are not finished yet
 
+    @property
+    @abstractmethod
+    def connections(self) -> int:
+        """How many connections are open."""
+
+    @property
+    @abstractmethod
+    def online(self) -> int:
+        """Devices that are switched on and in touch with the target."""
+
+    def device(self, index: int) -> Device:
+        """By its index in the fleet."""
+        return self.devices[index - self.fleet.first_index]
+
     def switch_on(self, index: int) -> None:
         """Power for a device; nothing happens when it has it."""
-        self.devices[index - self.first_index].switch_on()
+        self.device(index).switch_on()
 
     def switch_off(self, index: int) -> None:
         """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
-        self.devices[index - self.first_index].switch_off()
+        self.device(index).switch_off()
         self._unsettled.discard(index)
+
+    def link_lost(self, device: int) -> None:
+        self.device(device).link_lost(self.fleet.monotonic())
 
     def sample(self, *, on: bool) -> None:
         """Read the sensors, or stop reading them; also holds for devices that are switched on later.
@@ -109,11 +121,7 @@ class DeviceDriver(Driver, ABC):
         """
         self.is_sampling = on
         self._unreached += 1
-        self.wheel.for_each(self.devices, self.reach, self._all_reached)
-
-    def reach(self, device: Device) -> None:
-        """Sensors are read no more, or again: let a device know."""
-        device.look()
+        self.fleet.wheel.for_each(self.devices, lambda device: device.look(), self._all_reached)
 
     def note(self, index: int, *, settled: bool) -> None:
         """Note whether a device that reads its sensors no more has now handed over everything."""
@@ -127,7 +135,7 @@ class DeviceDriver(Driver, ABC):
         return not (self.is_sampling or self._unreached or self._unsettled)
 
     def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over."""
+        """The devices that are on and have something to hand over, or to hear."""
         if self._unreached:
             return [device.index for device in self.devices if not device.is_settled]
         return sorted(self._unsettled)
@@ -141,25 +149,14 @@ class DeviceDriver(Driver, ABC):
 
     def had_contact(self, index: int) -> bool:
         """Whether this device ever had a list of its commands, in this life or one before."""
-        return not self.devices[index - self.first_index].disk.journal.is_empty
-
-    @property
-    @abstractmethod
-    def connections(self) -> int:
-        """How many connections are open."""
-
-    @property
-    def online(self) -> int:
-        """Devices that are switched on and in touch with the target."""
-        return self.connections
+        return not self.device(index).disk.journal.is_empty
 
     def figures(self) -> Mapping[str, float]:
         """What is the case now: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
-        gauges = self.fleet.gauges
-        undeliverable = gauges.undeliverable_results
+        undeliverable = self.fleet.undeliverable_results
         return {
             "online": float(self.online),
-            "waiting_readings": float(gauges.waiting_readings),
+            "waiting_readings": float(self.fleet.waiting_readings),
             "connections": float(self.connections),
             **({"results_put_aside": float(undeliverable)} if undeliverable else {}),
         }
@@ -171,17 +168,17 @@ class DeviceDriver(Driver, ABC):
     async def close(self) -> int:
         """Close every connection; how many open arrivals had no answer: none."""
         self.is_over = True
+        await self.engine.close()
+        now_s = self.fleet.monotonic()
         for device in self.devices:
             device.end()
-        await self.engine.close()
-        now_s = self.clocks.monotonic()
-        for device in self.devices:  # what waits on any disk was never accepted
+            # What waits on any disk was never accepted.
             self.fleet.ages.given_up(device.disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
         return 0
 
     def _all_reached(self) -> None:
         self._unreached -= 1
-        self.on_news()
+        self.fleet.on_news()
 
 
 class HttpDriver(DeviceDriver):
@@ -189,24 +186,32 @@ class HttpDriver(DeviceDriver):
 
     Args:
         engine: carries the requests.
-        context: see there.
+        fleet: what the devices have in common.
         members: the devices.
         heads: of requests, one for each member.
+        links: None where nothing is done to them.
 
     Attributes:
-        awaited_polls: of which devices a poll was due while the phases lasted and has no answer yet.
+        send: the engine's, or that of the links in front of it.
     """
 
     engine: HttpEngine
 
     def __init__(
-        self, engine: HttpEngine, context: DriverContext, members: Sequence[Member], heads: Sequence[RequestHead]
+        self,
+        engine: HttpEngine,
+        fleet: Fleet,
+        members: Sequence[Member],
+        heads: Sequence[RequestHead],
+        links: Links | None = None,
     ) -> None:
-        super().__init__(engine, context)
-        self.awaited_polls: set[int] = set()
-        messages = HttpMessages(self.fleet.offers, self.fleet.dialect)
+        super().__init__(fleet, links)
+        self.engine = engine
+        self.send = engine.send if links is None else partial(links.send, engine)
+        self.known_answers = KnownAnswers()
+        messages = HttpMessages(fleet.offers, fleet.dialect)
         self.devices = [
-            HttpDevice(self, messages, self.first_index + number, member, head)
+            HttpDevice(self, messages, fleet.first_index + number, member, head)
             for number, (member, head) in enumerate(zip(members, heads, strict=True))
         ]
 
@@ -216,18 +221,7 @@ class HttpDriver(DeviceDriver):
 
     @property
     def online(self) -> int:
-        """Devices that are switched on and have a link."""
-        return self.fleet.gauges.online - (self.links.down if self.links is not None else 0)
-
-    def has_settled(self) -> bool:
-        """See :class:`DeviceDriver`; and no poll of the phases is without an answer."""
-        return not self.awaited_polls and super().has_settled()
-
-    def reach(self, device: Device) -> None:
-        super().reach(device)
-        is_awaited = isinstance(device, HttpDevice) and device.owes_poll(self.phases_end_s)
-        if math.isfinite(self.phases_end_s) and is_awaited:
-            self.awaited_polls.add(device.index)
+        return self.fleet.online - (self.links.down if self.links is not None else 0)
 
 
 class MqttDriver(DeviceDriver):
@@ -235,31 +229,38 @@ class MqttDriver(DeviceDriver):
 
     Args:
         engine: carries the messages.
-        context: see there; readings go as arrays, whatever the service behind the gateway takes.
+        fleet: what the devices have in common; readings go as arrays, whatever the service behind the gateway takes.
         members: the devices.
         tokens: a device's password; None for a broker that asks for none.
+        links: None where nothing is done to them.
         receipt_timeout_s: from the broker's acknowledgement until the gateway's receipt.
 
     Attributes:
         connections: sessions whose subscriptions are acknowledged.
     """
 
-    engine: MqttEngine
+    engine: MqttSessions
     connections = 0
 
     def __init__(
         self,
-        engine: MqttEngine,
-        context: DriverContext,
+        engine: MqttSessions,
+        fleet: Fleet,
         members: Sequence[Member],
         *,
         tokens: Callable[[int], Secret | None] = lambda _index: None,
+        links: Links | None = None,
         receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
     ) -> None:
-        super().__init__(engine, context)
+        super().__init__(fleet, links)
+        self.engine = engine
         self.tokens = tokens
         self.receipt_timeout_s = receipt_timeout_s
         messages = MqttMessages()
         self.devices = [
-            MqttDevice(self, messages, self.first_index + number, member) for number, member in enumerate(members)
+            MqttDevice(self, messages, fleet.first_index + number, member) for number, member in enumerate(members)
         ]
+
+    @property
+    def online(self) -> int:
+        return self.connections

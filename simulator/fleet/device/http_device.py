@@ -7,23 +7,31 @@ from typing import TYPE_CHECKING, Final
 from agent.core.schedule import PollPace, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
-from simulator.fleet.device.answers import outcome_of, stamps_of
+from simulator.fleet.device.answers import judge, outcome_of, stamps_of
 from simulator.fleet.device.commands import take_in
-from simulator.fleet.device.device import Device
-from simulator.fleet.device.http_messages import HELD_POLL, ONCE, HttpMessages, Listing, Operation, PagedPoll, Request
-from simulator.fleet.device.model import RUN_OVER, Member
+from simulator.fleet.device.device import AT_ONCE_S, Device
+from simulator.fleet.device.http_messages import (
+    HELD_POLL,
+    ONCE,
+    HttpMessages,
+    Listing,
+    Operation,
+    PagedPoll,
+    Request,
+    read_refusals,
+)
+from simulator.fleet.device.links import DOWN
+from simulator.fleet.device.model import RUN_OVER, Exchange, Member
 from simulator.fleet.device.retries import Retries
-from simulator.fleet.device.unwaited import Unwaited, send_copies
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.engine.wheel import NEVER
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import HttpDriver
 
 _POLL: Final = Operation.POLL
-_AT_ONCE_S: Final = float("-inf")
 _UNCHANGED: Final = 304
 
 
@@ -36,9 +44,12 @@ class HttpDevice(Device):
         index: in the fleet.
         member: what it is.
         head: of its requests.
+
+    Attributes:
+        polled: the poll on its way.
     """
 
-    __slots__ = ("_etag", "_head", "_list", "_pace", "_poll", "_poll_due_s", "_poll_fault", "_poll_retries")
+    __slots__ = ("_etag", "_head", "_list", "_pace", "_poll_due_s", "_poll_fault", "_poll_retries", "polled")
 
     driver: HttpDriver
 
@@ -47,7 +58,7 @@ class HttpDevice(Device):
     ) -> None:
         super().__init__(driver, messages, index, member)
         self._head = head
-        self._poll: Request | None = None  # what is on its way
+        self.polled: Request | None = None
 
     def boot(self, now: Moment) -> None:
         model = self.member.model
@@ -60,39 +71,51 @@ class HttpDevice(Device):
         self._poll_due_s = now.monotonic_s + phase_s(self.member.device_id, "poll", model.polling.fast_s)
 
     def power_gone(self) -> None:
-        self._poll = None
-        self.driver.awaited_polls.discard(self.index)
+        self.polled = None
 
-    def owes_poll(self, before_s: float) -> bool:
-        """Whether a poll is on its way that was due before this time and that the service does not hold."""
-        return self._poll is not None and self._poll.wait_s <= 0 and self._poll.intended_s < before_s
+    def link_lost(self, now_s: float) -> None:
+        self.driver.engine.cut(self.index)
+        for request in (self.posted, self.polled):
+            if request is not None:  # it counts as sent
+                self.failed(request, OutcomeClass.TRANSPORT, DOWN, now_s, now_s)
+
+    def end(self) -> None:
+        now_s = self.fleet.monotonic()
+        for request in (self.posted, self.polled):
+            if request is not None:
+                self.failed(request, OutcomeClass.TIMEOUT, RUN_OVER, now_s, now_s)
+
+    @property
+    def is_settled(self) -> bool:
+        """Also: no poll that was due while the phases lasted is without an answer, unless the service holds it."""
+        poll = self.polled
+        is_owed = poll is not None and poll.wait_s <= 0 and poll.intended_s < self.driver.phases_end_s < NEVER
+        return super().is_settled and not is_owed
 
     def turn(self, now: Moment) -> None:
         """Send what is due, and wake up for what is not."""
-        now_s, uplink = now.monotonic_s, self.uplink
+        now_s = now.monotonic_s
         if now_s >= self.own_due_s:
             self.advance(now)
-        uplink_s = uplink.due_s
-        if uplink_s <= now_s:
-            request = uplink.next_request(now)
-            uplink_s = NEVER if request is not None else uplink.due_s
+        post_due_s = self.post_due_s
+        if post_due_s <= now_s:
+            request = self.next_post(now)
             if request is not None:
                 self._send(request)
+            post_due_s = self.post_due_s
         if self._poll_due_s <= now_s:
             self._send(self._next_poll())
-        self.wait_until(min(self.own_due_s, uplink_s, self._poll_due_s))
+        self.wait_until(min(self.own_due_s, post_due_s, self._poll_due_s))
 
     def _send(self, request: Request) -> None:
-        driver = self.driver
         message = self._head.message(request.method, request.target, request.headers, request.body)
-        driver.engine.send(self.index, message, _Sent(self, request), driver.timeout_s + request.wait_s)
+        self.driver.send(self.index, message, _Sent(self, request), self.fleet.timeout_s + request.wait_s)
         if request.copies:
-            send_copies(self, request, _renamed, self._send_copy)
+            self.send_copies(request, _renamed, self._send_copy)
 
     def _send_copy(self, copy: Request, due_s: float) -> None:
         message = self._head.message(copy.method, copy.target, copy.headers, copy.body)
-        caller = Unwaited(self.driver.observer, Operation.READINGS, self.index, due_s)
-        self.driver.engine.send(self.index, message, caller, self.driver.timeout_s)
+        self.driver.send(self.index, message, _Copy(self, due_s), self.fleet.timeout_s)
 
     # --- polls --------------------------------------------------------------------------------------------------------
 
@@ -100,10 +123,10 @@ class HttpDevice(Device):
         due_s, self._poll_due_s = self._poll_due_s, NEVER
         member = self.member
         if self._list is not None:
-            self._poll = self._list.next_page(due_s)
+            self.polled = self._list.next_page(due_s)
         else:
-            self._poll = self.messages.poll(member.device_id, member.model.wait_s, self._etag, due_s)
-        return self._poll
+            self.polled = self.messages.poll(member.device_id, member.model.wait_s, self._etag, due_s)
+        return self.polled
 
     def _poll_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take a poll's answer, good or not; the class that it counts in."""
@@ -153,7 +176,7 @@ class HttpDevice(Device):
         self.time = self.time.observe(listing.server_time, now, now.monotonic_s - sent_s)
         has_news = not poll.unchanged and take_in(self, poll, now)
         if has_news:
-            self.own_due_s = _AT_ONCE_S
+            self.own_due_s = AT_ONCE_S
         return has_news
 
     def _polled(
@@ -181,7 +204,7 @@ class HttpDevice(Device):
         if request.operation is _POLL:
             outcome = self._poll_answered(request, answer, sent_s, now)
         else:
-            outcome = self.uplink.answered(request, answer, sent_s, now)
+            outcome = self._post_answered(request, answer, sent_s, now)
         self._ended(request, outcome, sent_s, now)
 
     def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
@@ -193,25 +216,42 @@ class HttpDevice(Device):
         if request.operation is _POLL:
             self._poll_failed(error, now)
         else:
-            self.uplink.failed(request, error, now, left=sent_s is not None)
+            self.unsettled(request, error, now, left=sent_s is not None)
         self._ended(request, outcome, sent_s, now)
+
+    def _post_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take the answer to a report or to readings, good or not; the class that it counts in."""
+        known, count = self.driver.known_answers, len(request.keys)
+        stamps = stamps_of(answer.headers) if count and known.are_taken(answer, count) else None
+        if stamps is not None:
+            self.settled(request, {}, stamps[0], sent_s, now)
+            return OutcomeClass.OK
+        try:
+            good = judge(answer)
+            refused = read_refusals(good, request) if count else {}
+        except ServiceError as error:
+            self.unsettled(request, error, now)
+            return outcome_of(error)
+        if count and not refused:
+            known.learn_taken(answer.body, count)
+        self.settled(request, refused, good.server_time, sent_s, now)
+        return OutcomeClass.OK
 
     def _ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
         """Measure a request that was handled, and send what is due next."""
-        driver, fault = self.driver, self.uplink.fault
+        driver, fault = self.driver, self.fault
         if request.operation is _POLL:
-            self._poll, fault = None, self._poll_fault
-            driver.awaited_polls.discard(self.index)
+            self.polled, fault = None, self._poll_fault
         if driver.is_over and not self._is_overdue(request, now.monotonic_s):
             return
         # How long the service holds a poll says nothing of how fast it answers.
         name = HELD_POLL if request.wait_s > 0 else request.operation
         self.measure(name, outcome, request, sent_s, now.monotonic_s)
         if fault:
-            driver.observer.faulted(name, self.index, fault)
+            self.fleet.observer.faulted(name, self.index, fault)
         if not driver.is_over:
             self.turn(now)
-            driver.on_news()
+            self.fleet.on_news()
 
     def _is_overdue(self, request: Request, now_s: float) -> bool:
         """Whether an answer that has not come when the run is over ought to have come."""
@@ -225,25 +265,46 @@ class HttpDevice(Device):
 class _Sent:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    __slots__ = ("_life", "device", "request")
+    __slots__ = ("_device", "_request")
 
     def __init__(self, device: HttpDevice, request: Request) -> None:
-        self.device = device
-        self.request = request
-        self._life = device.uplink  # another one after each power-on
+        self._device = device
+        self._request = request
 
     @property
     def is_wanted(self) -> bool:
-        """Until the device's power goes."""
-        return self.device.is_on and self.device.uplink is self._life
+        """Until the device's power or link goes."""
+        return self._request is self._device.posted or self._request is self._device.polled
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        self.device.answered(self.request, HttpAnswer(status, headers, body), sent_s, now_s)
+        self._device.answered(self._request, HttpAnswer(status, headers, body), sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        self.device.failed(self.request, outcome, reason, sent_s, now_s)
+        self._device.failed(self._request, outcome, reason, sent_s, now_s)
+
+
+class _Copy:
+    """A copy of a body on its way, which nobody waits for: it is measured, and nothing else."""
+
+    is_wanted = True
+    __slots__ = ("_device", "_due_s")
+
+    def __init__(self, device: HttpDevice, due_s: float) -> None:
+        self._device = device
+        self._due_s = due_s
+
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self.failed(class_of(status), "", sent_s, now_s)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`; however it ended, it is measured."""
+        device, due_s = self._device, self._due_s
+        device.fleet.observer.exchanged(
+            Exchange(Operation.READINGS, outcome, device.index, due_s, due_s, sent_s, now_s, Attempt.AMBIGUOUS)
+        )
 
 
 def _renamed(request: Request, suffix: str) -> Request:

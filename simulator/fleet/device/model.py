@@ -1,4 +1,4 @@
-"""What devices of one kind, and all devices of one run, have in common: held once, however many devices there are."""
+"""What devices of one kind, and all devices of one worker, share: held once, however many devices there are."""
 
 from __future__ import annotations
 
@@ -52,74 +52,18 @@ class DeviceModel:
     firmware: Firmware | None = None
 
 
-@dataclass(slots=True)
-class Gauges:
-    """Counts over the devices of one driver, updated as they change.
-
-    Attributes:
-        online: devices that are switched on.
-        waiting_readings: readings in the outboxes, also of devices that are off.
-        open_commands: commands that a device has and the service has no final result of.
-        undeliverable_results: results that nothing on the service takes.
-    """
-
-    online: int = 0
-    waiting_readings: int = 0
-    open_commands: int = 0
-    undeliverable_results: int = 0
-
-
 @dataclass(frozen=True, slots=True)
-class SharedSettings:
-    """Settings that all devices of one run share.
+class Member:
+    """One device of a fleet: its ids and its model.
 
     Attributes:
-        offers: the extensions that the service has.
-        seed: of signals and jitter.
-        run: begins each idempotency key; another one for each run against the same service.
-        numbered: each reading carries its sequence number as one more value.
-        first_number: these numbers count from here: another run with the same devices has others.
-        ledger: where the audit's facts go.
-        gauges: counted here.
-        ages: where it goes how old readings became.
-        began_s: the run's begin on the monotonic clock: the ledger's times count from it.
-        faults: None for a run without them.
-        dialect: what the scenario says of the service beside its extensions.
-        base_url: of the service: links to further pages lead below it.
+        device_id, product_id: the service's ids.
+        model: shared with all devices of its kind.
     """
 
-    offers: frozenset[str]
-    seed: int
-    run: str
-    numbered: bool = False
-    first_number: int = 0
-    ledger: Ledger = field(default_factory=Ledger)
-    gauges: Gauges = field(default_factory=Gauges)
-    began_s: float = 0.0
-    faults: ActiveFaults | None = None
-    dialect: Dialect = field(default_factory=Dialect)
-    base_url: str = "http://service.invalid"
-    ages: Ages = field(default_factory=Ages)
-
-
-class Clocks:
-    """Both clocks of the machine that the devices run on, as a device sees them.
-
-    Args:
-        monotonic: seconds; the same clock as the engine's and the wheel's.
-        wall: epoch seconds.
-    """
-
-    __slots__ = ("_boot_id", "monotonic", "wall")
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self.monotonic = monotonic
-        self.wall = wall
-        self._boot_id = uuid4().hex
-
-    def moment(self, now_s: float) -> Moment:
-        """The instant of a reading of the monotonic clock."""
-        return Moment(now_s, self.wall(), self._boot_id)
+    device_id: str
+    product_id: str
+    model: DeviceModel
 
 
 class Exchange(NamedTuple):
@@ -160,38 +104,59 @@ class Observer:
         """Why an exchange was no good one, for a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One device of a fleet: its ids and its model.
+@dataclass(slots=True, kw_only=True)
+class Fleet:
+    """What all devices of one worker share.
 
     Attributes:
-        device_id, product_id: the service's ids.
-        model: shared with all devices of its kind.
-    """
-
-    device_id: str
-    product_id: str
-    model: DeviceModel
-
-
-@dataclass(frozen=True, slots=True)
-class DriverContext:
-    """What a driver needs beside its engine and its devices.
-
-    Attributes:
-        wheel: on the same clock as ``clocks``; what concerns every device is spread over its turns.
-        fleet: what the devices have in common.
-        first_index: of the first device, in the fleet: another worker has the others.
-        observer: called with each exchange.
-        clocks: time; the machine's by default.
+        wheel: on the same clock as ``monotonic``; what concerns every device is spread over its turns.
+        offers: the extensions that the service has.
+        seed: of signals and jitter.
+        run: begins each idempotency key; another one for each run against the same service.
+        first_index: of the worker's first device, in the whole fleet: another worker has the others.
+        numbered: each reading carries its sequence number as one more value.
+        first_number: these numbers count from here: another run with the same devices has others.
+        began_s: the run's begin on the monotonic clock: the ledger's times count from it.
         timeout_s: for one exchange, beside the wait that it asks for.
+        faults: None for a run without them.
+        dialect: what the scenario says of the service beside its extensions.
+        base_url: of the service: links to further pages lead below it.
+        ledger: where the audit's facts go.
+        ages: where it goes how old readings became.
+        observer: called with each exchange.
         on_news: called after each exchange, and when all devices have been reached.
+        monotonic, wall: the clocks of the machine, seconds, and since the epoch.
+        boot_id: of the monotonic clock.
+        online: devices that are switched on.
+        waiting_readings: readings in the outboxes, also of devices that are off.
+        open_commands: commands that a device has and the service has no final result of.
+        undeliverable_results: results that nothing on the service takes.
     """
 
     wheel: Wheel
-    fleet: SharedSettings
+    offers: frozenset[str]
+    seed: int
+    run: str
     first_index: int = 0
-    observer: Observer = field(default_factory=Observer)
-    clocks: Clocks = field(default_factory=Clocks)
+    numbered: bool = False
+    first_number: int = 0
+    began_s: float = 0.0
     timeout_s: float = TIMEOUT_S
+    faults: ActiveFaults | None = None
+    dialect: Dialect = field(default_factory=Dialect)
+    base_url: str = "http://service.invalid"
+    ledger: Ledger = field(default_factory=Ledger)
+    ages: Ages = field(default_factory=Ages)
+    observer: Observer = field(default_factory=Observer)
     on_news: Callable[[], None] = lambda: None
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    boot_id: str = field(default_factory=lambda: uuid4().hex)
+    online: int = 0
+    waiting_readings: int = 0
+    open_commands: int = 0
+    undeliverable_results: int = 0
+
+    def moment(self, now_s: float) -> Moment:
+        """An instant of the monotonic clock, by the machine's clocks."""
+        return Moment(now_s, self.wall(), self.boot_id)

@@ -1,15 +1,24 @@
 """A virtual device over MQTT: a session, commands that are pushed, and one message under way until it is settled.
 
-The broker acknowledges a message (PUBACK) once it has it; the gateway's receipt settles what is in it. A lost session
-is made again by the device, with growing pauses.
+The topics and messages are those of docs/protocol.md, out of :mod:`agent.wire`, as the real agent's transport uses
+them; what is said all day, readings, is written without the models, to the same bytes. The broker acknowledges a
+message (PUBACK) once it has it; the gateway's receipt settles what is in it. A lost session is made again by the
+device, with growing pauses.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mqtt5 import QoS, Will
+
 from agent.core.schedule import phase_s
-from agent.core.values import CommandPoll, Moment
+from agent.core.values import IN_PROGRESS, Command, CommandPoll, Moment, Report
 from agent.errors import (
     InvalidMessage,
     LockedOut,
@@ -21,34 +30,47 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire import topics
-from agent.wire.mqtt_messages import Receipt, read_notice, read_receipt
+from agent.wire.json_text import encode_json, parse_object
+from agent.wire.models import CommandRecord
+from agent.wire.mqtt_messages import (
+    KEY_CHARACTERS,
+    Receipt,
+    ResultMessage,
+    StatusMessage,
+    encode,
+    read_notice,
+    read_receipt,
+)
+from agent.wire.secret import Secret
 from agent.wire.topics import TopicKind
 from simulator.fleet.device.commands import take_in
-from simulator.fleet.device.device import Device
-from simulator.fleet.device.http_messages import Request
-from simulator.fleet.device.model import Exchange
-from simulator.fleet.device.mqtt_messages import (
-    OPERATIONS,
-    MqttOperation,
-    awaited_keys,
-    opening_of,
-    read_command,
-    renamed,
-    status_of,
+from simulator.fleet.device.device import AT_ONCE_S, Device
+from simulator.fleet.device.http_messages import (
+    HttpMessages,
+    Operation,
+    Reading,
+    Request,
+    json_name,
+    time_text,
 )
+from simulator.fleet.device.links import DOWN
+from simulator.fleet.device.model import Exchange
 from simulator.fleet.device.retries import Retries
-from simulator.fleet.device.unwaited import Unwaited, send_copies
 from simulator.fleet.engine.mqtt import (
     FAILURES_FROM,
+    MAX_PACKET_BYTES,
     NOBODY_LISTENS,
     NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
     QUOTA_EXCEEDED,
+    SESSION_EXPIRY_S,
     Arrival,
-    Established,
+    OnAcknowledged,
+    Opening,
     class_of_reason,
 )
 from simulator.fleet.engine.wheel import NEVER
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import MqttDriver
@@ -57,32 +79,51 @@ STABLE_S: Final = 10.0
 """A connection that lasted this long shows that all is well: the next failure is the first of its row."""
 SPREAD_S: Final = 2.0
 """After the power came a device connects within this, each at its own place: the real agent's default."""
-# Commands are not listed here, so their entries go by age; the broker keeps a session for an hour.
-_REMEMBERED_S: Final = 2 * 3600.0
+# Commands are not listed here, so their entries go by age; the broker keeps them no longer than the session.
+_REMEMBERED_S: Final = 2.0 * SESSION_EXPIRY_S
 _TIDY_EVERY: Final = 64
 _LIMITED: Final = 429
 _NOT_UNDERSTOOD: Final = 400
 _TOO_LARGE: Final = 413
-_LONG_AGO_S: Final = float("-inf")
+_FIRMWARE: Final = "fleet"
+_CONNECT_BYTES: Final = 400
+"""CONNECT with a will and SUBSCRIBE, about."""
+_ROUND_TRIPS: Final = 3
+"""Of a connection: TCP, CONNECT, SUBSCRIBE."""
+
+
+class MqttOperation(StrEnum):
+    """What is measured; the value is its name in the measurement."""
+
+    CONNECT = "mqtt.connect"
+    """From when it was due until the subscriptions were acknowledged."""
+    STATUS = "mqtt.status"
+    READINGS = "mqtt.sensor_data"
+    """Until the broker acknowledged."""
+    REPORT = "mqtt.report"
+    RECEIPT = "mqtt.receipt"
+    """Until the gateway said that it has the message in its store."""
+
+
+_OPERATIONS: Final = {Operation.READINGS: MqttOperation.READINGS, Operation.REPORT: MqttOperation.REPORT}
 
 
 class MqttDevice(Device):
-    """One device over MQTT; its engine's session listener."""
+    """One device over MQTT; its engine's :class:`~simulator.fleet.engine.mqtt.SessionListener`."""
 
     __slots__ = (
         "_attempt_s",
         "_awaited",
-        "_busy",
-        "_confirmed",
+        "_began_s",
         "_connect_due_s",
         "_connect_retries",
-        "_copies",
-        "_copies_not_understood",
+        "_connection",
+        "_is_acknowledged",
         "_is_up",
         "_not_understood",
-        "_readings_after_s",
-        "_receipt_due_s",
+        "_refused",
         "_sent_s",
+        "_settle_due_s",
         "_taken",
         "_up_since_s",
     )
@@ -96,15 +137,15 @@ class MqttDevice(Device):
         self._connect_retries = Retries(member.model.backoff, self.chance)
         # Infinity while there is a connection, or one is being made.
         self._connect_due_s = now.monotonic_s + phase_s(member.device_id, "first contact", SPREAD_S)
+        self._connection = 0  # what is late for an earlier connection is void
         self._attempt_s = self._up_since_s = self._sent_s = 0.0
+        self._began_s: float | None = None  # when the connection was asked for; None when nothing went out
         self._is_up = False  # the subscriptions are acknowledged
-        self._busy: Request | None = None  # what was published and is not settled
-        self._receipt_due_s = NEVER
-        self._readings_after_s = _LONG_AGO_S  # the gateway asked for no readings before this
+        self._is_acknowledged = False  # the broker has what was posted
+        self._settle_due_s = NEVER  # until then the broker has to acknowledge it, or the gateway to confirm it
         self._awaited: dict[str, int] = {}  # what the gateway has to confirm: key -> outbox key
-        self._confirmed: dict[int, str | None] = {}  # outbox key -> None for stored, or why it was refused
-        self._not_understood = ""  # why the gateway could not read the message under way at all
-        self._copies = self._copies_not_understood = 0
+        self._refused: dict[int, str] = {}  # what it refused: outbox key -> why
+        self._not_understood = ""  # why the gateway could not read what was posted at all
         self._taken = 0
 
     def power_gone(self) -> None:
@@ -114,128 +155,173 @@ class MqttDevice(Device):
     def end(self) -> None:
         if not self.is_on:
             return
-        now_s = self.driver.clocks.monotonic()
+        now_s = self.fleet.monotonic()
         if not self._is_up and self._connect_due_s == NEVER and self._attempt_s < self.driver.phases_end_s:
-            self._count_attempt(OutcomeClass.TIMEOUT, self._attempt_s, now_s)
-        request = self._busy
-        if request is not None:
-            operation = OPERATIONS[request.operation] if self._receipt_due_s == NEVER else MqttOperation.RECEIPT
-            self.measure(operation, OutcomeClass.TIMEOUT, request, self._sent_s, now_s)
+            self._count_attempt(OutcomeClass.TIMEOUT, now_s)
+        if self.posted is not None:
+            self.measure(self._stage(self.posted), OutcomeClass.TIMEOUT, self.posted, self._sent_s, now_s)
 
     # --- what is due --------------------------------------------------------------------------------------------------
 
     def turn(self, now: Moment) -> None:
         """Do what is due, and wake up for what is not."""
-        now_s, driver = now.monotonic_s, self.driver
-        if self._busy is not None and now_s >= self._receipt_due_s:
-            self.measure(MqttOperation.RECEIPT, OutcomeClass.TIMEOUT, self._busy, self._sent_s, now_s)
-            self._failed(self._busy, _no_receipt(driver.receipt_timeout_s), now)
-            self._settle(MqttOperation.RECEIPT)
+        now_s = now.monotonic_s
+        if now_s >= self._settle_due_s and self.posted is not None:
+            request, timeout_s = self.posted, self.driver.receipt_timeout_s
+            error = _no_receipt(timeout_s) if self._is_acknowledged else TransportError("no PUBACK came in time")
+            self._fail(request, self._stage(request), OutcomeClass.TIMEOUT, error, now)
         if now_s >= self.own_due_s:
             self.advance(now)
         if now_s >= self._connect_due_s:
-            self._attempt_s, self._connect_due_s = self._connect_due_s, NEVER
-            driver.engine.open(self.index, opening_of(self.member.device_id, driver.tokens(self.index)), self)
-        if self._is_up and self._busy is None and self._out_due_s <= now_s:
-            self._publish_next(now)
-        out_s = self._out_due_s if self._is_up and self._busy is None else NEVER
-        self.wait_until(min(out_s, self.own_due_s, self._connect_due_s, self._receipt_due_s))
+            self._connect(now_s)
+        if self._is_up and self.post_due_s <= now_s:
+            self._post(now)
+        post_due_s = self.post_due_s if self._is_up else NEVER
+        self.wait_until(min(post_due_s, self.own_due_s, self._connect_due_s, self._settle_due_s))
 
-    @property
-    def _reports_due_s(self) -> float:
-        return NEVER if self.commands is None else self.commands.reports_due_s
-
-    @property
-    def _out_due_s(self) -> float:
-        """When something is to be published; results never wait for the gateway's hint."""
-        return max(self.uplink.due_s, min(self._readings_after_s, self._reports_due_s))
-
-    def _publish_next(self, now: Moment) -> None:
-        driver, uplink = self.driver, self.uplink
-        if self._reports_due_s > now.monotonic_s:
-            uplink.not_before_s = max(uplink.not_before_s, self._readings_after_s)
-        request = uplink.next_request(now)
+    def _post(self, now: Moment) -> None:
+        request = self.next_post(now)
         if request is None:
             return
-        self._awaited = awaited_keys(request, f"{self.fleet.run}-{self.index}")
-        self._confirmed, self._not_understood = {}, ""
-        self._copies = len(request.copies)
-        self._busy = request
-        self._sent_s = driver.clocks.monotonic()
-        body, caller = request.body or b"", _Publication(self, request)
-        driver.engine.publish(self.index, request.target, body, caller, driver.timeout_s)
-        if request.copies:
-            send_copies(self, request, renamed, self._publish_copy)
+        self._awaited = _awaited_keys(request, f"{self.fleet.run}-{self.index}")
+        self._refused, self._not_understood = {}, ""
+        self._is_acknowledged = False
+        self._sent_s = self.fleet.monotonic()
+        self._settle_due_s = self._sent_s + self.fleet.timeout_s
+        self._publish(request.target, request.body or b"", partial(self.acknowledged, request))
+        # A refusal of what is no JSON names no key: that of a copy would be taken for one of the next message.
+        if request.copies and _is_json(request.body):
+            self.send_copies(request, _renamed, self._publish_copy)
 
     def _publish_copy(self, copy: Request, due_s: float) -> None:
-        caller = Unwaited(self.driver.observer, MqttOperation.READINGS, self.index, due_s)
-        self.driver.engine.publish(self.index, copy.target, copy.body or b"", caller, self.driver.timeout_s)
+        on_acknowledged = partial(self._count_unwaited, MqttOperation.READINGS, due_s)
+        self._publish(copy.target, copy.body or b"", on_acknowledged)
+
+    # --- links, where faults are done to them -------------------------------------------------------------------------
+
+    def _connect(self, now_s: float) -> None:
+        driver = self.driver
+        self._attempt_s, self._connect_due_s, self._began_s = self._connect_due_s, NEVER, now_s
+        opening = _opening_of(self.member.device_id, driver.tokens(self.index))
+        go = partial(driver.engine.open, self.index, opening, self)
+        if driver.links is None:
+            go()
+            return
+        passage = driver.links.passage(self.index, _CONNECT_BYTES)
+        failure = driver.links.session_failure(self.index, passage)
+        if failure is not None:
+            self._began_s = None if driver.links.is_down(self.index) else now_s
+            delay_s = self.fleet.timeout_s if passage.is_lost else passage.out_s
+            self._later(delay_s, partial(self._break, *failure))
+        else:
+            self._later_if(_ROUND_TRIPS * (passage.out_s + passage.back_s), go)
+
+    def _publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False) -> None:
+        driver = self.driver
+        go = partial(driver.engine.publish, self.index, topic, payload, on_acknowledged, retain=retain)
+        if driver.links is None:
+            go()
+            return
+        passage = driver.links.passage(self.index, len(topic) + len(payload))
+        failure = driver.links.session_failure(self.index, passage)
+        if failure is not None:
+            self._later(0.0, partial(self._break, *failure))
+        else:
+            self._later_if(passage.out_s + passage.back_s, go)
+
+    def link_lost(self, now_s: float) -> None:
+        del now_s
+        if self.is_on and self._connect_due_s == NEVER:
+            self._break(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
+
+    def _break(self, error: Offline, outcome: OutcomeClass) -> None:
+        self.driver.engine.cut(self.index)
+        if self.driver.links is not None:
+            self.driver.links.recovering.add(self.index)
+        self.lost(error, outcome, self.fleet.monotonic())
+
+    def _later_if(self, delay_s: float, call: Callable[[], object]) -> None:
+        if delay_s > 0:
+            self._later(delay_s, call)
+        else:
+            call()
+
+    def _later(self, delay_s: float, call: Callable[[], object]) -> None:
+        """Call it after a while, and never from within, unless the connection is another one by then."""
+        connection = self._connection
+
+        def come() -> None:
+            if self._connection == connection and self.is_on:
+                call()
+
+        self.fleet.wheel.at(self.fleet.monotonic() + delay_s, come)
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
-    def connected(self, established: Established, now_s: float) -> None:
+    def connected(self, now_s: float) -> None:
         """The broker took the device, and the subscriptions are acknowledged: end any back-off."""
         if not self.is_on:
             return
-        driver = self.driver
-        driver.connections += 1
+        self.driver.connections += 1
         self._is_up, self._up_since_s = True, now_s
-        self._count_attempt(OutcomeClass.OK, established.began_s, now_s)
-        status = status_of(self.member.device_id, online=True)
+        if self.driver.links is not None:
+            self.driver.links.recovering.discard(self.index)
+        self._count_attempt(OutcomeClass.OK, now_s)
+        status = _status_of(self.member.device_id, online=True)
         # It is said again at the next connection, so nobody waits for its end.
-        greeting = Unwaited(driver.observer, MqttOperation.STATUS, self.index, None)
-        driver.engine.publish(self.index, status.topic, status.payload, greeting, driver.timeout_s, retain=True)
+        on_acknowledged = partial(self._count_unwaited, MqttOperation.STATUS, 0.0)
+        self._publish(status.topic, status.payload or b"", on_acknowledged, retain=True)
         now = self.moment(now_s)
-        self.uplink.begin(now)
+        self.free(now)
         self.turn(now)
-        driver.on_news()
+        self.fleet.on_news()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
         """A message came: taken, and then acknowledged; what is wrong with it will not get better."""
         if not self.is_on:
             return
-        driver, now = self.driver, self.moment(now_s)
+        now = self.moment(now_s)
         try:
             fault = self._take(arrival.topic, arrival.payload, now)
         except InvalidMessage as error:
             fault = f"a message on {arrival.topic[:120]} is skipped: {error}"
-        driver.engine.acknowledge(self.index, arrival)
+        self.driver.engine.acknowledge(self.index, arrival)
         if fault:
-            driver.observer.faulted(MqttOperation.RECEIPT, self.index, fault)
-        if self._busy is not None and self._receipt_due_s != NEVER and not self._awaited:
-            self._receipted(self._busy, now)
+            self.fleet.observer.faulted(MqttOperation.RECEIPT, self.index, fault)
+        if self.posted is not None and self._is_acknowledged and not self._awaited:
+            self._receipted(self.posted, now)
         self.turn(now)
 
-    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+    def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
         """Note that there is no connection any more, or that it was never made."""
         if not self.is_on:
             return
-        driver, now, request = self.driver, self.moment(now_s), self._busy
+        now = self.moment(now_s)
+        request = self.posted
         if request is not None:
-            is_acknowledged = self._receipt_due_s != NEVER
-            operation = MqttOperation.RECEIPT if is_acknowledged else OPERATIONS[request.operation]
-            self.measure(operation, OutcomeClass.TRANSPORT, request, self._sent_s, now_s)
-            self._failed(request, error, now)
+            self.measure(self._stage(request), OutcomeClass.TRANSPORT, request, self._sent_s, now_s)
+            self.unsettled(request, error, now)
         if not self._is_up:
-            self._count_attempt(outcome, began_s, now_s)
+            self._count_attempt(outcome, now_s)
         elif now_s - self._up_since_s >= STABLE_S:
             self._connect_retries.succeeded()
-        driver.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
+        self.fleet.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
         self._went_down()
         self._connect_due_s = now_s + self._connect_retries.failed(error)
         self.turn(now)
-        driver.on_news()
+        self.fleet.on_news()
 
     def _went_down(self) -> None:
         if self._is_up:
             self.driver.connections -= 1
         self._is_up = False
-        self._busy = None
-        self._receipt_due_s = NEVER
+        self._connection += 1
+        self._awaited = {}
+        self._settle_due_s = NEVER
 
-    def _count_attempt(self, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
-        due_s = self._attempt_s
-        self.driver.observer.exchanged(
+    def _count_attempt(self, outcome: OutcomeClass, now_s: float) -> None:
+        due_s, began_s = self._attempt_s, self._began_s
+        self.fleet.observer.exchanged(
             Exchange(MqttOperation.CONNECT, outcome, self.index, due_s, due_s, began_s, now_s)
         )
 
@@ -245,9 +331,9 @@ class MqttDevice(Device):
         """Take a message; what was wrong with it, for a person, or an empty text."""
         parsed = topics.parse(topic)
         if parsed.kind is TopicKind.COMMAND:
-            command = read_command(parsed.command_id or "", payload, self.member.device_id)
+            command = _read_command(parsed.command_id or "", payload, self.member.device_id)
             take_in(self, CommandPoll((command,), pushed=True), now)
-            self.own_due_s = _LONG_AGO_S  # its work begins at once
+            self.own_due_s = AT_ONCE_S  # its work begins at once
             self._taken += 1
             if self._taken % _TIDY_EVERY == 0:
                 self.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
@@ -257,112 +343,91 @@ class MqttDevice(Device):
             notice = read_notice(payload)
             self.time = self.time.observe(notice.time, now)
             if notice.retry_after_s is None:
-                self.uplink.wake(now)
+                self.wake(now)
             elif not self.member.model.ignores_limit:
-                self._readings_after_s = now.monotonic_s + notice.retry_after_s
+                self.hold_readings(now.monotonic_s + notice.retry_after_s)
         return ""
 
     def _take_receipt(self, receipt: Receipt) -> str:
-        answers: list[tuple[str | None, str | None]] = [(key, None) for key in receipt.stored]
-        answers += [(each.key, f"{each.error}: {each.message}") for each in receipt.refused]
+        for key in receipt.stored:
+            self._awaited.pop(key, None)
         nameless = ""
-        for key, refusal in answers:
-            if key is None:
-                nameless = refusal or ""
-                self._take_unnamed_refusal(nameless)
-            elif (outbox_key := self._awaited.pop(key, None)) is not None:
-                self._confirmed[outbox_key] = refusal
+        for each in receipt.refused:
+            why = f"{each.error}: {each.message}"
+            if each.key is None:  # the gateway could not read a message: it is that under way
+                nameless = why
+                if self._awaited:
+                    self._not_understood, self._awaited = why, {}
+            elif (outbox_key := self._awaited.pop(each.key, None)) is not None:
+                self._refused[outbox_key] = why
         return f"the gateway did not understand a message: {nameless}" if nameless else ""
 
-    def _take_unnamed_refusal(self, why: str) -> None:
-        """The gateway could not read a message, so it names no key: it is that under way, or a copy of one before."""
-        if self._copies_not_understood:
-            self._copies_not_understood -= 1
-        elif self._awaited:
-            self._not_understood, self._awaited = why, {}
-            self._copies_not_understood = self._copies
-
-    # --- the end of a message (through _Publication) ------------------------------------------------------------------
+    # --- the end of a message -----------------------------------------------------------------------------------------
 
     def acknowledged(self, request: Request, code: int, sent_s: float, now_s: float) -> None:
         """PUBACK came; the gateway's receipt may have come already."""
-        if self._busy is not request or not self.is_on:
+        if self.posted is not request:
             return
-        now, operation = self.moment(now_s), OPERATIONS[request.operation]
-        self.measure(operation, class_of_reason(code), request, sent_s, now_s)
+        now, operation = self.moment(now_s), _OPERATIONS[request.operation]
         error = _error_of(code)
         if error is not None:
-            self._failed(request, error, now)
-            self._settle(operation)
-        elif self._awaited or self._confirmed or self._not_understood:
-            self._sent_s = sent_s
-            self._receipt_due_s = now_s + self.driver.receipt_timeout_s
-            if not self._awaited:
-                self._receipted(request, now)
+            self._fail(request, operation, class_of_reason(code), error, now, sent_s)
         else:
-            self.uplink.settled(request, {}, None, now_s, now)
-            self._settle(operation)
+            self.measure(operation, class_of_reason(code), request, sent_s, now_s)
+            self._sent_s = sent_s
+            if request.report is not None and request.report.status == IN_PROGRESS:  # there is no receipt for it
+                self._done(request, {}, operation, now)
+            else:
+                self._is_acknowledged = True
+                self._settle_due_s = now_s + self.driver.receipt_timeout_s
+                if not self._awaited:
+                    self._receipted(request, now)
         self.turn(now)
-        self.driver.on_news()
-
-    def unacknowledged(
-        self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float
-    ) -> None:
-        """No PUBACK came; what is beyond the broker's limits will never get out."""
-        if self._busy is not request or not self.is_on:
-            return
-        now, operation = self.moment(now_s), OPERATIONS[request.operation]
-        self.measure(operation, outcome, request, sent_s, now_s)
-        is_too_large = outcome is OutcomeClass.REFUSED
-        error = Refused(_TOO_LARGE, "too_large", reason) if is_too_large else TransportError(reason)
-        self._failed(request, error, now, left=sent_s is not None)
-        self._settle(operation)
-        if outcome is not OutcomeClass.TRANSPORT:  # else the session is over, and the next call says so
-            self.turn(now)
-            self.driver.on_news()
+        self.fleet.on_news()
 
     def _receipted(self, request: Request, now: Moment) -> None:
         """Everything in the message is confirmed, or none of it was understood."""
-        refused = {key: why for key, why in self._confirmed.items() if why is not None}
-        outcome = OutcomeClass.REFUSED if self._not_understood or refused else OutcomeClass.OK
-        self.measure(MqttOperation.RECEIPT, outcome, request, self._sent_s, now.monotonic_s)
         if self._not_understood:
-            self._failed(request, Refused(_NOT_UNDERSTOOD, "not_understood", self._not_understood), now)
+            error = Refused(_NOT_UNDERSTOOD, "not_understood", self._not_understood)
+            self._fail(request, MqttOperation.RECEIPT, OutcomeClass.REFUSED, error, now)
         else:
-            self._confirmed = {}
-            self.uplink.settled(request, refused, None, now.monotonic_s, now)
-        self._settle(MqttOperation.RECEIPT)
-        self.driver.on_news()
+            outcome = OutcomeClass.REFUSED if self._refused else OutcomeClass.OK
+            self.measure(MqttOperation.RECEIPT, outcome, request, self._sent_s, now.monotonic_s)
+            self._done(request, self._refused, MqttOperation.RECEIPT, now)
+        self.fleet.on_news()
 
-    def _failed(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+    def _done(self, request: Request, refused: dict[int, str], operation: MqttOperation, now: Moment) -> None:
+        self._settle_due_s = NEVER
+        self.settled(request, refused, None, now.monotonic_s, now)
+        if self.fault:
+            self.fleet.observer.faulted(operation, self.index, self.fault)
+
+    def _fail(
+        self,
+        request: Request,
+        operation: MqttOperation,
+        outcome: OutcomeClass,
+        error: ServiceError,
+        now: Moment,
+        sent_s: float | None = None,
+    ) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
-        self._awaited, self._confirmed, self._not_understood = {}, {}, ""
-        self.uplink.failed(request, error, now, left=left)
+        self.measure(operation, outcome, request, self._sent_s if sent_s is None else sent_s, now.monotonic_s)
+        self._settle_due_s = NEVER
+        self._awaited = {}
+        self.unsettled(request, error, now)
+        self.fleet.observer.faulted(operation, self.index, self.fault)
 
-    def _settle(self, operation: MqttOperation) -> None:
-        """End the message under way, and tell what was wrong with it."""
-        self._busy = None
-        self._receipt_due_s = NEVER
-        if self.uplink.fault:
-            self.driver.observer.faulted(operation, self.index, self.uplink.fault)
+    def _stage(self, request: Request) -> MqttOperation:
+        """What the message under way waits for."""
+        return MqttOperation.RECEIPT if self._is_acknowledged else _OPERATIONS[request.operation]
 
-
-class _Publication:
-    """A message on its way: the engine's :class:`~simulator.fleet.engine.mqtt.Publisher`."""
-
-    __slots__ = ("_device", "_request")
-
-    def __init__(self, device: MqttDevice, request: Request) -> None:
-        self._device = device
-        self._request = request
-
-    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.Publisher`."""
-        self._device.acknowledged(self._request, code, sent_s, now_s)
-
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.Publisher`."""
-        self._device.unacknowledged(self._request, outcome, reason, sent_s, now_s)
+    def _count_unwaited(self, operation: str, due_s: float, code: int, sent_s: float, now_s: float) -> None:
+        """PUBACK for a message that nobody waits for: it is measured, and nothing else; 0 was due when it was sent."""
+        attempt = Attempt.AMBIGUOUS if due_s else Attempt.FIRST
+        due_s = due_s or sent_s
+        outcome = class_of_reason(code)
+        self.fleet.observer.exchanged(Exchange(operation, outcome, self.index, due_s, due_s, sent_s, now_s, attempt))
 
 
 def _no_receipt(timeout_s: float) -> TransportError:
@@ -380,6 +445,115 @@ def _error_of(code: int) -> ServiceError | None:
         return None
     if code == QUOTA_EXCEEDED:
         return RateLimited(_LIMITED, "quota_exceeded", "the broker takes no more messages now")
+    if code == PACKET_TOO_LARGE:
+        return Refused(_TOO_LARGE, "too_large", "the message is larger than the broker takes")
     if code == NOT_AUTHORIZED:
         return LockedOut("forbidden", "the broker does not let the device publish there: check its access rules")
     return UnexpectedAnswer(f"the broker refuses a message with reason code 0x{code:02X}")
+
+
+# --- messages: values in, bytes out, and back -------------------------------------------------------------------------
+
+
+class MqttMessages(HttpMessages):
+    """Builds the messages of devices to the gateway: they carry keys, and the gateway's receipt settles them."""
+
+    def __init__(self) -> None:
+        super().__init__(frozenset())
+        # By the gateway's contract, whatever the service behind it takes.
+        self.sends_time = self.takes_arrays = True
+
+    def readings(
+        self,
+        device_id: str,
+        batch: Sequence[Reading],
+        name: str,
+        intended_s: float = 0.0,
+        ready_s: float = 0.0,
+        attempt: Attempt = Attempt.FIRST,
+    ) -> Request:
+        """Hand over readings: a lone one as an object, several as an array."""
+        items = [_item(reading, name) for reading in batch]
+        body = items[0] if len(items) == 1 else f"[{','.join(items)}]"
+        keys = tuple([reading.key for reading in batch])
+        topic = topics.sensor_data(device_id)
+        request = Request(Operation.READINGS, "PUBLISH", topic, body.encode(), keys=keys)
+        return request._replace(intended_s=intended_s, ready_s=ready_s, attempt=attempt)
+
+    def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
+        """Report progress or the result of a command."""
+        message = ResultMessage(
+            status=report.status,  # type: ignore[arg-type]  # checked by the model
+            result=report.result,
+            error=report.error,
+            key=None if report.status == IN_PROGRESS else _result_key(report),
+        )
+        topic = topics.result(device_id, report.command_id)
+        return Request(Operation.REPORT, "PUBLISH", topic, encode(message), report=report)
+
+
+def _item(reading: Reading, name: str) -> str:
+    """:class:`agent.wire.mqtt_messages.ReadingMessage` as JSON text."""
+    text = f'{{"sensor_data":{reading.text}'
+    if reading.recorded_ms is not None:
+        text += f',"recorded_at":"{time_text(reading.recorded_ms)}"'
+    return f'{text},"key":{json_name(name)[:-1]}-{reading.key}"}}'
+
+
+def _awaited_keys(request: Request, name: str) -> dict[str, int]:
+    """The keys that a receipt has to name, with the outbox's key of each (0 for a result); empty for none."""
+    if request.report is not None:
+        return {} if request.report.status == IN_PROGRESS else {_result_key(request.report): 0}
+    return {f"{name}-{key}": key for key in request.keys}
+
+
+def _result_key(report: Report) -> str:
+    """The key of a result: stays equal over every repeat."""
+    key = f"result-{report.status}-{report.command_id}"
+    return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _is_json(body: bytes | None) -> bool:
+    try:
+        json.loads(body or b"")
+    except ValueError:
+        return False
+    return True
+
+
+def _renamed(request: Request, suffix: str) -> Request:
+    """The same readings with keys of their own: this at the end of each."""
+    document = json.loads(request.body or b"")
+    for reading in document if isinstance(document, list) else [document]:
+        reading["key"] += suffix
+    return request._replace(body=encode_json(document))
+
+
+def _status_of(device_id: str, *, online: bool) -> Will:
+    """The retained status; ``offline`` is also the will."""
+    word = StatusMessage(status="online" if online else "offline", firmware_version=_FIRMWARE)
+    return Will(topics.status(device_id), payload=encode(word), qos=QoS.AT_LEAST_ONCE, retain=True)
+
+
+def _opening_of(device_id: str, token: Secret | None) -> Opening:
+    """What a session begins with."""
+    subscriptions = (
+        (topics.commands_filter(device_id), 1),
+        (topics.receipts(device_id), 1),
+        (topics.notice(device_id), 0),
+    )
+    return Opening(topics.user_name(device_id), token, subscriptions, _status_of(device_id, online=False))
+
+
+def _read_command(command_id: str, payload: bytes, device_id: str) -> Command:
+    """A message on the commands' topic.
+
+    Raises:
+        InvalidMessage: no command, another device's, or with another id than its topic.
+    """
+    record = CommandRecord.receive(parse_object(payload, max_bytes=MAX_PACKET_BYTES))
+    if record.id is None:
+        record = record.model_copy(update={"id": command_id})
+    elif record.id != command_id:
+        raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
+    return record.to_command(device_id)

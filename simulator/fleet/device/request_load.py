@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, Literal
 
 from agent.errors import ServiceError
@@ -16,7 +17,8 @@ from simulator.fleet.audit.ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import command_id_in, judge, outcome_of
 from simulator.fleet.device.driver import Driver
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
-from simulator.fleet.device.model import RUN_OVER, DriverContext, Exchange, Member
+from simulator.fleet.device.links import DOWN, Links
+from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet, Member
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.outcomes import OutcomeClass, class_of
@@ -37,10 +39,11 @@ class RequestDriver(Driver):
 
     Args:
         engine: carries the requests.
-        context: see there; the ledger gets every reading and command.
+        fleet: what the devices have in common; the ledger gets every reading and command.
         members: the devices.
         heads: of requests, one for each member.
         arrivals: the scenario's.
+        links: None where nothing is done to them.
 
     Attributes:
         undelivered: open arrivals that were under way when the run was over.
@@ -49,22 +52,24 @@ class RequestDriver(Driver):
     def __init__(
         self,
         engine: HttpEngine,
-        context: DriverContext,
+        fleet: Fleet,
         members: Sequence[Member],
         heads: Sequence[RequestHead],
         arrivals: Sequence[Arrivals],
+        links: Links | None = None,
     ) -> None:
-        super().__init__(engine, context)
-        self.devices = range(self.first_index, self.first_index + len(members))
+        super().__init__(fleet, links)
+        self.devices = range(fleet.first_index, fleet.first_index + len(members))
         self.undelivered = 0
         self._engine = engine
+        self._send = engine.send if links is None else partial(links.send, engine)
         self._members = members
         self._heads = heads
         self._arrivals = arrivals
-        self._messages = HttpMessages(self.fleet.offers, self.fleet.dialect)
+        self._messages = HttpMessages(fleet.offers, fleet.dialect)
         self._under_way: set[_Sending] = set()
         self._online: set[int] = set()
-        self._random = [DeviceRandom.at(self.fleet.seed, device) for device in self.devices]
+        self._random = [DeviceRandom.at(fleet.seed, device) for device in self.devices]
         self._sequences = array("L", bytes(array("L").itemsize * len(members)))
 
     # --- as drivers of devices have it --------------------------------------------------------------------------------
@@ -76,6 +81,12 @@ class RequestDriver(Driver):
     def switch_off(self, device: int) -> None:
         """Take a device out of those that are on."""
         self._online.discard(device)
+
+    def link_lost(self, device: int) -> None:
+        self._engine.cut(device)
+        now_s = self.fleet.monotonic()
+        for sending in [sending for sending in self._under_way if sending.device == device]:
+            sending.failed(OutcomeClass.TRANSPORT, DOWN, now_s, now_s)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """A request of one of the scenario's open arrivals, due at that time on the worker's clock."""
@@ -112,6 +123,9 @@ class RequestDriver(Driver):
         """Close every connection; how many open arrivals were still without an answer."""
         self.is_over = True
         await self._engine.close()
+        now_s = self.fleet.monotonic()
+        for sending in list(self._under_way):  # what a link lost
+            sending.failed(OutcomeClass.TIMEOUT, RUN_OVER, now_s, now_s)
         return self.undelivered
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -124,9 +138,9 @@ class RequestDriver(Driver):
             device: index in the fleet.
             due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
         """
-        place = device - self.first_index
+        place = device - self.fleet.first_index
         device_id, head = self._members[place].device_id, self._heads[place]
-        taken_s = self.clocks.monotonic()
+        taken_s = self.fleet.monotonic()
         if kind == "sensor_data":
             reading = self._reading(place, device, taken_s)
             request = self._messages.readings(device_id, (reading,), f"{self.fleet.run}-{device}", due_s, due_s)
@@ -137,7 +151,7 @@ class RequestDriver(Driver):
         sending = _Sending(self, request, device, taken_s)
         self._under_way.add(sending)
         message = head.message(request.method, request.target, request.headers, request.body)
-        self._engine.send(device, message, sending, self.timeout_s)
+        self._send(device, message, sending, self.fleet.timeout_s)
 
     def ended(
         self,
@@ -152,16 +166,18 @@ class RequestDriver(Driver):
         request, device = sending.request, sending.device
         self._write_down(sending, outcome, command_id, sent_s, now_s)
         self._under_way.discard(sending)
-        self.observer.exchanged(
+        sending.is_wanted = False
+        observer = self.fleet.observer
+        observer.exchanged(
             Exchange(request.operation, outcome, device, request.intended_s, request.ready_s, sent_s, now_s)
         )
         if fault:
-            self.observer.faulted(request.operation, device, fault)
-        self.on_news()
+            observer.faulted(request.operation, device, fault)
+        self.fleet.on_news()
 
     def _reading(self, place: int, device: int, now_s: float) -> Reading:
         """The next reading of a device, which is written down as sent; its key is its number on this device."""
-        fleet, wall_s = self.fleet, self.clocks.wall()
+        fleet, wall_s = self.fleet, self.fleet.wall()
         self._sequences[place] += 1
         sequence = self._sequences[place]
         values = self._members[place].model.signals.read(self._random[place], wall_s)
@@ -196,11 +212,11 @@ class RequestDriver(Driver):
 class _Sending:
     """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    is_wanted = True
-    __slots__ = ("_driver", "device", "request", "taken_s")
+    __slots__ = ("_driver", "device", "is_wanted", "request", "taken_s")
 
     def __init__(self, driver: RequestDriver, request: Request, device: int, taken_s: float) -> None:
         self._driver = driver
+        self.is_wanted = True
         self.request = request
         self.device = device
         self.taken_s = taken_s

@@ -1,8 +1,8 @@
-"""MQTT 5 for very many devices: what a device says of its session, and what it is told of it.
+"""MQTT 5 for very many devices: packets by the ``mqtt5`` codec, one protocol object for each session, no task.
 
 A session is one network connection. When it ends, everything that it had on its way ends with it, and
 :meth:`SessionListener.lost` says why; whether and when the device comes back is the caller's decision, with another
-:meth:`MqttEngine.open`. The *broker's* session outlives the connection, as for the real agent: clean start false, so
+:meth:`MqttSessions.open`. The *broker's* session outlives the connection, as for the real agent: clean start false, so
 what was not acknowledged to it comes again. Times are seconds on the loop's monotonic clock; every call comes from the
 loop's thread, and never from within a method of the engine.
 
@@ -11,24 +11,81 @@ Source: MQTT 5.0 (OASIS, 2019).
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from enum import IntEnum
+from typing import Any, Final, Protocol, cast
 
-from agent.errors import Offline
+from mqtt5 import (
+    ConnAckPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    PingRespPacket,
+    PubAckPacket,
+    PublishPacket,
+    QoS,
+    RetainHandling,
+    SubAckPacket,
+    SubscribePacket,
+    TopicFilter,
+    Will,
+    read,
+)
+
+from agent.errors import LockedOut, Offline, SessionTakenOver
 from agent.wire.secret import Secret
+from simulator.fleet.engine.addresses import TargetAddress, explain, open_socket
+from simulator.fleet.engine.wheel import NEVER, LoopClock, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.watched import start_task
 
 MAX_PACKET_BYTES: Final = 2 * 1024 * 1024
 """The largest packet that a broker may send to a device; the real agent says the same."""
+SESSION_EXPIRY_S: Final = 3600
+"""So long the broker keeps a session whose connection is gone."""
+
+# Reason codes.
 FAILURES_FROM: Final = 0x80
 NOBODY_LISTENS: Final = 0x10
 NOT_AUTHORIZED: Final = 0x87
+PACKET_TOO_LARGE: Final = 0x95
 QUOTA_EXCEEDED: Final = 0x97
+_UNSUPPORTED_VERSION: Final = 0x84
+_TAKEN_OVER: Final = 0x8E
 _LIMITED: Final = frozenset({QUOTA_EXCEEDED, 0x96, 0x9F})  # also: message rate too high, connection rate exceeded
 _SERVER: Final = frozenset({0x80, 0x83, 0x88, 0x89, 0x8B, 0x8D})  # unspecified ... unavailable, busy, shutting down
+_LOCKED_OUT: Final = {
+    0x85: "does not accept this device's id as client id",
+    0x86: "does not accept this device's token",
+    NOT_AUTHORIZED: "does not let this device in",
+    0x8A: "has banned this device",
+    0x8C: "wants another way of authentication than user name and password",
+}
 
-Failure = tuple[Offline, OutcomeClass]
-"""The error for the device, and the class that the attempt is counted in."""
+_PUBACK: Final = 0x40
+_PUBACK_REST: Final = 2
+_PUBACK_BYTES: Final = 4
+"""A PUBACK without a reason: the packet type, how much comes, two bytes of packet id."""
+_PING: Final = b"\xc0\x00"
+_SUBSCRIBE_ID: Final = 1
+_IDS: Final = 65_535
+# Beyond this the codec gives up, and no broker takes it (section 1.5.5).
+_LARGEST_BYTES: Final = 268_000_000
+# PUBLISH beside topic and payload: type and length, topic length, packet id, property length.
+_HEAD_BYTES: Final = 10
+# The 3.1.1 CONNACK is two bytes long, that of version 5 at least three.
+_OLD_CONNACK: Final = b"\x20\x02"
+_RECEIVE_MAXIMUM: Final = 100
+
+OnAcknowledged = Callable[[int, float, float], object]
+"""Called with the reason code of a message's PUBACK, when the message was sent, and when PUBACK came.
+
+Below 0x80 the broker has the message; :data:`NOBODY_LISTENS` says that nobody else gets it. Never called where the
+session ends before.
+"""
 
 
 def class_of_reason(code: int) -> OutcomeClass:
@@ -41,14 +98,6 @@ def class_of_reason(code: int) -> OutcomeClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Will:
-    """What the broker publishes when the connection ends without a DISCONNECT: QoS 1, retained."""
-
-    topic: str
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Opening:
     """Credentials, subscriptions and will of a session.
 
@@ -56,6 +105,7 @@ class Opening:
         client_id: also the user name.
         password: None for a broker that asks for none.
         subscriptions: (filter, QoS); asked for at every connection, also when the broker kept the session.
+        will: what the broker publishes when the connection ends without a DISCONNECT.
         clean_start: the broker forgets what it kept.
         keep_alive_s: after so long without a word a ping is sent, and after as long again without an answer the
             connection is given up; 0 never. The broker may say another number.
@@ -66,9 +116,7 @@ class Opening:
     subscriptions: tuple[tuple[str, int], ...] = ()
     will: Will | None = None
     clean_start: bool = False
-    session_expiry_s: int = 3600
     keep_alive_s: int = 60
-    receive_maximum: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,70 +135,463 @@ class Arrival:
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class Established:
-    """A connection with its subscriptions acknowledged.
-
-    Attributes:
-        kept: the broker had kept subscriptions and messages of an earlier connection.
-        began_s: when the connection was asked for.
-        max_packet_bytes: the largest packet that the broker takes; None when it did not say.
-    """
-
-    kept: bool
-    began_s: float
-    max_packet_bytes: int | None
-
-
 class SessionListener(Protocol):
     """Receives the events of a session. After each ``open``: at most one ``connected``, any ``arrived``, one ``lost``.
 
-    After :meth:`MqttEngine.cut` nothing is called any more.
+    After :meth:`MqttSessions.cut` nothing is called any more.
     """
 
-    def connected(self, standing: Established, now_s: float) -> None:
+    def connected(self, now_s: float) -> None:
         """The broker took the device, and the subscriptions stand."""
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
-        """A message came. QoS 1: :meth:`MqttEngine.acknowledge` it once it is safe, or it comes again."""
+        """A message came. QoS 1: :meth:`MqttSessions.acknowledge` it once it is safe, or it comes again."""
 
-    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+    def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
         """There is no connection any more, or none was made.
 
         Args:
             error: why; :class:`agent.errors.LockedOut`, :class:`agent.errors.SessionTakenOver` if the broker said so.
             outcome: the class that an attempt to connect that ended so is counted in.
-            began_s: when the connection was asked for; None when nothing went out.
             now_s: when it was over.
         """
 
 
-class Publisher(Protocol):
-    """The sender of a message. Exactly one of the two methods is called, once."""
-
-    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """PUBACK came. ``code``: below 0x80 the broker has the message; 0x10 says that nobody listens."""
-
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No PUBACK came; ``sent_s`` None: nothing went out. ``REFUSED``: the broker's limits do not let it out."""
+class _State(IntEnum):
+    CONNECTING = 0
+    GREETING = 1
+    SUBSCRIBING = 2
+    UP = 3
+    OVER = 4
 
 
-class MqttEngine(Protocol):
-    """A session for each device, by its index."""
+_UP: Final = _State.UP
+_AWAITED: Final = {
+    _State.CONNECTING: "take the connection",
+    _State.GREETING: "answer CONNECT (does it speak MQTT 5?)",
+    _State.SUBSCRIBING: "answer SUBSCRIBE",
+}
+
+
+class Session(asyncio.Protocol, Timer):
+    """One connection, from its beginning to its end; its own timer.
+
+    Args:
+        engine: of this session among others.
+        device: whose.
+        number: no two sessions of an engine have the same.
+        opening: what it begins with; not kept.
+        listener: called as messages come and when the session ends.
+    """
+
+    __slots__ = (
+        "_engine",
+        "_flying",
+        "_heard_s",
+        "_keep_alive_s",
+        "_last_id",
+        "_listener",
+        "_max_bytes",
+        "_opening",
+        "_pinged_s",
+        "_rest",
+        "_said_s",
+        "_state",
+        "_transport",
+        "_waiting",
+        "_window",
+        "device",
+        "number",
+    )
+
+    def __init__(
+        self, engine: MqttSessions, device: int, number: int, opening: Opening, listener: SessionListener
+    ) -> None:
+        super().__init__()
+        self.device = device
+        self.number = number
+        self._engine = engine
+        self._opening: Opening | None = opening
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._state = _State.CONNECTING
+        self._rest = b""
+        self._max_bytes = _LARGEST_BYTES
+        self._window = _IDS  # so many messages may be on their way
+        self._flying: dict[int, tuple[OnAcknowledged, float]] = {}  # with the time of sending
+        self._waiting: deque[tuple[str, bytes, bool, OnAcknowledged]] | None = None
+        self._last_id = _SUBSCRIBE_ID
+        self._keep_alive_s = float(opening.keep_alive_s)
+        self._heard_s = self._said_s = engine.time()
+        self._pinged_s = NEVER
+        engine.wheel.at(self._said_s + engine.connect_timeout_s, self)
+
+    def publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool) -> None:
+        """As :meth:`MqttSessions.publish`."""
+        if self._state is not _UP:
+            return
+        now_s = self._said_s = self._engine.time()
+        if len(topic) + len(payload) + _HEAD_BYTES > self._max_bytes:
+            self._engine.call_soon(on_acknowledged, PACKET_TOO_LARGE, now_s, now_s)
+        elif self._waiting or len(self._flying) >= self._window:
+            self._waiting = self._waiting or deque()
+            self._waiting.append((topic, payload, retain, on_acknowledged))
+        else:
+            self._send(topic, payload, retain, on_acknowledged, now_s)
+
+    def acknowledge(self, packet_id: int) -> None:
+        """PUBACK for a message that came over this connection."""
+        if self._transport is not None:
+            self._transport.write(bytes((_PUBACK, _PUBACK_REST, packet_id >> 8, packet_id & 0xFF)))
+            self._said_s = self._engine.time()
+
+    def cut(self) -> None:
+        """Reset the connection; nobody is called any more."""
+        transport = self._transport
+        self._state = _State.OVER
+        self._engine.wheel.cancel(self)
+        self._opening = self._transport = self._waiting = None
+        self._flying = {}
+        if transport is not None:
+            transport.abort()
+
+    def fail(self, error: Offline, outcome: OutcomeClass) -> None:
+        """End the session with an error; its listener is called, once."""
+        if self._state is _State.OVER:
+            return
+        self.cut()
+        self._engine.ended(self)
+        self._listener.lost(error, outcome, self._engine.time())
+
+    # --- what the loop says -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """TCP, and TLS where it is wanted, stand."""
+        stream = cast("asyncio.Transport", transport)  # uvloop's own types derive from nothing of asyncio's
+        opening = self._opening
+        if opening is None:
+            stream.abort()
+            return
+        self._transport = stream
+        self._state = _State.GREETING
+        stream.write(
+            ConnectPacket(
+                opening.client_id,
+                username=opening.client_id,
+                password=None if opening.password is None else opening.password.reveal().encode(),
+                clean_start=opening.clean_start,
+                will=opening.will,
+                keep_alive=opening.keep_alive_s,
+                session_expiry_interval=SESSION_EXPIRY_S,
+                receive_max=_RECEIVE_MAXIMUM,
+                max_packet_size=MAX_PACKET_BYTES,
+            ).write()
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side hung up, or the network is gone."""
+        where, answered = self._engine.where, self._state >= _State.SUBSCRIBING
+        self._transport = None
+        if isinstance(exc, ssl.SSLError):
+            self.fail(_not_connected(exc, where), OutcomeClass.TRANSPORT)
+            return
+        hint = "" if answered else " before it answered CONNECT: does it speak MQTT 5, and is it TLS that it wants?"
+        text = f"the broker {where} closed the connection{hint}" + (f" ({exc})" if exc else "")
+        self.fail(Offline("closed", text), OutcomeClass.TRANSPORT)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of MQTT: any number of packets, and perhaps a part of one."""
+        now_s = self._heard_s = self._engine.time()
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        at, end = 0, len(data)
+        while at < end:
+            if end - at >= _PUBACK_BYTES and data[at] == _PUBACK and data[at + 1] == _PUBACK_REST:
+                self._settle(data[at + 2] << 8 | data[at + 3], 0, now_s)
+                at += _PUBACK_BYTES
+            else:
+                try:
+                    packet, size = read(memoryview(data)[at:])
+                except IndexError:
+                    self._keep(data[at:])
+                    break
+                except ValueError as error:
+                    self._keep(data[at:], str(error))
+                    break
+                at += size
+                self._take(packet, now_s)
+            if self._state is _State.OVER:
+                return
+        while self._waiting and len(self._flying) < self._window:
+            self._send(*self._waiting.popleft(), now_s)
+
+    # --- what the broker says -----------------------------------------------------------------------------------------
+
+    def _take(self, packet: Any, now_s: float) -> None:
+        state = self._state
+        match packet:
+            # A session that the broker kept delivers before SUBSCRIBE is answered.
+            case PublishPacket() if state >= _State.SUBSCRIBING and packet.qos is not QoS.EXACTLY_ONCE:
+                arrival = Arrival(packet.topic, packet.payload, packet.retain, packet.packet_id, self.number)
+                self._listener.arrived(arrival, now_s)
+            case PubAckPacket():
+                self._settle(packet.packet_id, int(packet.reason_code), now_s)
+            case PingRespPacket():
+                self._pinged_s = NEVER
+            case ConnAckPacket() if state is _State.GREETING:
+                self._greeted(packet, now_s)
+            case SubAckPacket() if state is _State.SUBSCRIBING:
+                self._subscribed(packet, now_s)
+            case DisconnectPacket():
+                self._disconnected(int(packet.reason_code), packet.reason_code.name)
+            case _:
+                self._fail_by_nonsense(type(packet).__name__)
+
+    def _greeted(self, packet: ConnAckPacket, now_s: float) -> None:
+        code, opening, transport, where = int(packet.reason_code), self._opening, self._transport, self._engine.where
+        if code == _UNSUPPORTED_VERSION:
+            self._fail_by_version()
+            return
+        if code >= FAILURES_FROM:
+            reason = f"{packet.reason_code.name} (0x{code:02X})"
+            text = f"the broker {where} {_LOCKED_OUT.get(code, 'refuses the connection')}: {reason}"
+            error = LockedOut("unauthorized", text) if code in _LOCKED_OUT else Offline("refused", text)
+            self.fail(error, class_of_reason(code))
+            return
+        if packet.max_qos is QoS.AT_MOST_ONCE:
+            text = f"the broker {where} takes no message with QoS 1, and devices send nothing else: change its limits"
+            self.fail(Offline("refused", text), OutcomeClass.REFUSED)
+            return
+        if opening is None or transport is None:
+            raise AssertionError("a session that greets has both")
+        self._max_bytes = packet.max_packet_size or _LARGEST_BYTES
+        self._window = packet.receive_max
+        if packet.server_keep_alive is not None:
+            self._keep_alive_s = float(packet.server_keep_alive)
+        self._state = _State.SUBSCRIBING
+        if not opening.subscriptions:
+            self._came_up(now_s)
+            return
+        # What is retained is old, and is not asked for.
+        never = RetainHandling.SEND_NEVER
+        filters = [
+            TopicFilter(each, max_qos=QoS(qos), retain_as_published=False, retain_handling=never)
+            for each, qos in opening.subscriptions
+        ]
+        transport.write(SubscribePacket(_SUBSCRIBE_ID, filters).write())
+
+    def _subscribed(self, packet: SubAckPacket, now_s: float) -> None:
+        subscriptions = self._opening.subscriptions if self._opening is not None else ()
+        for (topic_filter, _), code in zip(subscriptions, packet.reason_codes, strict=False):
+            if int(code) >= FAILURES_FROM:
+                text = (
+                    f"the broker does not let the device subscribe to {topic_filter}: {code.name} (0x{int(code):02X}); "
+                    "let its access rules give each user the topics of its own id (device-gateway broker-config writes "
+                    "such rules)"
+                )
+                self.fail(LockedOut("forbidden", text), OutcomeClass.REFUSED)
+                return
+        self._came_up(now_s)
+
+    def _came_up(self, now_s: float) -> None:
+        self._state = _State.UP
+        self._opening = None
+        self._said_s = now_s
+        self._engine.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
+        self._listener.connected(now_s)
+
+    def _disconnected(self, code: int, name: str) -> None:
+        where, outcome = self._engine.where, class_of_reason(code)
+        text = f"the broker {where} ended the connection: {name} (0x{code:02X})"
+        if code == _TAKEN_OVER:
+            text = f"another client connected to {where} with this device's id, and the broker gave it the connection"
+            self.fail(SessionTakenOver("taken_over", text), outcome)
+        elif code == NOT_AUTHORIZED:
+            self.fail(LockedOut("unauthorized", text), outcome)
+        else:
+            self.fail(Offline("closed", text), outcome)
+
+    def _keep(self, rest: bytes, fault: str = "") -> None:
+        """The beginning of a packet, until the rest of it is there; with a fault there is none."""
+        if self._state is _State.GREETING and rest.startswith(_OLD_CONNACK):
+            self._fail_by_version()
+        elif fault or len(rest) > MAX_PACKET_BYTES:
+            self._fail_by_nonsense(fault or "a packet beyond the size that was agreed on")
+        else:
+            self._rest = rest
+
+    def _fail_by_version(self) -> None:
+        text = f"the broker {self._engine.where} does not speak MQTT 5: take one that does, such as mosquitto 2"
+        self.fail(Offline("unsupported_version", text), OutcomeClass.REFUSED)
+
+    def _fail_by_nonsense(self, why: str) -> None:
+        text = f"{self._engine.where} sent what a broker does not send here: {why}"
+        self.fail(Offline("closed", text), OutcomeClass.UNEXPECTED)
+
+    # --- publishes ----------------------------------------------------------------------------------------------------
+
+    def _send(self, topic: str, payload: bytes, retain: bool, on_acknowledged: OnAcknowledged, now_s: float) -> None:
+        packet_id = self._last_id % _IDS + 1
+        while packet_id in self._flying:
+            packet_id = packet_id % _IDS + 1
+        self._last_id = packet_id
+        self._flying[packet_id] = on_acknowledged, now_s
+        packet = PublishPacket(topic, payload, qos=QoS.AT_LEAST_ONCE, retain=retain, packet_id=packet_id)
+        if self._transport is not None:
+            self._transport.write(packet.write())
+
+    def _settle(self, packet_id: int, code: int, now_s: float) -> None:
+        """PUBACK came; one that nobody waits for is passed over."""
+        found = self._flying.pop(packet_id, None)
+        if found is not None:
+            on_acknowledged, sent_s = found
+            on_acknowledged(code, sent_s, now_s)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def fire(self) -> None:
+        """Give up a connection that does not come or does not answer; ping one that is silent.
+
+        As the real agent's library does it: a ping is due when one direction has been silent for so long.
+        """
+        now_s, engine, keep_alive_s = self._engine.time(), self._engine, self._keep_alive_s
+        text = ""
+        if self._state is not _UP:
+            text = f"the broker {engine.where} did not {_AWAITED[self._state]} within {engine.connect_timeout_s:g} s"
+        elif now_s >= self._pinged_s + keep_alive_s:
+            text = f"the broker {engine.where} did not answer a ping within {keep_alive_s:g} s"
+        if text:
+            self.fail(Offline("unreachable", text), OutcomeClass.TIMEOUT)
+            return
+        quiet_s = min(self._said_s, self._heard_s)
+        if self._pinged_s == NEVER and now_s >= quiet_s + keep_alive_s and self._transport is not None:
+            self._transport.write(_PING)
+            self._said_s = self._pinged_s = now_s
+        engine.wheel.at((quiet_s if self._pinged_s == NEVER else self._pinged_s) + keep_alive_s, self)
+
+
+def _not_connected(error: BaseException, where: str) -> Offline:
+    """The connection could not be made."""
+    state, why = "unreachable", f"it cannot be reached: {explain(error) if isinstance(error, OSError) else error}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        state, why = "bad_certificate", f"its certificate is refused: {error.verify_message}"
+    elif isinstance(error, ssl.SSLError):
+        why = f"TLS with it failed: {error.reason or error}"
+    elif isinstance(error, ConnectionRefusedError):
+        why = "nobody listens there: is it running, is the port right?"
+    return Offline(state, f"the broker {where}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where the broker is; ``tls``: one context for all sessions, None for connections in the clear."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+
+
+class MqttSessions:
+    """The sessions of many devices with one broker, on the running loop.
+
+    Args:
+        broker: whom to talk to.
+        wheel: for time limits and keep-alives, on the loop's clock; one of its own by default.
+        sources: addresses of this machine to connect from, each good for some 28,000 sessions; empty lets the system
+            choose. A device keeps its address.
+        connect_timeout_s: from ``open`` until the subscriptions stand.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerAddress,
+        wheel: Wheel | None = None,
+        *,
+        sources: tuple[str, ...] = (),
+        connect_timeout_s: float = 10.0,
+    ) -> None:
+        self._broker = broker
+        self._sources = sources
+        self._loop = asyncio.get_running_loop()
+        clock = LoopClock(self._loop)
+        self.time = clock.time
+        self.call_soon = self._loop.call_soon
+        self.wheel = wheel or Wheel(clock)
+        self.where = str(broker)
+        self.connect_timeout_s = connect_timeout_s
+        self._sessions: dict[int, Session] = {}
+        self._attempts: dict[int, asyncio.Task[None]] = {}
+        self._address = TargetAddress(broker.host, broker.port, sources)
+        self._opened = 0
 
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
         """Connect, and subscribe. A session that this device still has is cut first."""
+        self.cut(device)
+        self._opened += 1
+        session = self._sessions[device] = Session(self, device, self._opened, opening, listener)
+        self._attempts[self._opened] = start_task(self._connect(session), "mqtt-connect")
 
     def publish(
-        self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
+        self, device: int, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False
     ) -> None:
-        """Publish with QoS 1, within ``timeout_s``; it waits its turn when the broker's receive maximum is reached."""
+        """Publish with QoS 1; it waits its turn when the broker's receive maximum is reached.
+
+        Nothing goes out, and nobody is called, where the device has no session.
+        """
+        session = self._sessions.get(device)
+        if session is not None:
+            session.publish(topic, payload, on_acknowledged, retain=retain)
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         """The message is safe: PUBACK. Void once its connection has ended, since the broker sends it again then."""
+        session = self._sessions.get(device)
+        if session is not None and session.number == arrival.connection and arrival.packet_id is not None:
+            session.acknowledge(arrival.packet_id)
 
     def cut(self, device: int) -> None:
         """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
+        session = self._sessions.pop(device, None)
+        if session is not None:
+            self._give_up(session.number)
+            session.cut()
 
     async def close(self) -> None:
         """Cut every session."""
+        for device in list(self._sessions):
+            self.cut(device)
+        self._address.close()
+        await asyncio.gather(*self._attempts.values(), return_exceptions=True)
+        await asyncio.sleep(0)  # transports say goodbye in the loop's next turn
+
+    def ended(self, session: Session) -> None:
+        """A session is over by itself; called before its listener is."""
+        self._give_up(session.number)
+        if self._sessions.get(session.device) is session:
+            del self._sessions[session.device]
+
+    async def _connect(self, session: Session) -> None:
+        broker, sources = self._broker, self._sources
+        try:
+            family, address = await self._address.get()
+            sock = open_socket(family, sources[session.device % len(sources)] if sources else None)
+            try:
+                await self._loop.sock_connect(sock, address)
+                name = broker.host if broker.tls else None
+                await self._loop.create_connection(lambda: session, sock=sock, ssl=broker.tls, server_hostname=name)
+            except BaseException:
+                sock.close()
+                raise
+        except Exception as error:
+            session.fail(_not_connected(error, self.where), OutcomeClass.TRANSPORT)
+            if not isinstance(error, OSError | ValueError):  # ValueError: a host name that cannot be one
+                raise
+        finally:
+            self._attempts.pop(session.number, None)
+
+    def _give_up(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is not None and attempt is not asyncio.current_task():
+            attempt.cancel()

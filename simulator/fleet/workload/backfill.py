@@ -32,10 +32,9 @@ from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of
 from simulator.fleet.device.answers import is_refused, judge
-from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text
 from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.device.retries import Retries
+from simulator.fleet.device.retries import HashedRandom, Retries
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.plan import reading_schedule

@@ -13,16 +13,13 @@ from agent.wire.network import trust_store
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import HttpDriver, MqttDriver
 from simulator.fleet.device.handlers import Firmware
-from simulator.fleet.device.links import Links, MqttLinks
-from simulator.fleet.device.model import DeviceModel, DriverContext, Member
+from simulator.fleet.device.links import Links
+from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.device.request_load import RequestDriver
 from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.mqtt import MqttEngine
-from simulator.fleet.engine.mqtt_sessions import BrokerAddress, MqttSessions
+from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
 from simulator.fleet.engine.origin import RequestHead, read_origin
-from simulator.fleet.engine.ports import HttpEngine
-from simulator.fleet.engine.wheel import Clock
 from simulator.fleet.plan import key_of
 from simulator.fleet.scenario.model import (
     DeviceModelSettings,
@@ -65,54 +62,44 @@ class Address:
 
 
 def make_devices(
-    scenario: Scenario,
-    address: Address,
-    context: DriverContext,
-    members: Sequence[Member],
-    clock: Clock,
-    connections: int,
+    scenario: Scenario, address: Address, fleet: Fleet, members: Sequence[Member], connections: int
 ) -> Devices:
     """The devices as the scenario wants them.
 
     Args:
         scenario: whose they are.
         address: where they talk to.
-        context: of the worker.
-        members: its devices.
-        clock: of its loop.
+        fleet: what they have in common.
+        members: those of the worker.
         connections: for devices that share them.
 
     Raises:
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
-    timeout_s, wheel = scenario.target.timeout_s, context.wheel
-    sources, has_links = _sources_of(scenario), _touches_links(scenario)
+    sources, first = _sources_of(scenario), fleet.first_index
+    links = Links(fleet) if _touches_links(scenario) else None
     tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
     if scenario.target.transport == "mqtt":
-        broker = broker_of(scenario, address)
-        sessions: MqttEngine = MqttSessions(broker, wheel, sources=sources, connect_timeout_s=timeout_s)
-        if has_links:
-            sessions = MqttLinks(sessions, clock, wheel, connect_timeout_s=timeout_s, seed=scenario.seed)
-        first = context.first_index
-        return MqttDriver(sessions, context, members, tokens=lambda device: tokens[device - first] if tokens else None)
+        broker, timeout_s = broker_of(scenario, address), fleet.timeout_s
+        sessions = MqttSessions(broker, fleet.wheel, sources=sources, connect_timeout_s=timeout_s)
+        token_of = (lambda device: tokens[device - first]) if tokens else (lambda _device: None)
+        return MqttDriver(sessions, fleet, members, tokens=token_of, links=links)
     origin, per_device = read_origin(address.base_url, address.ca_file), not scenario.target.is_pooled
-    engine: HttpEngine = Http1Engine(origin, wheel, per_device=per_device, pool=connections, sources=sources)
-    if has_links:
-        engine = Links(engine, clock, wheel, scenario.seed)
+    engine = Http1Engine(origin, fleet.wheel, per_device=per_device, pool=connections, sources=sources)
     if tokens:
         credentials = [{"authorization": f"Bearer {token.reveal()}"} for token in tokens]
         heads = [RequestHead(origin, each) for each in credentials]
     else:  # each device has a key pair that is its own of the whole fleet's
         pairs = [RequestHead(origin, headers_of(pair)) for pair in read_keys(address.keys)]
-        devices = range(context.first_index, context.first_index + len(members))
+        devices = range(first, first + len(members))
         heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in devices]
     if isinstance(scenario, RequestsScenario):
-        return RequestDriver(engine, context, members, heads, scenario.arrivals)
-    return HttpDriver(engine, context, members, heads)
+        return RequestDriver(engine, fleet, members, heads, scenario.arrivals, links)
+    return HttpDriver(engine, fleet, members, heads, links)
 
 
 def _touches_links(scenario: Scenario) -> bool:
-    """Whether something of the scenario is done to links, so that an engine has to be in between."""
+    """Whether something of the scenario is done to links."""
     cuts = any(isinstance(phase, StormPhase) and phase.loss == "connection" for phase in scenario.phases)
     return cuts or bool(scenario.faults)
 

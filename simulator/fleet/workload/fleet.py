@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.wire.server import COMMAND_STATUS
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.device.model import DriverContext, Member, SharedSettings
+from simulator.fleet.device.model import Fleet, Member
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -116,33 +116,30 @@ class FleetWorkload:
         origin_s = time.time() + at_s - time.monotonic()
         faults = ActiveFaults(at_s, origin_s)
         kept: Ledger = self._file_ledger or Ledger()
-        fleet = SharedSettings(
-            job.device_offers,
-            scenario.seed,
-            job.run,
+        fleet = Fleet(
+            wheel=self._wheel,
+            offers=job.device_offers,
+            seed=scenario.seed,
+            run=job.run,
+            first_index=job.devices.start,
             numbered=job.ledger is not None and job.ledger.numbered,
             first_number=job.ledger.first_number if job.ledger is not None else 0,
             # Without devices behind them commands get no further than the service.
             ledger=TrackedLedger(kept, self._commands, at_s) if self._has_devices else kept,
             began_s=at_s,
+            timeout_s=scenario.target.timeout_s,
             faults=faults if self._has_devices and scenario.faults else None,
             dialect=scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
             ages=ReadingAges(self._recorder),
+            observer=self._measurement,
+            on_news=self._news.set,
         )
         members = [
             Member(device_id, job.product_id, self._models[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
-        context = DriverContext(
-            self._wheel,
-            fleet,
-            first_index=job.devices.start,
-            observer=self._measurement,
-            timeout_s=scenario.target.timeout_s,
-            on_news=self._news.set,
-        )
-        self._devices = make_devices(scenario, job.address, context, members, self._clock, job.connections)
+        self._devices = make_devices(scenario, job.address, fleet, members, job.connections)
         self._measurement.is_excused = self._devices.has_link_fault
         self._switches = Switchboard(scenario, faults, self._devices, self._wheel, self._clock, job.devices)
         self._switches.begin(self._feed.moved)
@@ -150,7 +147,7 @@ class FleetWorkload:
         heads = [RequestHead(origin, headers_of(pair)) for pair in self._keys]
         self._operator = Operator(
             self._operator_engine,
-            context,
+            fleet,
             heads,
             job.device_ids,
             job.offers,

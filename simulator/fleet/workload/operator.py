@@ -18,10 +18,9 @@ from agent.retry import Backoff
 from agent.wire.server import COMMAND_TTL, IDEMPOTENCY_KEY
 from simulator.fleet.audit.digest import digest_document
 from simulator.fleet.device.answers import command_id_in
-from simulator.fleet.device.hashed_random import HashedRandom
 from simulator.fleet.device.http_messages import HttpMessages, Operation
-from simulator.fleet.device.model import RUN_OVER, DriverContext, Exchange
-from simulator.fleet.device.retries import Retries
+from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet
+from simulator.fleet.device.retries import HashedRandom, Retries
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
 from simulator.fleet.metrics.ages import EndState
@@ -61,7 +60,7 @@ class Operator:
 
     Args:
         engine: carries the requests, under an index that no device has.
-        context: of the worker's devices.
+        fleet: the worker's devices.
         heads: of requests, one with each credential of the operator; its commands take turns.
         device_ids: the service's ids of this worker's devices.
         offers: the service's extensions.
@@ -78,7 +77,7 @@ class Operator:
     def __init__(
         self,
         engine: HttpEngine,
-        context: DriverContext,
+        fleet: Fleet,
         heads: Sequence[RequestHead],
         device_ids: Sequence[str],
         offers: frozenset[str],
@@ -86,14 +85,14 @@ class Operator:
         on_ordered: OnOrdered,
     ) -> None:
         self.engine = engine
-        self.context = context
+        self.fleet = fleet
         self.under_way = 0
         self.refused: Counter[str] = Counter()
         self.tallies = tuple(StreamTally() for _ in commands)
         self.is_over = False
         self.is_repeatable = IDEMPOTENCY_KEY in offers
         self.digests = tuple(digest_document(command.payload) for command in commands)
-        self.chance = HashedRandom(0, context.first_index)
+        self.chance = HashedRandom(0, fleet.first_index)
         self._messages = HttpMessages(offers)
         self._commands = commands
         self._device_ids = device_ids
@@ -109,8 +108,8 @@ class Operator:
             serial: of the command in its stream; both together identify the order within the run.
             due_s: when it was due by the plan, on the engine's clock.
         """
-        command, device_id = self._commands[stream], self._device_ids[device - self.context.first_index]
-        once = f"{self.context.fleet.run}-order-{stream}-{serial}"
+        command, device_id = self._commands[stream], self._device_ids[device - self.fleet.first_index]
+        once = f"{self.fleet.run}-order-{stream}-{serial}"
         request = self._messages.order(device_id, command.payload, command.ttl_s, due_s, once)
         self.under_way += 1
         self.tallies[stream].sent += 1
@@ -119,7 +118,7 @@ class Operator:
 
     def took(self, device: int, command_id: str, stream: int, due_s: float, now_s: float) -> None:
         """The service has a command, and answered now; without an id it is there, and nobody knows which it is."""
-        fleet = self.context.fleet
+        fleet = self.fleet
         if not command_id:
             self.forget(device, stream, now_s)
             return
@@ -130,7 +129,7 @@ class Operator:
 
     def forget(self, device: int, stream: int, now_s: float) -> None:
         """Nobody knows what became of an order."""
-        fleet = self.context.fleet
+        fleet = self.fleet
         self.under_way -= 1
         self.tallies[stream].unanswered += 1
         fleet.ledger.command("order_unanswered", device, "", now_s - fleet.began_s)
@@ -186,13 +185,13 @@ class _Order:
         self._due_s = self._first_due_s = due_s
         self._stream = stream
         self._retries = Retries(_BACKOFF, operator.chance)
-        self._gives_up_s = operator.context.clocks.monotonic() + _PATIENCE_S
+        self._gives_up_s = operator.fleet.monotonic() + _PATIENCE_S
 
     def go(self) -> None:
         """Send it, once more."""
         operator = self._operator
         if not operator.is_over:
-            operator.engine.send(self._device, self._message, self, operator.context.timeout_s)
+            operator.engine.send(self._device, self._message, self, operator.fleet.timeout_s)
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
@@ -207,7 +206,7 @@ class _Order:
                 operator.refuse(self._stream, f"{status} {getattr(error, 'error', '')[:80]}".strip())
                 return
             if not is_answer:
-                operator.context.observer.faulted(_OPERATION, self._device, str(error))
+                operator.fleet.observer.faulted(_OPERATION, self._device, str(error))
             is_again = is_answer and (operator.is_repeatable or isinstance(error, RateLimited))
             self._go_on(error, now_s, is_again=is_again)
         else:
@@ -220,7 +219,7 @@ class _Order:
             # Neither the target nor the network ended it: it has waited until now.
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
         self._measure(outcome, sent_s, now_s)
-        operator.context.observer.faulted(_OPERATION, self._device, reason)
+        operator.fleet.observer.faulted(_OPERATION, self._device, reason)
         error = UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
         is_again = not operator.is_over and (operator.is_repeatable or sent_s is None)
         self._go_on(error, now_s, is_again=is_again, left=sent_s is not None)
@@ -229,12 +228,12 @@ class _Order:
         """Send it again after a while, or give it up."""
         if is_again and (self._retries.failures + 1 < _TRIES or now_s < self._gives_up_s):
             self._due_s = now_s + self._retries.failed(error, left=left)
-            self._operator.context.wheel.at(self._due_s, self.go)
+            self._operator.fleet.wheel.at(self._due_s, self.go)
         else:
             self._operator.forget(self._device, self._stream, now_s)
 
     def _measure(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
         due_s, attempt = self._due_s, self._retries.attempt
-        self._operator.context.observer.exchanged(
+        self._operator.fleet.observer.exchanged(
             Exchange(_OPERATION, outcome, self._device, due_s, due_s, sent_s, now_s, attempt)
         )

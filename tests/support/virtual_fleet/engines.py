@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.errors import Offline
 from agent.wire import topics
-from simulator.fleet.engine.mqtt import Arrival, Established, Opening, Publisher, SessionListener
-from simulator.fleet.engine.mqtt_sessions import BrokerAddress
+from simulator.fleet.engine.mqtt import NOBODY_LISTENS, Arrival, BrokerAddress, OnAcknowledged, Opening, SessionListener
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.outcomes import OutcomeClass
-from tests.support.virtual_fleet.service import Service
+from tests.support.virtual_fleet.service import CUT, CUT_LATE, NOBODY, Service
 from tests.unit.simulator.fleet.device.fleet_fakes import read_request
 
 TAKES_S = 0.01
@@ -80,10 +80,6 @@ class VirtualHttp:
         for flight in [flight for flight in self._flights if flight.device == device]:
             self._end(flight)
 
-    def forget(self, caller: Caller) -> None:
-        for flight in [flight for flight in self._flights if flight.caller is caller]:
-            self._end(flight)
-
     async def close(self) -> None:
         for flight in list(self._flights):
             self._fail(flight, OutcomeClass.TRANSPORT, "the engine was closed")
@@ -114,10 +110,8 @@ class _Session:
     device: int
     opening: Opening
     listener: SessionListener
-    began_s: float
     is_up: bool = False
     is_over: bool = False
-    waiting: dict[Publisher, float] = field(default_factory=dict)
 
 
 class VirtualMqtt:
@@ -129,34 +123,26 @@ class VirtualMqtt:
         self._kept: dict[str, list[tuple[str, bytes]]] = {}
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def sessions(self) -> int:
-        return len(self._sessions)
-
-    @property
-    def standing(self) -> int:
-        return sum(session.is_up for session in self._sessions.values())
-
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
         self.cut(device)
-        now_s = self._loop.time()
-        session = self._sessions[device] = _Session(device, opening, listener, now_s)
+        session = self._sessions[device] = _Session(device, opening, listener)
         self._later(session, TAKES_S, lambda: self._stand(session))
 
     def publish(
-        self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
+        self, device: int, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False
     ) -> None:
         session, now_s = self._sessions.get(device), self._loop.time()
         if session is None or not session.is_up:
-            self._loop.call_soon(publisher.failed, OutcomeClass.TRANSPORT, "no connection", None, now_s)
             return
-        session.waiting[publisher] = now_s
-        receipt = self._engines.service.message(device, topic, payload)
-        self._later(session, TAKES_S, lambda: self._puback(session, publisher))
+        trouble, receipt = self._engines.service.message(device, topic, payload)
+        if trouble in {CUT, CUT_LATE}:
+            self._later(session, TAKES_S, lambda: self._lose(session))
+            return
+        code = NOBODY_LISTENS if trouble == NOBODY else 0
+        self._later(session, TAKES_S, lambda: on_acknowledged(code, now_s, self._loop.time()))
         if receipt is not None:
             name = topics.receipts(topics.parse(topic).device_id)
             self._later(session, 2 * TAKES_S, lambda: self._arrive(session, name, receipt))
-        self._later(session, timeout_s, lambda: self._late(session, publisher))
 
     def acknowledge(self, device: int, arrival: Arrival) -> None:
         kept = self._kept.get(arrival.topic.split("/")[2], [])
@@ -180,26 +166,19 @@ class VirtualMqtt:
 
     def _stand(self, session: _Session) -> None:
         session.is_up = True
-        now_s = self._loop.time()
-        session.listener.connected(Established(True, session.began_s, None), now_s)
+        session.listener.connected(self._loop.time())
         for topic, payload in self._kept.get(session.opening.client_id, []):
             self._later(session, TAKES_S, self._arriving(session, topic, payload))
+
+    def _lose(self, session: _Session) -> None:
+        self.cut(session.device)
+        session.listener.lost(Offline("closed", "it broke"), OutcomeClass.TRANSPORT, self._loop.time())
 
     def _arriving(self, session: _Session, topic: str, payload: bytes) -> Callable[[], None]:
         return lambda: self._arrive(session, topic, payload)
 
     def _arrive(self, session: _Session, topic: str, payload: bytes) -> None:
         session.listener.arrived(Arrival(topic, payload, False, 1, 1), self._loop.time())
-
-    def _puback(self, session: _Session, publisher: Publisher) -> None:
-        sent_s = session.waiting.pop(publisher, None)
-        if sent_s is not None:
-            publisher.acknowledged(0, sent_s, self._loop.time())
-
-    def _late(self, session: _Session, publisher: Publisher) -> None:
-        sent_s = session.waiting.pop(publisher, None)
-        if sent_s is not None:
-            publisher.failed(OutcomeClass.TIMEOUT, "no PUBACK in time", sent_s, self._loop.time())
 
     def _later(self, session: _Session, delay_s: float, call: Callable[[], None]) -> None:
         def happen() -> None:

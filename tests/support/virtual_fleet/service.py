@@ -24,7 +24,11 @@ Reply = Callable[[int, Any], None]
 BEFORE_S = -1.0
 """The time of what is sent while the run is prepared."""
 NEVER = (0, None)
-"""An answer that never comes."""
+"""An answer that never comes; over MQTT the gateway's receipt."""
+NOBODY = "nobody"
+"""Over MQTT: the broker acknowledges, and says that no gateway listens."""
+CUT, CUT_LATE = "cut", "cut late"
+"""Over MQTT: the connection breaks before the message arrives; once the broker and the gateway have it."""
 FINAL = frozenset({"succeeded", "failed", "rejected", "expired", "cancelled", "indeterminate"})
 
 
@@ -65,7 +69,7 @@ class Service:
 
     clock: Time
     offers: frozenset[str]
-    answers: Callable[[Sent], tuple[int, Any] | None] = lambda _sent: None
+    answers: Callable[[Sent], Any] = lambda _sent: None
     began_s: float = float("inf")
     sent: list[Sent] = field(default_factory=list)
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -206,13 +210,16 @@ class Service:
         self.deliver(value["device_id"], record)
         return 202, record
 
-    def message(self, device: int, topic: str, payload: bytes) -> bytes | None:
-        """A message of a device at the gateway; the receipt for it, where there is one."""
+    def message(self, device: int, topic: str, payload: bytes) -> tuple[Any, bytes | None]:
+        """A message of a device at the gateway: what the broker does, and the receipt where there is one."""
         kind = topic.rsplit("/", 1)[-1]
         sent = Sent(self.clock.now_s - self.began_s, device, kind, topic, {}, payload)
         self.sent.append(sent)
-        if self.answers(sent) == NEVER:
-            return None
+        trouble = self.answers(sent)
+        receipt = None if trouble in {NEVER, NOBODY, CUT} else self._receipt(kind, topic, payload)
+        return trouble, receipt
+
+    def _receipt(self, kind: str, topic: str, payload: bytes) -> bytes | None:
         if kind == "status":
             return None
         try:
@@ -225,7 +232,9 @@ class Service:
             return encode(Receipt(stored=(value["key"],))) if "key" in value else None
         readings = value if isinstance(value, list) else [value]
         device_id = topics.parse(topic).device_id
-        self.stored += [{**each, "device_id": device_id, "received_at": self.date()} for each in readings]
+        known = {each.get("key") for each in self.stored}
+        new = [each for each in readings if each["key"] not in known]
+        self.stored += [{**each, "device_id": device_id, "received_at": self.date()} for each in new]
         return encode(Receipt(stored=tuple(each["key"] for each in readings)))
 
 

@@ -182,7 +182,7 @@ def play(
     file: ScenarioFile,
     folder: Path,
     *,
-    answers: Callable[[Sent], tuple[int, Any] | None] = lambda _sent: None,
+    answers: Callable[[Sent], Any] = lambda _sent: None,
     view: RunView | None = None,
 ) -> Run:
     """Perform a scenario.

@@ -12,7 +12,7 @@ from agent.wire.times import parse_time
 from simulator.fleet.faults import KINDS
 from simulator.fleet.record import VerdictStatus
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
-from tests.support.virtual_fleet.service import Sent
+from tests.support.virtual_fleet.service import CUT, CUT_LATE, NEVER, NOBODY, Sent
 from tests.support.virtual_fleet.virtual_time import EPOCH_S
 
 CORE = ("core-poll", "core-hold", "core-mqtt")
@@ -197,11 +197,40 @@ def test_copies_go_out_later_with_the_key_of_the_first_or_one_of_their_own(looke
     assert len({each.headers["idempotency-key"] for each in first}) == keys
 
 
-def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive(looker):
+@pytest.mark.parametrize("context", ["core-poll", "core-mqtt"])
+def test_what_is_spoiled_is_refused_and_set_aside_and_the_others_arrive(looker, context):
     fault = {"kind": "broken_json", "at_s": FAULT_S, "duration_s": 5, "often": 1}
-    record = looker({**CONTEXTS["core-poll"], "faults": [fault]}).run.record
-    readings = record.audit.readings
+    readings = looker({**CONTEXTS[context], "faults": [fault]}).run.record.audit.readings
     assert 0 < readings.accepted == readings.stored < readings.sent
+
+
+@pytest.mark.parametrize(
+    ("trouble", "operation", "outcome"),
+    [
+        (NEVER, "mqtt.receipt", "timeout"),
+        (NOBODY, "mqtt.sensor_data", "ok"),
+        (CUT, "mqtt.sensor_data", "transport"),
+        (CUT_LATE, "mqtt.sensor_data", "transport"),
+    ],
+    ids=["no receipt", "no gateway", "cut before", "cut after"],
+)
+def test_whatever_becomes_of_a_message_its_readings_go_again_until_they_are_confirmed(
+    looker, trouble, operation, outcome
+):
+    def answers(sent: Sent):
+        return trouble if sent.operation == "sensor-data" and FAULT_S < sent.at_s < FAULT_END_S else None
+
+    answers.__name__ = str(trouble)
+    run = looker(merged(CONTEXTS["core-mqtt"], {"drain_s": 90}), answers).run
+    readings = run.record.audit.readings
+    assert readings.sent == readings.accepted == readings.stored == DEVICES * 12 / 3
+    assert run.count(operation, outcome) >= DEVICES
+    bodies = Counter(each.body for each in run.batches)
+    assert max(bodies.values()) > 1, "the same readings went again in the same message"
+    if trouble == CUT:
+        assert DEVICES < run.count("mqtt.connect") < 8 * DEVICES
+    if trouble == NOBODY:
+        assert any("no gateway listens" in sentence for sentence in run.record.extras["errors"])
 
 
 def test_a_wrong_clock_dates_what_was_read_until_the_service_tells_the_time(looker):

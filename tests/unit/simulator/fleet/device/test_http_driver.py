@@ -12,7 +12,7 @@ from agent.core.schedule import PollIntervals
 from agent.wire.server import ALL_EXTENSIONS, BATCH_SENSOR_DATA, LONG_POLL
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import HttpDriver
-from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
+from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -30,34 +30,31 @@ def well(request):
 
 
 class Bench:
-    def __init__(self, devices=4, answer=well, model=MINUTE, first_index=0, offers=PLAIN) -> None:
+    def __init__(self, devices=4, answer=well, model=MINUTE, offers=PLAIN, wall_off_s=0.0) -> None:
         self.clock = VirtualClock(1000.0)
         self.engine = FakeEngine(self.clock, self._answered)
         self.answer = answer
         self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
-        self.news = 0
-        fleet = SharedSettings(offers, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=1000.0)
-        self.driver = HttpDriver(
-            self.engine,
-            DriverContext(
-                Wheel(self.clock),
-                fleet,
-                first_index=first_index,
-                observer=self.observer,
-                clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
-                on_news=self._count,
-            ),
-            [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
-            [RequestHead(read_origin("http://service/api"), {"x-api-key": "k"})] * devices,
+        fleet = Fleet(
+            wheel=Wheel(self.clock),
+            offers=offers,
+            seed=1,
+            run="run",
+            numbered=True,
+            began_s=1000.0,
+            ledger=self.ledger,
+            observer=self.observer,
+            monotonic=self.clock.time,
+            wall=lambda: START_S + self.clock.time() + wall_off_s,
         )
-        self.indices = range(first_index, first_index + devices)
+        members = [Member(f"d{number}", "p", model) for number in range(devices)]
+        heads = [RequestHead(read_origin("http://service/api"), {"x-api-key": "k"})] * devices
+        self.driver = HttpDriver(self.engine, fleet, members, heads)
+        self.indices = range(devices)
 
     def _answered(self, request):
         return self.answer(request)
-
-    def _count(self) -> None:
-        self.news += 1
 
     def switch_on(self) -> None:
         for index in self.indices:
@@ -86,7 +83,7 @@ def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_
     bench.run(90)
     first = [request for request in bench.engine.requests if request.method == "POST"]
     bench.driver.switch_off(0)
-    assert (bench.engine.cuts, bench.driver.fleet.gauges.online) == ([0], 0)
+    assert (bench.engine.cuts, bench.driver.fleet.online) == ([0], 0)
     assert bench.written("unanswered") == [(0, (1,), 90.0)]
     told = len(bench.observer.exchanges)
     bench.run(600)
@@ -211,8 +208,7 @@ def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_rig
 
     carried: list[tuple[float, float]] = []
     model = DeviceModel(interval_s=30.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
-    bench = Bench(devices=20, model=model, answer=answer, offers=ALL_EXTENSIONS)
-    bench.driver.clocks = Clocks(bench.clock.time, lambda: START_S + bench.clock.time() + wall_off_s)
+    bench = Bench(devices=20, model=model, answer=answer, offers=ALL_EXTENSIONS, wall_off_s=wall_off_s)
     bench.engine.delay_s = lambda request: 20.0 if request.method == "GET" else 0.0
     bench.switch_on()
     bench.run(100)

@@ -20,7 +20,7 @@ from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.handlers import VOCABULARY
 from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
-from simulator.fleet.device.model import Clocks, DeviceModel, DriverContext, Member, SharedSettings
+from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
@@ -113,14 +113,21 @@ class World:
         self.ledger = DeviceLedger("d1", "device")
         self.engine = FakeEngine(self.clock, self._answer)
         ledger = MemoryLedger([self.ledger])
-        self.fleet = SharedSettings(offers, seed=1, run="run", ledger=ledger)
+        self.fleet = Fleet(
+            wheel=Wheel(self.clock),
+            offers=offers,
+            seed=1,
+            run="run",
+            ledger=ledger,
+            observer=ledger,
+            monotonic=self.clock.time,
+            wall=lambda: START_S + self.clock.time(),
+        )
         model = DeviceModel(
             interval_s=5.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=0.5, cap_s=4.0), batch=4
         )
-        clocks = Clocks(self.clock.time, lambda: START_S + self.clock.time())
-        context = DriverContext(Wheel(self.clock), self.fleet, observer=ledger, clocks=clocks)
         head = RequestHead(read_origin("http://service"), {})
-        self.driver = HttpDriver(self.engine, context, [Member("d1", "p1", model)], [head])
+        self.driver = HttpDriver(self.engine, self.fleet, [Member("d1", "p1", model)], [head])
         self.device = self.driver.devices[0]
         self.judged: object = None
         self.driver.switch_on(0)
@@ -147,7 +154,7 @@ class World:
     @property
     def results(self) -> tuple[int, int]:
         """How many commands are open, and how many results nothing takes."""
-        return self.fleet.gauges.open_commands, self.fleet.gauges.undeliverable_results
+        return self.fleet.open_commands, self.fleet.undeliverable_results
 
     def power(self, *, on: bool) -> None:
         (self.driver.switch_on if on else self.driver.switch_off)(0)

@@ -1,6 +1,9 @@
-"""A session between a broker's bytes and those who use it, on virtual time."""
+"""A session between a broker's bytes and those who use it: a transport that keeps what is written, on virtual time."""
 
 from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,127 +16,164 @@ from mqtt5 import (
     PubAckPacket,
     PublishPacket,
     QoS,
+    SubAckPacket,
+    SubAckReasonCode,
+    read,
 )
 
 from agent.errors import LockedOut
+from simulator.fleet.engine.mqtt import PACKET_TOO_LARGE, Opening, Session
+from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from tests.unit.simulator.fleet.engine.virtual_mqtt import Line, Publisher
+from tests.support.virtual_clock import VirtualClock
+
+SUBSCRIPTIONS = (("v1/devices/d1/commands/+", 1), ("v1/devices/d1/notice", 0))
 
 
-def publishes(line: Line) -> list[PublishPacket]:
-    return [packet for packet in line.transport.taken() if isinstance(packet, PublishPacket)]
+class Line(asyncio.Transport):
+    """A session, its transport and its listener."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = VirtualClock(1000.0)
+        self.written = b""
+        self.is_reset = False
+        self.ended, self.arrivals, self.losses, self.acknowledged = [], [], [], []
+        engine = SimpleNamespace(
+            where="mqtt://127.0.0.1:1883",
+            wheel=Wheel(self.clock),
+            time=self.clock.time,
+            call_soon=lambda call, *given: call(*given),
+            connect_timeout_s=10.0,
+            ended=self.ended.append,
+        )
+        self.session = Session(engine, 7, 1, Opening("d1", None, SUBSCRIPTIONS), self)
+
+    def write(self, data):
+        self.written += data
+
+    def abort(self):
+        self.is_reset = True
+
+    def connected(self, now_s):
+        """The subscriptions stand."""
+
+    def arrived(self, arrival, now_s):
+        self.arrivals.append(arrival)
+
+    def lost(self, error, outcome, now_s):
+        self.losses.append((error, outcome))
+
+    def taken(self, kind):
+        """The packets of a kind that were written since the last call."""
+        packets, at = [], 0
+        while at < len(self.written):
+            packet, size = read(memoryview(self.written)[at:])
+            packets.append(packet)
+            at += size
+        self.written = b""
+        return [packet for packet in packets if isinstance(packet, kind)]
+
+    def pass_s(self, seconds: float) -> None:
+        self.clock.run_until(self.clock.time() + seconds)
+
+    def hear(self, *packets):
+        self.session.data_received(b"".join(packet.write() for packet in packets))
+
+    def greet(self, **answer):
+        """TCP stands, and CONNACK comes."""
+        self.session.connection_made(self)
+        self.hear(ConnAckPacket(**answer))
+
+    def stand(self, **answer):
+        """And the subscriptions stand."""
+        self.greet(**answer)
+        self.hear(SubAckPacket(1, [SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE] * 2))
+        self.written = b""
+
+    def publish(self, payload: bytes = b"1") -> None:
+        def note(code, sent_s, now_s):
+            self.acknowledged.append((payload, code, sent_s))
+
+        self.session.publish("t", payload, note, retain=False)
+
+    def only_loss(self):
+        [(error, outcome)] = self.losses
+        assert (self.is_reset, self.ended) == (True, [self.session])
+        return error, outcome
 
 
-def only_loss(line: Line):
-    [(error, outcome)] = line.listener.losses
-    assert line.transport.is_reset
-    assert line.ended == [line.session]
-    return error, outcome
-
-
-# --- coming up --------------------------------------------------------------------------------------------------
+@pytest.fixture
+def line() -> Line:
+    return Line()
 
 
 @pytest.mark.parametrize(
     ("code", "outcome", "kind"),
     [
         (ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD, OutcomeClass.REFUSED, LockedOut),
-        (ConnAckReasonCode.NOT_AUTHORIZED, OutcomeClass.REFUSED, LockedOut),
         (ConnAckReasonCode.SERVER_BUSY, OutcomeClass.SERVER_ERROR, Exception),
         (ConnAckReasonCode.CONNECTION_RATE_EXCEEDED, OutcomeClass.LIMITED, Exception),
     ],
 )
-def test_a_broker_that_refuses_says_why(code, outcome, kind):
-    line = Line()
+def test_a_broker_that_refuses_says_why(line, code, outcome, kind):
     line.greet(reason_code=code)
-    error, counted = only_loss(line)
+    error, counted = line.only_loss()
     assert counted is outcome
     assert isinstance(error, kind)
     assert code.name in str(error)
 
 
-def test_a_broker_of_version_3_is_named_as_such():
-    line = Line()
-    line.dial()
+def test_a_broker_of_version_3_is_named_as_such(line):
+    line.session.connection_made(line)
     line.session.data_received(b"\x20\x02\x00\x01")
-    error, outcome = only_loss(line)
-    assert error.state == "unsupported_version"
-    assert outcome is OutcomeClass.REFUSED
+    error, outcome = line.only_loss()
+    assert (error.state, outcome) == ("unsupported_version", OutcomeClass.REFUSED)
 
 
 @pytest.mark.parametrize(("steps", "word"), [(0, "connection"), (1, "MQTT 5"), (2, "SUBSCRIBE")])
-def test_a_broker_that_says_nothing_is_given_up_in_time(steps, word):
-    line = Line()
+def test_a_broker_that_says_nothing_is_given_up_in_time(line, steps, word):
     if steps == 1:
-        line.dial()
+        line.session.connection_made(line)
     if steps == 2:
         line.greet()
     line.pass_s(9.99)
-    assert line.listener.losses == []
+    assert line.losses == []
     line.pass_s(0.02)
-    [(error, outcome)] = line.listener.losses
+    [(error, outcome)] = line.losses
     assert word in str(error)
     assert outcome is OutcomeClass.TIMEOUT
 
 
-# --- publishing -------------------------------------------------------------------------------------------------
-
-
-def test_no_more_are_on_their_way_than_the_broker_takes():
-    line = Line()
+def test_no_more_are_on_their_way_than_the_broker_takes(line):
     line.stand(receive_max=2)
-    publishers = [line.publish(b"%d" % n) for n in range(5)]
-    first = publishes(line)
-    assert [packet.payload for packet in first] == [b"0", b"1"]
+    for n in range(5):
+        line.publish(b"%d" % n)
+    first, second = line.taken(PublishPacket)
     line.pass_s(1)
-    line.hear(PubAckPacket(first[1].packet_id))
-    [third] = publishes(line)
-    assert third.payload == b"2"
-    line.hear(PubAckPacket(first[0].packet_id), PubAckPacket(third.packet_id))
-    rest = publishes(line)
-    assert [packet.payload for packet in rest] == [b"3", b"4"]
+    line.hear(PubAckPacket(second.packet_id))
+    [third] = line.taken(PublishPacket)
+    line.hear(PubAckPacket(first.packet_id), PubAckPacket(third.packet_id))
+    rest = line.taken(PublishPacket)
+    assert [packet.payload for packet in (first, second, third, *rest)] == [b"0", b"1", b"2", b"3", b"4"]
     line.hear(*[PubAckPacket(packet.packet_id) for packet in rest])
     # What waited was sent when its turn came.
-    assert [publisher.acknowledgements[0][1] for publisher in publishers] == [1000.0, 1000.0, 1001.0, 1001.0, 1001.0]
+    assert sorted(line.acknowledged) == [(b"%d" % n, 0, 1000.0 if n < 2 else 1001.0) for n in range(5)]
 
 
-def test_a_message_is_given_up_in_time_and_its_id_only_with_its_acknowledgement():
-    line = Line()
-    line.stand(receive_max=1)
-    late, waiting = line.publish(b"a", timeout_s=5), line.publish(b"b", timeout_s=3)
-    [packet] = publishes(line)
-    line.pass_s(3.01)
-    assert waiting.failures == [(OutcomeClass.TIMEOUT, None)]
-    line.pass_s(2)
-    assert late.failures == [(OutcomeClass.TIMEOUT, 1000.0)]
-    patient = line.publish(b"c", timeout_s=60)
-    assert publishes(line) == []
-    line.hear(PubAckPacket(packet.packet_id))
-    assert late.acknowledgements == []
-    [now] = publishes(line)
-    assert now.payload == b"c"
-    line.hear(PubAckPacket(now.packet_id))
-    assert len(patient.acknowledgements) == 1
-
-
-def test_what_the_broker_does_not_take_is_refused_unsent():
-    line = Line()
+def test_what_the_broker_does_not_take_is_refused_unsent(line):
     line.stand(max_packet_size=100)
-    told = line.session.publish("t", b"x" * 100, Publisher(), 5, retain=False)
-    assert told is not None
-    assert told[0] is OutcomeClass.REFUSED
-    assert publishes(line) == []
-
-
-# --- messages that come -----------------------------------------------------------------------------------------
+    line.publish(b"x" * 100)
+    assert [code for _, code, _ in line.acknowledged] == [PACKET_TOO_LARGE]
+    assert line.taken(PublishPacket) == []
 
 
 @given(st.lists(st.integers(1, 400), max_size=30), st.integers(0, 300))
 def test_packets_are_understood_however_the_network_cuts_them(cuts, size):
     line = Line()
     line.stand()
-    publisher = line.publish()
-    [own] = publishes(line)
+    line.publish()
+    [own] = line.taken(PublishPacket)
     raw = b"".join(
         packet.write()
         for packet in (
@@ -148,8 +188,8 @@ def test_packets_are_understood_however_the_network_cuts_them(cuts, size):
         if raw[at : at + cut]:
             line.session.data_received(raw[at : at + cut])
         at += cut
-    assert [(arrival.topic, len(arrival.payload)) for arrival in line.listener.arrivals] == [("a", size), ("b", 1)]
-    assert len(publisher.acknowledgements) == 1
+    assert [(arrival.topic, len(arrival.payload)) for arrival in line.arrivals] == [("a", size), ("b", 1)]
+    assert len(line.acknowledged) == 1
 
 
 @pytest.mark.parametrize(
@@ -157,56 +197,37 @@ def test_packets_are_understood_however_the_network_cuts_them(cuts, size):
     [b"\xff\xff\xff\xff\xff\xff", b"\x00\x00", PingReqPacket().write(), ConnAckPacket().write()],
     ids=["no length", "no type", "a client's packet", "a second greeting"],
 )
-def test_what_no_broker_sends_ends_the_connection(raw):
-    line = Line()
+def test_what_no_broker_sends_ends_the_connection(line, raw):
     line.stand()
     line.session.data_received(raw)
-    assert only_loss(line)[1] is OutcomeClass.UNEXPECTED
+    assert line.only_loss()[1] is OutcomeClass.UNEXPECTED
 
 
-# --- the end ----------------------------------------------------------------------------------------------------
-
-
-def test_everybody_is_told_once_when_the_connection_breaks():
-    line = Line()
-    line.stand(receive_max=1)
-    sent, waiting = line.publish(), line.publish()
+def test_the_listener_is_told_once_when_the_connection_breaks(line):
+    line.stand()
+    line.publish()
     line.session.connection_lost(ConnectionResetError(104, "reset"))
-    assert sent.failures == [(OutcomeClass.TRANSPORT, 1000.0)]
-    assert waiting.failures == [(OutcomeClass.TRANSPORT, None)]
-    [(error, outcome)] = line.listener.losses
-    assert (error.state, outcome) == ("closed", OutcomeClass.TRANSPORT)
     line.pass_s(1000)
-    assert len(line.listener.losses) == 1
-    assert line.session.publish("t", b"", Publisher(), 1, retain=False) is not None
+    [(error, outcome)] = line.losses
+    assert (error.state, outcome, line.acknowledged) == ("closed", OutcomeClass.TRANSPORT, [])
 
 
-# --- keeping alive ----------------------------------------------------------------------------------------------
-
-
-def pings(line: Line) -> int:
-    return sum(isinstance(packet, PingReqPacket) for packet in line.transport.taken())
-
-
-def test_a_silent_device_pings_and_a_broker_that_answers_keeps_it():
-    line = Line()
+def test_a_silent_device_pings_and_a_broker_that_answers_keeps_it(line):
     line.stand()
     line.pass_s(59.9)
-    assert pings(line) == 0
+    assert line.taken(PingReqPacket) == []
     for _ in range(5):
         line.pass_s(0.2)
-        assert pings(line) == 1
+        assert len(line.taken(PingReqPacket)) == 1
         line.hear(PingRespPacket())
         line.pass_s(59.8)
-        assert pings(line) == 0
-    assert line.listener.losses == []
+        assert line.taken(PingReqPacket) == []
+    assert line.losses == []
 
 
-def test_a_broker_that_does_not_answer_a_ping_is_given_up():
-    line = Line()
+def test_a_broker_that_does_not_answer_a_ping_is_given_up(line):
     line.stand()
     line.pass_s(119.9)
-    assert pings(line) == 1
-    assert line.listener.losses == []
+    assert line.losses == []
     line.pass_s(0.2)
-    assert only_loss(line)[1] is OutcomeClass.TIMEOUT
+    assert line.only_loss()[1] is OutcomeClass.TIMEOUT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.wire.server import IDEMPOTENCY_KEY
-from simulator.fleet.device.model import Clocks, DriverContext, SharedSettings
+from simulator.fleet.device.model import Fleet
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -43,12 +43,20 @@ class Bench:
         self.engine = UnreachableOnce(clock, lambda _request: left.pop(0), refusals=refusals)
         self.ledger, self.observer, self.ordered = RecordingLedger(), RecordingObserver(), []
         heads = [RequestHead(read_origin("http://service/api"), {"x-api-key": key}) for key in keys]
-        fleet = SharedSettings(offers, 1, "run", ledger=self.ledger, began_s=100.0)
-        context = DriverContext(Wheel(clock), fleet, observer=self.observer, clocks=Clocks(clock.time))
+        fleet = Fleet(
+            wheel=Wheel(clock),
+            offers=offers,
+            seed=1,
+            run="run",
+            began_s=100.0,
+            ledger=self.ledger,
+            observer=self.observer,
+            monotonic=clock.time,
+        )
         ping = CommandSettings(payload={"command": "ping"}, rate_per_s=1.0)
         self.operator = Operator(
             self.engine,
-            context,
+            fleet,
             heads,
             ["d0"],
             offers,

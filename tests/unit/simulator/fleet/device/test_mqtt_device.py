@@ -1,0 +1,91 @@
+"""What comes for a device over MQTT; whole runs over MQTT are in ``test_played_scenarios.py``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agent.wire import topics
+from agent.wire.mqtt_messages import Notice, Receipt, encode
+from simulator.fleet.device.driver import MqttDriver
+from simulator.fleet.device.model import DeviceModel, Fleet, Member
+from simulator.fleet.device.mqtt_device import SPREAD_S
+from simulator.fleet.engine.mqtt import Arrival
+from simulator.fleet.engine.wheel import Wheel
+from tests.support.virtual_clock import VirtualClock
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, RecordingLedger, RecordingObserver
+
+ID = "dev-1"
+
+
+class Broker:
+    """An engine with one device, which is connected; every message is acknowledged at once."""
+
+    def __init__(self) -> None:
+        self.clock, self.observer, self.ledger = VirtualClock(1000.0), RecordingObserver(), RecordingLedger()
+        self.published: list[tuple[str, bytes]] = []
+        self.acknowledged: list[Arrival] = []
+        fleet = Fleet(
+            wheel=Wheel(self.clock),
+            offers=frozenset(),
+            seed=1,
+            run="run",
+            ledger=self.ledger,
+            observer=self.observer,
+            monotonic=self.clock.time,
+            wall=lambda: START_S + self.clock.time(),
+        )
+        self.driver = MqttDriver(self, fleet, [Member(ID, "product", DeviceModel(interval_s=10.0))])
+        self.driver.switch_on(0)
+        self.pass_s(SPREAD_S)
+
+    def open(self, device, opening, listener):
+        self.listener = listener
+        self.clock.call_at(self.clock.time(), lambda: listener.connected(self.clock.time()))
+
+    def publish(self, device, topic, payload, on_acknowledged, *, retain=False):
+        self.published.append((topic, payload))
+        now_s = self.clock.time()
+        self.clock.call_at(now_s, lambda: on_acknowledged(0, now_s, now_s))
+
+    def acknowledge(self, device, arrival):
+        self.acknowledged.append(arrival)
+
+    def deliver(self, topic: str, payload: bytes) -> None:
+        self.listener.arrived(Arrival(topic, payload, retain=False, packet_id=1, connection=1), self.clock.time())
+
+    def pass_s(self, seconds: float) -> None:
+        self.clock.run_until(self.clock.time() + seconds)
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload"),
+    [
+        (topics.command(ID, "c1"), b"no json"),
+        (topics.command(ID, "c1"), b'{"id":"c2","command_payload":{}}'),
+        (topics.command(ID, "c1"), b'{"id":"c1","device_id":"other","command_payload":{}}'),
+        (topics.receipts(ID), b"[]"),
+        ("elsewhere", b"{}"),
+    ],
+)
+def test_a_message_that_makes_no_sense_is_told_and_does_not_come_again(topic, payload):
+    broker = Broker()
+    broker.deliver(topic, payload)
+    assert len(broker.acknowledged) == 1
+    assert topic in broker.observer.faults[-1][2]
+    assert broker.ledger.calls == []
+
+
+def test_the_gateways_hint_holds_readings_back_and_lets_results_go():
+    broker = Broker()
+    broker.deliver(topics.notice(ID), encode(Notice(retry_after_s=60.0)))
+    command = {"id": "c1", "device_id": ID, "command_payload": {"command": "ping"}, "status": "queued"}
+    broker.deliver(topics.command(ID, "c1"), json.dumps(command).encode())
+    broker.pass_s(1)
+    broker.deliver(topics.receipts(ID), encode(Receipt(stored=("result-succeeded-c1",))))
+    broker.pass_s(54)
+    assert [topic for topic, _ in broker.published] == [topics.status(ID), topics.result(ID, "c1")]
+    broker.pass_s(10)
+    topic, payload = broker.published[-1]
+    assert (topic, len(json.loads(payload))) == (topics.sensor_data(ID), 6)
