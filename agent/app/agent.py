@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,13 +23,13 @@ from agent.core.schedule import PollIntervals, phase_s
 from agent.core.values import CommandState, JournalEntry, JsonObject, Outcome, Report
 from agent.errors import EXIT_RESTART
 from agent.plugins import PluginInfo
-from agent.runtime.actor import Actor, ServiceThread
+from agent.runtime.actor import Actor, Context, ServiceThread
 from agent.runtime.clocks import PART as CLOCK
 from agent.runtime.clocks import ServiceClock, is_synchronized
-from agent.runtime.command_poller import CommandPoller, CommandReceiver
-from agent.runtime.engine import CommandEngine, EngineParts, command_rules
-from agent.runtime.sending import ReadingStream, ResultStream, SendLoop, SendParts
-from agent.runtime.sensing import POLL, IntervalChanged, Intervals, SensingService
+from agent.runtime.command_poller import CommandPoller
+from agent.runtime.engine import STOP_GRACE_S, CommandEngine, command_rules
+from agent.runtime.sending import ReadingStream, ResultStream, SendLoop
+from agent.runtime.sensing import POLL, Intervals, SensingService
 from agent.sensors.reader import SensorReader, SensorRegistry
 from agent.wire.instances import INSTANCE_HEADER
 
@@ -42,9 +42,6 @@ _log = logging.getLogger(__name__)
 
 _SLOW_S: Final = 10.0
 """The poll interval soon after the last command."""
-_PROGRESS_EVERY_S: Final = 2.0
-STOP_GRACE_S: Final = 2.5
-"""How long running commands may go on after SIGTERM; the whole stop takes at most 2 s more."""
 # What the stop may take beside the handlers' grace, so that all of it stays below 5 s.
 _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
@@ -105,10 +102,10 @@ class Agent:
         )
 
         # What goes out.
-        send_parts = SendParts(transport.uplink, journal, clock, health, fraction, first_s)
+        context = Context(device_id, store, clock, service_clock, health, self._post_result, fraction, first_s)
         readings = ReadingStream(
-            send_parts,
-            store.outbox,
+            context,
+            transport.uplink,
             apart_s=config.outbox.send_every_s,
             takes_arrays=transport.takes_arrays,
             repeats_batches=transport.repeats_batches,
@@ -116,7 +113,7 @@ class Agent:
         self._readings = self._service(readings)
         store.on_readings = self._readings.post
         expects_place = config.service is None or config.service.dialect.results != "none"
-        results = ResultStream(send_parts, wall_of=service_clock.recorded_at, expects_place=expects_place)
+        results = ResultStream(context, transport.uplink, expects_place=expects_place)
         self._results = self._service(results)
 
         # Sensors.
@@ -129,63 +126,27 @@ class Agent:
         configured = {sensor.name: sensor.interval_s for sensor in config.sensors if sensor.name in ready}
         configured[POLL] = config.commands.poll.idle_s
         self.intervals = Intervals(journal, configured, on_change=self._interval_changed)
-        sensing = SensingService(
-            device_id=device_id,
-            rules={name: rule for name, rule in report_rules(config).items() if name in ready},
-            priorities=priorities(config),
-            reader=reader,
-            intervals=self.intervals,
-            outbox=store.outbox,
-            clock=clock,
-            health=health,
-        )
-        self._sensing = self._service(sensing)
+        report = {name: rule for name, rule in report_rules(config).items() if name in ready}
+        self._sensing = self._service(SensingService(context, reader, self.intervals, report, priorities(config)))
 
-        # Commands: poller -> receiver -> engine -> lanes.
+        # Commands: poller -> engine -> lanes.
         self.handlers = handlers = load_handlers(config, safe_mode=is_safe)
-        handler_key = config.commands.handler_key
         rules = command_rules(
             handlers,
-            handler_key=handler_key,
+            handler_key=config.commands.handler_key,
             first_contact=config.commands.first_contact,
             signatures=_signature_policy(config),
         )
-        engine_parts = EngineParts(
-            journal=journal,
-            rules=rules,
-            find=partial(handlers.find, handler_key=handler_key),
-            clock=clock,
-            health=health,
-            service_now=service_clock.now,
-            wall_of=service_clock.recorded_at,
-            post_result=self._post_result,
-            device_id=device_id,
-            controls=Controls(self),
-            stop_grace_s=STOP_GRACE_S,
-            progress_every_s=_PROGRESS_EVERY_S,
-        )
         self._lanes: list[ServiceThread] = []
-        self.engine = engine = CommandEngine(engine_parts, self._start_lane)
+        self.engine = engine = CommandEngine(context, handlers, rules, Controls(self), self._start_lane)
         service_clock.on_time_known(engine.time_is_known)
-        receiver = CommandReceiver(
-            journal=journal,
-            rules=rules,
-            engine=engine,
-            clock=clock,
-            service_now=service_clock.now,
-            post_result=self._post_result,
-            has_lists=transport.has_lists,
-        )
         poller = CommandPoller(
+            context,
             transport.source,
-            receiver,
             engine,
             intervals=self._poll_intervals,
             wait_s=self._poll_wait_s,
-            clock=clock,
-            health=health,
-            fraction=fraction,
-            first_s=first_s,
+            has_lists=transport.has_lists,
         )
         self._poller = self._service(poller)
 
@@ -271,13 +232,12 @@ class Agent:
         self.process.supervisor.watch(service.name, service.stuck_for_s)
         return service
 
-    def _start_lane(self, actor: Actor) -> Callable[[object], bool]:
+    def _start_lane(self, actor: Actor) -> None:
         lane = ServiceThread(actor, self._clock, self.process.supervisor.crashed)
         lane.start()
         # Only one that runs: a lane whose thread cannot be started leaves nothing behind.
         self.process.supervisor.watch(lane.name, lane.stuck_for_s)
         self._lanes.append(lane)
-        return lane.post
 
     def _ask_machine(self) -> None:
         """Notice when the machine's clock is set."""
@@ -304,7 +264,7 @@ class Agent:
 
     def _interval_changed(self, name: str) -> None:
         service = self._poller if name == POLL else self._sensing
-        service.post(IntervalChanged(name))
+        service.post(name)
 
 
 class Controls:
@@ -406,5 +366,4 @@ def _signature_policy(config: AgentConfig) -> SignaturePolicy | None:
         key_ids=keys.key_ids,
         required=signing.mode == "require",
         required_for=frozenset(signing.require_for),
-        handler_key=config.commands.handler_key,
     )

@@ -1,8 +1,8 @@
 """Decides about the commands of a list: which are new, which are history and do not run, which are refused and why.
 
-The caller must give the journal ``Decisions.entries`` before it acknowledges the list to the transport, and do so at
-first contact even when there are no entries: only then is the journal no longer empty, and the first command that is
-ever sent to this device is work, not history.
+The caller must commit ``Decisions.entries`` and ``Decisions.settings``, in one transaction, before it acknowledges the
+list to the transport. At first contact there are settings even without entries: only then is the journal no longer
+empty, and the first command that is ever sent to this device is work, not history.
 
 First contact is the first answer that this journal ever sees, on whichever way: a list, or a connection over which
 commands are pushed. Its time is on the service's clock and is kept in the journal (setting :data:`FIRST_CONTACT`),
@@ -131,6 +131,80 @@ def _resolution_s(at_s: float) -> float:
     return RESOLUTION_S + (_MINUTE_S if at_s % _MINUTE_S == 0 else 0.0)
 
 
+# --- signed commands --------------------------------------------------------------------------------------------------
+# Whether a command must be signed, that it was signed for this device, its counter and its expiry are checked here; the
+# format, the signature and the keys in agent.wire.signed.
+#
+# Every key has a counter that only grows: a command counts once its counter is above the highest that this device has
+# seen of that key, and from then on neither it nor one that was signed before it counts again. The counter is used up
+# by every command whose signature holds, also by one that is refused (expired, unknown to this device, history at first
+# contact): else whoever keeps a refused command could have it run later, under better circumstances.
+#
+# The counter needs no clock. The expiry is compared with the service's clock where that is known; while it is not, as
+# with a device that starts in 1970 and has not heard from the service yet, the counter decides alone.
+
+_MAX_LIFETIME_S: Final = 172_800.0
+"""One that expires later than this from now is rejected: bounds how long a command that was held back can run."""
+# How far the sender's clock may be ahead when the lifetime is compared.
+_CLOCKS_DIFFER_S: Final = 60.0
+_NO_NUMBER: Final = 2**63
+
+
+def setting_of(key_id: str) -> str:
+    """The name of the journal's setting that holds the highest counter of a key."""
+    return f"signed_counter:{key_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCommand:
+    """What the sender has signed.
+
+    Attributes:
+        key_id: by which key.
+        device_id: the one device that it is for.
+        id: the sender's own name for it.
+        counter: grows from each command of this key to the next.
+        expires_at: not to be run from then on, seconds since the epoch.
+        payload: the ``command_payload`` that is meant.
+    """
+
+    key_id: str
+    device_id: str
+    id: str
+    counter: int
+    expires_at: float
+    payload: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class SignaturePolicy:
+    """The rules by which a device accepts signed commands.
+
+    Attributes:
+        open: what an envelope says, once its signature holds; raises :class:`~agent.errors.InvalidSignature`.
+        device_id: this device.
+        key_ids: the trusted keys.
+        required: an unsigned command is refused.
+        required_for: handlers whose commands must be signed even where others need not be.
+    """
+
+    open: Callable[[JsonObject], SignedCommand]
+    device_id: str
+    key_ids: tuple[str, ...]
+    required: bool
+    required_for: frozenset[str]
+
+
+def _time_refusal(left_s: float) -> Outcome | None:
+    """Why a signature that holds for so much longer does not let the command run."""
+    if left_s <= 0:
+        return rejected("signature_expired", f"its signature expired {-left_s:.0f} s before it came")
+    if left_s > _MAX_LIFETIME_S + _CLOCKS_DIFFER_S:
+        sentence = f"its signature holds for {left_s:.0f} s, and this device allows {_MAX_LIFETIME_S:.0f} s"
+        return rejected("signature_lifetime", f"{sentence}; sign it for a shorter time, or check the clocks")
+    return None
+
+
 # --- rules and decisions ----------------------------------------------------------------------------------------------
 
 
@@ -172,12 +246,7 @@ class CommandRules:
     @property
     def settings(self) -> tuple[str, ...]:
         """The journal's settings that :func:`decide_commands` has to be given."""
-        return (FIRST_CONTACT,) if self.signatures is None else (FIRST_CONTACT, *self.signatures.settings)
-
-    def handler_of(self, payload: JsonObject) -> str:
-        """The name that the payload gives; empty when it gives none."""
-        name = payload.get(self.handler_key)
-        return name if isinstance(name, str) else ""
+        return (FIRST_CONTACT, *map(setting_of, () if self.signatures is None else self.signatures.key_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +255,13 @@ class Decision:
 
     Attributes:
         entry: what the journal shall hold, or holds; None for ``CLOSED``, which needs no entry.
+        signer: key, name and counter of who signed it, for the log; empty where no signature holds.
     """
 
     command_id: str
     verdict: Verdict
     entry: JournalEntry | None = None
+    signer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,20 +269,12 @@ class Decisions:
     """The decisions on one list, in its order.
 
     Attributes:
-        first_contact: ``entries`` goes to the journal even when it is empty.
-        settings: what the journal must store in the same transaction as ``entries``.
-        signers: command id -> who signed it, for the log.
+        settings: what the journal must store in the same transaction as ``entries``: a crash may then neither lose a
+            signed command nor let it in twice.
     """
 
     decisions: tuple[Decision, ...] = ()
-    first_contact: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    signers: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def must_be_stored(self) -> bool:
-        """The journal has to be written: new entries, the first contact, or its time, which is known only now."""
-        return bool(self.entries) or self.first_contact or FIRST_CONTACT in self.settings
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -260,7 +323,7 @@ def decide_commands(
     if contact is not None:
         contact = contact.dated(received, service_now_s)
     admission = _Admission(
-        rules, received, service_now_s, is_first, history_lost, dict(waiting or {}), contact, dict(settings)
+        rules, received, service_now_s, is_first, history_lost, contact, dict(waiting or {}), dict(settings)
     )
     seen: set[str] = set()
     decisions: list[Decision] = []
@@ -274,9 +337,9 @@ def decide_commands(
             decisions.append(admission.decide(command))
         seen.add(command.id)
     to_store = {name: value for name, value in admission.settings.items() if value != settings.get(name)}
-    if contact is not None and contact != stored:
+    if contact is not None and (is_first or contact != stored):
         to_store[FIRST_CONTACT] = contact.to_json()
-    return Decisions(tuple(decisions), is_first, to_store, admission.signers)
+    return Decisions(tuple(decisions), to_store)
 
 
 def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
@@ -286,10 +349,9 @@ def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """Decides about the commands of one list, one after the other; keeps what they share.
+    """Decides about the commands of one list, one after the other.
 
-    With each command change: ``lanes`` counts those that are admitted, ``settings`` has the counters of signed ones,
-    ``signers`` who signed them.
+    With each command change: ``lanes`` counts those that are admitted, ``settings`` has the counters of signed ones.
     """
 
     rules: CommandRules
@@ -297,21 +359,22 @@ class _Admission:
     service_now_s: float | None
     first_contact: bool
     history_lost: bool
-    lanes: dict[str, int]
     contact: Contact | None
+    lanes: dict[str, int]
     settings: dict[str, str]
-    signers: dict[str, str] = field(default_factory=dict)
 
     def decide(self, command: Command) -> Decision:
         """The decision on a command that the journal does not know."""
         status = (command.status or "").lower()
         if status in FINAL_STATUSES:
             return Decision(command.id, Verdict.CLOSED)
-        command, refused = self._opened(command)
-        handler = self.rules.handler_of(command.payload)
+        command, refused, signer = self._opened(command)
+        name = command.payload.get(self.rules.handler_key)
+        handler = name if isinstance(name, str) else ""
         is_old = self.first_contact or (self.contact is not None and self.contact.is_later_than(command))
         if is_old and status not in OPEN_STATUSES and self.rules.first_contact is FirstContact.SKIP_HISTORY:
-            return self._close(command, handler, CommandState.SKIPPED, Verdict.SKIP)
+            entry = self._closed(command, handler, CommandState.SKIPPED, None)
+            return Decision(command.id, Verdict.SKIP, entry, signer)
         outcome = self._refusal(command, handler, refused)
         doubt = None if outcome is not None else self._doubt(handler, status)
         rule = self.rules.handlers.get(handler)
@@ -320,20 +383,18 @@ class _Admission:
             if outcome is None:
                 entry = JournalEntry(command, CommandState.RECEIVED, handler, self.received)
                 if doubt is None:
-                    return Decision(command.id, Verdict.ADMIT, entry)
+                    return Decision(command.id, Verdict.ADMIT, entry, signer)
                 # As if this process had begun it: should it end before the handler was asked, the next one asks again.
-                return Decision(command.id, Verdict.VERIFY, start_entry(entry, self.received))
-        return self._close(command, handler, CommandState.FINISHED, Verdict.REFUSE, outcome or doubt)
+                return Decision(command.id, Verdict.VERIFY, start_entry(entry, self.received), signer)
+        entry = self._closed(command, handler, CommandState.FINISHED, outcome or doubt)
+        return Decision(command.id, Verdict.REFUSE, entry, signer)
 
-    def _close(
-        self, command: Command, handler: str, state: CommandState, verdict: Verdict, outcome: Outcome | None = None
-    ) -> Decision:
+    def _closed(self, command: Command, handler: str, state: CommandState, outcome: Outcome | None) -> JournalEntry:
         finished = self.received if outcome is not None else None
         # A name out of a refused payload may be anything; the journal and the status page show its beginning.
-        entry = JournalEntry(
+        return JournalEntry(
             without_payload(command), state, handler[:128], self.received, finished=finished, outcome=outcome
         )
-        return Decision(command.id, verdict, entry)
 
     def _take_place_in(self, lane: str) -> Outcome | None:
         """Count one more in this lane; why it takes no more."""
@@ -347,16 +408,41 @@ class _Admission:
         self.lanes[lane] = here + 1
         return None
 
-    def _opened(self, command: Command) -> tuple[Command, Outcome | None]:
-        """The command without its envelope, or why its signature does not let it run."""
+    def _opened(self, command: Command) -> tuple[Command, Outcome | None, str]:
+        """The command without its envelope, why its signature does not let it run, and who signed it."""
         policy = self.rules.signatures
         if policy is None or command.size_bytes > self.rules.max_payload_bytes:
-            return command, None
-        opened = policy.open_command(command, self.settings, self.service_now_s)
-        if opened.signed is not None:
-            self.signers[command.id] = opened.signed.signer
-            self.settings.update(opened.settings)
-        return opened.command, opened.refusal
+            return command, None, ""
+        if SIGNED_MEMBER not in command.payload:
+            return command, self._unsigned_refusal(policy, command.payload), ""
+        try:
+            signed = policy.open(command.payload)
+        except InvalidSignature as error:
+            return command, rejected(error.reason, str(error)), ""
+        signer = f"key={signed.key_id} id={signed.id!r} counter={signed.counter}"
+        if signed.device_id != policy.device_id:
+            other = rejected("signature_other_device", f"it was signed for device {signed.device_id[:80]!r}")
+            return command, other, signer
+        name = setting_of(signed.key_id)
+        highest = self.settings.get(name, "0")
+        # A stored value that is no number, which nobody here writes, lets nothing through.
+        if signed.counter <= (int(highest) if highest.isascii() and highest.isdecimal() else _NO_NUMBER):
+            sentence = (
+                f"its counter {signed.counter} is not above {highest}, the highest that this device has seen of key "
+                f"{signed.key_id}: it was here before, or a later one came first; sign it anew to have it run"
+            )
+            return command, rejected("signature_replayed", sentence), signer
+        self.settings[name] = str(signed.counter)
+        refusal = None if self.service_now_s is None else _time_refusal(signed.expires_at - self.service_now_s)
+        return command if refusal else replace(command, payload=signed.payload), refusal, signer
+
+    def _unsigned_refusal(self, policy: SignaturePolicy, payload: JsonObject) -> Outcome | None:
+        handler = payload.get(self.rules.handler_key)
+        if not policy.required and not (isinstance(handler, str) and handler in policy.required_for):
+            return None
+        what = "commands" if policy.required else f"commands for {handler!r}"
+        sentence = f"this device takes signed {what} only; sign it with a key that the device trusts"
+        return rejected("signature_required", sentence)
 
     def _refusal(self, command: Command, handler: str, refused: Outcome | None) -> Outcome | None:
         rules = self.rules
@@ -390,147 +476,3 @@ class _Admission:
         if self.history_lost:
             return indeterminate("this device's journal was lost, so whether it has run is not known")
         return None
-
-
-# --- signed commands --------------------------------------------------------------------------------------------------
-# Whether a command must be signed, that it was signed for this device, its counter and its expiry are checked here; the
-# format, the signature and the keys in agent.wire.signed.
-#
-# Every key has a counter that only grows: a command counts once its counter is above the highest that this device has
-# seen of that key, and from then on neither it nor one that was signed before it counts again. The counter is used up
-# by every command whose signature holds, also by one that is refused (expired, unknown to this device, history at first
-# contact): else whoever keeps a refused command could have it run later, under better circumstances.
-#
-# The counter needs no clock. The expiry is compared with the service's clock where that is known; while it is not, as
-# with a device that starts in 1970 and has not heard from the service yet, the counter decides alone.
-#
-# The journal must commit the settings of an opened command in the same transaction as its entry: a crash may then
-# neither lose a command nor let it in twice.
-
-_MAX_LIFETIME_S: Final = 172_800.0
-"""One that expires later than this from now is rejected: bounds how long a command that was held back can run."""
-# How far the sender's clock may be ahead when the lifetime is compared.
-_CLOCKS_DIFFER_S: Final = 60.0
-_NO_NUMBER: Final = 2**63
-
-
-def setting_of(key_id: str) -> str:
-    """The name of the journal's setting that holds the highest counter of a key."""
-    return f"signed_counter:{key_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class SignedCommand:
-    """What the sender has signed.
-
-    Attributes:
-        key_id: by which key.
-        device_id: the one device that it is for.
-        id: the sender's own name for it.
-        counter: grows from each command of this key to the next.
-        expires_at: not to be run from then on, seconds since the epoch.
-        payload: the ``command_payload`` that is meant.
-    """
-
-    key_id: str
-    device_id: str
-    id: str
-    counter: int
-    expires_at: float
-    payload: JsonObject
-
-    @property
-    def signer(self) -> str:
-        """Key, name and counter, for the log."""
-        return f"key={self.key_id} id={self.id!r} counter={self.counter}"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedCommand:
-    """A command without its envelope.
-
-    Attributes:
-        command: with the payload that was signed; one that is not signed as it was.
-        refusal: why it must not run; None when it may.
-        signed: what was signed; None where no signature holds.
-        settings: what the journal has to remember.
-    """
-
-    command: Command
-    refusal: Outcome | None = None
-    signed: SignedCommand | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SignaturePolicy:
-    """The rules by which a device accepts signed commands.
-
-    Attributes:
-        open: what an envelope says, once its signature holds; raises :class:`~agent.errors.InvalidSignature`.
-        device_id: this device.
-        key_ids: the trusted keys.
-        required: an unsigned command is refused.
-        required_for: handlers whose commands must be signed even where others need not be.
-        handler_key: the payload's member that names the handler.
-    """
-
-    open: Callable[[JsonObject], SignedCommand]
-    device_id: str
-    key_ids: tuple[str, ...]
-    required: bool
-    required_for: frozenset[str]
-    handler_key: str
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """The journal's settings that :meth:`open_command` has to be given."""
-        return tuple(setting_of(key_id) for key_id in self.key_ids)
-
-    def open_command(self, command: Command, settings: Mapping[str, str], service_now_s: float | None) -> OpenedCommand:
-        """Open the envelope of a command that the journal does not know.
-
-        Args:
-            command: the oldest of its list that was not opened yet.
-            settings: the journal's, of the names in :attr:`settings`, with those of the commands opened before it.
-            service_now_s: the service's clock, epoch seconds; None when nobody can say.
-        """
-        if SIGNED_MEMBER not in command.payload:
-            return OpenedCommand(command, self._unsigned_refusal(command.payload))
-        try:
-            signed = self.open(command.payload)
-        except InvalidSignature as error:
-            return OpenedCommand(command, rejected(error.reason, str(error)))
-        if signed.device_id != self.device_id:
-            other = rejected("signature_other_device", f"it was signed for device {signed.device_id[:80]!r}")
-            return OpenedCommand(command, other, signed)
-        name = setting_of(signed.key_id)
-        highest = settings.get(name, "0")
-        # A stored value that is no number, which nobody here writes, lets nothing through.
-        if signed.counter <= (int(highest) if highest.isascii() and highest.isdecimal() else _NO_NUMBER):
-            sentence = (
-                f"its counter {signed.counter} is not above {highest}, the highest that this device has seen of key "
-                f"{signed.key_id}: it was here before, or a later one came first; sign it anew to have it run"
-            )
-            return OpenedCommand(command, rejected("signature_replayed", sentence), signed)
-        refusal = None if service_now_s is None else _time_refusal(signed.expires_at - service_now_s)
-        opened = replace(command, payload=signed.payload) if refusal is None else command
-        return OpenedCommand(opened, refusal, signed, {name: str(signed.counter)})
-
-    def _unsigned_refusal(self, payload: JsonObject) -> Outcome | None:
-        handler = payload.get(self.handler_key)
-        if not self.required and not (isinstance(handler, str) and handler in self.required_for):
-            return None
-        what = "commands" if self.required else f"commands for {handler!r}"
-        sentence = f"this device takes signed {what} only; sign it with a key that the device trusts"
-        return rejected("signature_required", sentence)
-
-
-def _time_refusal(left_s: float) -> Outcome | None:
-    """Why a signature that holds for so much longer does not let the command run."""
-    if left_s <= 0:
-        return rejected("signature_expired", f"its signature expired {-left_s:.0f} s before it came")
-    if left_s > _MAX_LIFETIME_S + _CLOCKS_DIFFER_S:
-        sentence = f"its signature holds for {left_s:.0f} s, and this device allows {_MAX_LIFETIME_S:.0f} s"
-        return rejected("signature_lifetime", f"{sentence}; sign it for a shorter time, or check the clocks")
-    return None

@@ -2,13 +2,11 @@
 
 A state is what the journal holds and nothing else. All legal moves are in the table :data:`MOVES`.
 
-Handled here: what the journal keeps of a command that is over; expired, or too late for its lane; how long a run may
-take; by the handler's contract, what a crash in the middle of a run means.
+Here are also: what the journal keeps of a command that is over; expired, or too late for its lane; by the handler's
+contract, what a crash in the middle of a run means; which words count in a list; what a result means that is not taken.
+What to do with a listed command is in :mod:`agent.core.admission`.
 
-Never handled here: what to do with a listed command (:mod:`agent.core.admission`), committing,
-running, reporting, waiting.
-
-Therefore the I/O layer must
+The caller must
 
 - ask :func:`refuse_at_start` when a lane comes to a command, which may have waited long;
 - call :func:`recover` for every entry in ``started`` before the lanes run, and count a call of a verify hook as an
@@ -149,37 +147,6 @@ def expiry(command: Command, service_now_s: float | None) -> Outcome | None:
     if command.expires_at is None or service_now_s is None or service_now_s < command.expires_at:
         return None
     return rejected("expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it")
-
-
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """The limits of one run.
-
-    Attributes:
-        timeout_s: from its beginning to its end.
-        inactivity_s: from one sign of life to the next; None asks for none.
-    """
-
-    timeout_s: float
-    inactivity_s: float | None = None
-
-    def ends_at(self, begun_s: float, alive_s: float) -> float:
-        """When the run is out of time, unless it shows a sign of life before.
-
-        Args:
-            begun_s: when it began.
-            alive_s: when it last showed a sign of life; its beginning is the first.
-        """
-        end_s = begun_s + self.timeout_s
-        return end_s if self.inactivity_s is None else min(end_s, alive_s + self.inactivity_s)
-
-    def fault(self, handler: str, begun_s: float, alive_s: float, now_s: float) -> str | None:
-        """Why the run must end now, as ``code: sentence``; None while it may go on."""
-        if now_s >= begun_s + self.timeout_s:
-            return f"timeout: {handler!r} ran longer than {self.timeout_s:g} s"
-        if self.inactivity_s is not None and now_s >= alive_s + self.inactivity_s:
-            return f"inactive: {handler!r} gave no sign of life for {self.inactivity_s:g} s"
-        return None
 
 
 # --- before a run and after a crash -----------------------------------------------------------------------------------

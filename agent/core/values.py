@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Final
@@ -121,36 +121,6 @@ class JournalEntry:
     outcome: Outcome | None = None
     undeliverable: str | None = None
     canceled_by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JournalLookup:
-    """What the journal knows of some commands, and of itself, at one instant.
-
-    Attributes:
-        known: the entries that it has, by id.
-        is_empty: this device has never seen a list of commands.
-        history_lost: it replaced an unreadable one: whether an open command has run is not known.
-        settings: those of the settings asked for that it has.
-    """
-
-    known: dict[str, JournalEntry]
-    is_empty: bool
-    history_lost: bool
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Entries and settings for the journal, all in one transaction.
-
-    Attributes:
-        entries: new commands.
-        settings: settings to store with them, by name.
-    """
-
-    entries: Sequence[JournalEntry]
-    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Priority(IntEnum):

@@ -1,4 +1,4 @@
-"""A service: a thread with a bounded queue of messages. What it does is an :class:`Actor`, without the thread.
+"""Actors, the threads that drive them, and what all actors of one agent share.
 
 An actor has two kinds of work: messages that others post, and a step that falls due at a time it names itself. The
 thread waits for whichever comes first. The same actor runs in tests without a thread, under
@@ -8,18 +8,49 @@ thread waits for whichever comes first. The same actor runs in tests without a t
 from __future__ import annotations
 
 import queue
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
+from agent.core.values import JournalEntry, Report
 from agent.ports import Clock
+from agent.runtime.clocks import ServiceClock
+from agent.runtime.health import Health
+from agent.store.store import Store
 from agent.threads import OnCrash, WatchedThread, reporting_crash
 
 # A wait is cut into pieces of this length: a clock that jumps, or counts the sleep of the machine as waits do not,
 # delays nothing for longer.
 _LONGEST_WAIT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the actors of one agent share.
+
+    Attributes:
+        device_id: this device.
+        store: its journal and outbox.
+        clock: the device's own clocks.
+        time: the service's clock, and when moments were.
+        health: the state of each part.
+        post_result: takes a command whose result waits to be reported, and progress, which may be lost. Thread-safe.
+        fraction: random numbers in [0, 1).
+        first_s: how long after the start the first request comes, seconds.
+    """
+
+    device_id: str
+    store: Store
+    clock: Clock
+    time: ServiceClock
+    health: Health
+    post_result: Callable[[JournalEntry | Report], object] = lambda _message: None
+    fraction: Callable[[], float] = random.random
+    first_s: float = 0.0
 
 
 class Actor(ABC):

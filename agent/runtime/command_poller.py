@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
-from agent.core.commands import OPEN_STATUSES, OVER_STATES
+from agent.core.admission import Decisions, Verdict, decide_commands
+from agent.core.commands import HISTORY_LOST, OPEN_STATUSES, OVER_STATES
 from agent.core.schedule import MIN_GAP_S, PollIntervals, PollPace
-from agent.core.values import Admission, Command, CommandPoll, CommandState, JournalEntry, JournalLookup
+from agent.core.values import CommandPoll, CommandState
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.ports import Clock, CommandSource
+from agent.ports import CommandSource
 from agent.retry import HOURLY_S, RetryPolicy, describe
-from agent.runtime.actor import Actor
+from agent.runtime.actor import Actor, Context
 from agent.runtime.engine import CommandEngine
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health, LineRate
-from agent.runtime.sensing import IntervalChanged
-from agent.store.journal import Journal
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog, LineRate
 from agent.wire.limits import TTL_MAX_S
 
 _log = logging.getLogger(__name__)
 
-PART: Final = "commands"
 LIST_CUT: Final = "list_cut"
 """Name of the journal's setting that is there once a list was too long to be looked at as a whole. From then on a
 command without a time and a state is not run: it may be an old one that was not looked at before."""
@@ -40,34 +36,108 @@ _MALFORMED_SHOWN: Final = 3
 _NEWS: Final = frozenset({Verdict.ADMIT, Verdict.REFUSE, Verdict.VERIFY, Verdict.CANCEL})
 
 
-@dataclass(eq=False)
-class CommandReceiver:
-    """Decides on listed commands and gives the new ones to their lanes. Used from one thread.
+class CommandPoller(Actor):
+    """Polls at the pace that the answers call for.
 
-    Attributes:
-        journal: commits what was decided.
-        rules: by which it is decided.
-        engine: takes what is to run.
-        service_now: the service's clock, epoch seconds; None when it is not known.
-        post_result: called with a command that was refused: its result waits to be reported.
+    Messages: :data:`CONNECTED`: the next poll comes at once. Any other one: the poll interval was set, and counts from
+    now.
+
+    Args:
+        context: what it shares with the other parts.
+        source: lists commands. When a list cannot be committed, the same one is asked for again.
+        engine: takes what is to run, knows what is under way, and cancels.
+        intervals: the bounds in force now.
+        wait_s: how long the service may hold a poll now, seconds; 0 forbids it.
         has_lists: polls list what is open; else commands are only pushed, and just their age says when they may be
             forgotten.
     """
 
-    journal: Journal
-    rules: CommandRules
-    engine: CommandEngine
-    clock: Clock
-    service_now: Callable[[], float | None]
-    post_result: Callable[[JournalEntry], object]
-    has_lists: bool = True
+    CONNECTED: Final = "connected"
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        context: Context,
+        source: CommandSource,
+        engine: CommandEngine,
+        *,
+        intervals: Callable[[], PollIntervals],
+        wait_s: Callable[[], float],
+        has_lists: bool = True,
+    ) -> None:
+        super().__init__("commands")
+        self._context = context
+        self._source = source
+        self._engine = engine
+        self._intervals = intervals
+        self._wait_s = wait_s
+        self._has_lists = has_lists
+        self._pace = PollPace(intervals())
+        self._retry_policy = RetryPolicy(context.fraction)
+        self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
+        self._rejections = LineRate(_log, self._now_s, logging.WARNING)
+        self._receptions = LineRate(_log, self._now_s, logging.INFO, most=200)
+        self._due_s = self._now_s() + context.first_s
+        self._is_stopping = False
+        # Under way, called open once, and missing from the last list; those of them that the service was asked about.
+        self._missing: set[str] = set()
+        self._asked: set[str] = set()
         # The ids of commands that are over and were listed since a moment: monotonic, and on the service's clock.
         self._listed: set[str] = set()
         self._listed_since: tuple[float, float] | None = None
-        self._rejections = LineRate(_log, lambda: self.clock.now().monotonic_s, logging.WARNING)
-        self._receptions = LineRate(_log, lambda: self.clock.now().monotonic_s, logging.INFO, most=200)
+
+    def due_at(self) -> float:
+        """When to ask next; never again once the stop has begun."""
+        return float("inf") if self._is_stopping else self._due_s
+
+    def receive(self, message: str) -> None:
+        """See the class."""
+        if message == self.CONNECTED:
+            self._due_s = self._now_s()
+        else:
+            self._pace = PollPace(self._intervals())
+            self._due_s = min(self._due_s, self._now_s() + self._intervals().idle_s)
+
+    def interrupt(self) -> None:
+        """The stop: end a held poll, and take no commands from it."""
+        self._is_stopping = True
+        self._source.interrupt()
+
+    def step(self) -> None:
+        """Ask the source for commands once."""
+        begun_s, health = self._now_s(), self._context.health
+        try:
+            poll = self._source.poll(self._wait_s())
+            if self._is_stopping:
+                return
+            took_s = self._now_s() - begun_s
+            self._note_answer(poll)
+            new = 0 if poll.unchanged else self.take(poll)
+        except StorageError as error:
+            text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
+            self._failure_log.report("journal", text, level=logging.ERROR)
+            health.put("journal", "failing", str(error))
+            self._due_s = self._now_s() + _STORE_RETRY_S
+            return
+        except (ServiceError, InvalidMessage) as error:
+            if not self._is_stopping:
+                self._back_off(error)
+            return
+        if not poll.unchanged:
+            self._source.acknowledge([command.id for command in poll.commands])
+            health.put("journal", "ok")
+            self._failure_log.recovered("journal", "commands=ok: the journal can be written again")
+        self._cancel_what_the_service_canceled(poll)
+        if poll.pushed:
+            # Waiting for a push makes no request; only a wait that returned at once must not follow itself at once.
+            delay_s = 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
+        else:
+            fraction, is_busy = self._context.fraction(), self._engine.is_busy()
+            self._pace, delay_s = self._pace.polled(
+                active=new > 0, held=poll.held, took_s=took_s, fraction=fraction, busy=is_busy
+            )
+        self._due_s = self._now_s() + delay_s
+
+    # --- what is listed -----------------------------------------------------------------------------------------------
 
     def take(self, poll: CommandPoll) -> int:
         """Decide on every command in the list, commit, and only then dispatch; how many were news.
@@ -82,53 +152,66 @@ class CommandReceiver:
             entry = decision.entry
             if entry is None:
                 continue
+            signed = f" signed by {decision.signer}" if decision.signer else ""
             match decision.verdict:
                 case Verdict.ADMIT:
-                    self.engine.dispatch(entry)
+                    text = "command=%s handler=%s state=received%s"
+                    self._receptions.write(text, entry.command.id, entry.handler, signed)
+                    self._engine.dispatch(entry)
                 case Verdict.VERIFY:
-                    self.engine.dispatch(entry, verify=True)
+                    self._engine.dispatch(entry, verify=True)
                 case Verdict.CANCEL:
-                    self.engine.cancel(decision.command_id, "by the service")
+                    self._engine.cancel(entry.command.id, "by the service")
                 case Verdict.REFUSE:
-                    self.post_result(entry)
+                    reason = "" if entry.outcome is None else entry.outcome.error
+                    text = "command=%s state=rejected reason=%r%s"
+                    self._rejections.write(text, entry.command.id, reason, signed)
+                    self._context.post_result(entry)
                 case Verdict.DUPLICATE if entry.state is CommandState.RECEIVED:
                     # It may wait in no lane: its commit was reported as failed, and is there after all.
-                    self.engine.dispatch(entry)
+                    self._engine.dispatch(entry)
                 case _:
                     pass
-        self._log_decisions(result)
-        if not self.has_lists or (poll.is_whole and not poll.pushed):
+        if skipped := len(result.of(Verdict.SKIP)):
+            why = "they were sent before this device's first contact; see commands.first_contact"
+            _log.info("commands=skipped count=%d: %s", skipped, why)
+        if not self._has_lists or (poll.is_whole and not poll.pushed):
             self._forget(poll, result)
         return sum(decision.verdict in _NEWS for decision in result.decisions)
 
     def _decide(self, poll: CommandPoll) -> Decisions:
-        """Decide by the journal while that has the store to itself, and admit what comes of it."""
-        now, service_now_s, is_cut = self.clock.now(), self.service_now(), poll.omitted > 0
-        waiting = self.engine.waiting()
-        results: list[Decisions] = []
+        """Decide by the journal and admit what comes of it, in one transaction."""
+        journal, rules = self._context.store.journal, self._engine.rules
+        # Asked before, since nothing may wait for a lock while it holds the store's thread.
+        now, service_now_s, waiting = self._context.clock.now(), self._context.time.now(), self._engine.waiting()
 
-        def choose(found: JournalLookup) -> Admission | None:
-            # What was in the middle of a list that was cut may be in this one now.
-            was_cut = LIST_CUT in found.settings
+        def decide() -> Decisions:
+            settings = journal.settings(*rules.settings, HISTORY_LOST, LIST_CUT)
+            known, commands = journal.known([command.id for command in poll.commands]), poll.commands
+            if LIST_CUT in settings:
+                # What was in the middle of a list that was cut may be in this one now: its age must be known.
+                commands = tuple(
+                    each
+                    for each in commands
+                    if each.created_at is not None or _is_open(each.status) or each.id in known
+                )
             result = decide_commands(
-                [each for each in poll.commands if _has_age(each, found)] if was_cut else poll.commands,
-                found.known,
-                self.rules,
+                commands,
+                known,
+                rules,
                 received=now,
                 service_now_s=service_now_s,
-                first_contact=found.is_empty,
-                history_lost=found.history_lost,
-                settings=found.settings,
+                first_contact=journal.is_empty(),
+                history_lost=HISTORY_LOST in settings,
+                settings=settings,
                 waiting=waiting,
             )
-            results.append(result)
-            settings = {**result.settings, LIST_CUT: "1"} if is_cut and not was_cut else result.settings
-            is_worth_it = result.must_be_stored or LIST_CUT in settings
-            return Admission(result.entries, settings) if is_worth_it else None
+            is_newly_cut = poll.omitted > 0 and LIST_CUT not in settings
+            if result.entries or result.settings or is_newly_cut:
+                journal.admit(result.entries, {**result.settings, **({LIST_CUT: "1"} if is_newly_cut else {})})
+            return result
 
-        ids = [command.id for command in poll.commands]
-        self.journal.decide(ids, choose, (*self.rules.settings, LIST_CUT))
-        return results[-1]
+        return self._context.store.call(decide, writes=True)
 
     def _forget(self, poll: CommandPoll, result: Decisions) -> None:
         """Once a day: forget the ids of commands that are over and cannot come again.
@@ -136,7 +219,7 @@ class CommandReceiver:
         Every list of the whole day lacked them: one list may be cut short by mistake, and a service may be away for
         hours behind a page that looks like an empty list. Without lists, they are older than any command lives.
         """
-        now_s, service_now_s = self.clock.now().monotonic_s, self.service_now()
+        now_s, service_now_s = self._now_s(), self._context.time.now()
         if service_now_s is None:
             return
         over = {each.command_id for each in result.decisions if each.entry and each.entry.state in OVER_STATES}
@@ -147,134 +230,12 @@ class CommandReceiver:
         began_s, before_s = self._listed_since
         if now_s - began_s < _DAY_S:
             return
-        if not self.has_lists:
+        if not self._has_lists:
             before_s = service_now_s - _REMEMBER_PUSHED_S
-        gone = self.journal.forget([*self._listed, *(command.id for command in poll.commands)], before_s)
-        if gone:
+        listed = [*self._listed, *(command.id for command in poll.commands)]
+        if gone := self._context.store.journal.forget(listed, before_s):
             _log.info("journal=tidied forgotten=%d commands that are over and cannot come again", gone)
         self._listed_since, self._listed = (now_s, service_now_s), over
-
-    def _log_decisions(self, result: Decisions) -> None:
-        for decision in result.decisions:
-            entry, signer = decision.entry, result.signers.get(decision.command_id)
-            signed = f" signed by {signer}" if signer else ""
-            if entry is not None and decision.verdict is Verdict.REFUSE:
-                reason = "" if entry.outcome is None else entry.outcome.error
-                self._rejections.write("command=%s state=rejected reason=%r%s", decision.command_id, reason, signed)
-            elif entry is not None and decision.verdict is Verdict.ADMIT:
-                self._receptions.write(
-                    "command=%s handler=%s state=received%s", decision.command_id, entry.handler, signed
-                )
-        skipped = len(result.of(Verdict.SKIP))
-        if skipped:
-            why = "they were sent before this device's first contact; see commands.first_contact"
-            _log.info("commands=skipped count=%d: %s", skipped, why)
-
-
-def _has_age(command: Command, found: JournalLookup) -> bool:
-    """Whether it is known how old the command is: by time, by state, or since the journal has it."""
-    return command.created_at is not None or _is_open(command.status) or command.id in found.known
-
-
-def _is_open(status: str | None) -> bool:
-    return (status or "").lower() in OPEN_STATUSES
-
-
-class CommandPoller(Actor):
-    """Polls at the pace that the answers call for.
-
-    Args:
-        receiver: takes what the source lists. When it cannot be committed, the same list is asked for again.
-        engine: knows what is under way, and cancels.
-        intervals: the bounds in force now.
-        wait_s: how long the service may hold a poll now, seconds; 0 forbids it.
-        fraction: random numbers in [0, 1).
-        first_s: how long after the start the first poll comes, seconds.
-    """
-
-    CONNECTED: Final = "connected"
-
-    def __init__(
-        self,
-        source: CommandSource,
-        receiver: CommandReceiver,
-        engine: CommandEngine,
-        *,
-        intervals: Callable[[], PollIntervals],
-        wait_s: Callable[[], float],
-        clock: Clock,
-        health: Health,
-        fraction: Callable[[], float],
-        first_s: float = 0.0,
-    ) -> None:
-        super().__init__(PART)
-        self._source = source
-        self._receiver = receiver
-        self._engine = engine
-        self._intervals = intervals
-        self._wait_s = wait_s
-        self._clock = clock
-        self._health = health
-        self._fraction = fraction
-        self._pace = PollPace(intervals())
-        self._retry_policy = RetryPolicy(fraction)
-        self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
-        self._due_s = self._now_s() + first_s
-        self._is_stopping = False
-        # Under way, called open once, and missing from the last list; those of them that the service was asked about.
-        self._missing: set[str] = set()
-        self._asked: set[str] = set()
-
-    def due_at(self) -> float:
-        """When to ask next; never again once the stop has begun."""
-        return float("inf") if self._is_stopping else self._due_s
-
-    def step(self) -> None:
-        """Ask the source for commands once."""
-        begun_s = self._now_s()
-        try:
-            poll = self._source.poll(self._wait_s())
-            if self._is_stopping:
-                return
-            took_s = self._now_s() - begun_s
-            self._note_answer(poll)
-            new = 0 if poll.unchanged else self._receiver.take(poll)
-        except StorageError as error:
-            text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
-            self._failure_log.report("journal", text, level=logging.ERROR)
-            self._health.put("journal", "failing", str(error))
-            self._due_s = self._now_s() + _STORE_RETRY_S
-            return
-        except (ServiceError, InvalidMessage) as error:
-            if not self._is_stopping:
-                self._back_off(error)
-            return
-        if not poll.unchanged:
-            self._source.acknowledge([command.id for command in poll.commands])
-            self._health.put("journal", "ok")
-            self._failure_log.recovered("journal", "commands=ok: the journal can be written again")
-        self._cancel_what_the_service_canceled(poll)
-        if poll.pushed:
-            # Waiting for a push makes no request; only a wait that returned at once must not follow itself at once.
-            delay_s = 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
-        else:
-            self._pace, delay_s = self._pace.polled(
-                active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._engine.is_busy()
-            )
-        self._due_s = self._now_s() + delay_s
-
-    def receive(self, message: IntervalChanged | str) -> None:
-        """The poll interval was set: it counts from now. Or :data:`CONNECTED`: the next poll comes at once."""
-        if message == self.CONNECTED:
-            self._due_s = self._now_s()
-            return
-        self._pace = PollPace(self._intervals())
-        self._due_s = min(self._due_s, self._now_s() + self._intervals().idle_s)
-
-    def interrupt(self) -> None:
-        """The stop: end a held poll, and take no commands from it."""
-        self._is_stopping = True
-        self._source.interrupt()
 
     def _cancel_what_the_service_canceled(self, poll: CommandPoll) -> None:
         """Cancel here what left the list because the service canceled it.
@@ -305,11 +266,13 @@ class CommandPoller(Actor):
             except StorageError as error:
                 _log.error("journal=failing: a cancel could not be written: %s", error)
 
+    # --- how it goes --------------------------------------------------------------------------------------------------
+
     def _note_answer(self, poll: CommandPoll) -> None:
         """Note that the service answered, and log what is odd about its list."""
         self._retry_policy.succeeded()
-        self._failure_log.recovered(PART, "commands=ok: the service answers again")
-        self._health.put(PART, "ok")
+        self._failure_log.recovered(self.name, "commands=ok: the service answers again")
+        self._context.health.put(self.name, "ok")
         for sentence in poll.malformed[:_MALFORMED_SHOWN]:
             self._failure_log.report(f"malformed {sentence}", f"commands=malformed: {sentence}", every_s=HOURLY_S)
         if len(poll.malformed) > _MALFORMED_SHOWN:
@@ -327,8 +290,13 @@ class CommandPoller(Actor):
         self._due_s = self._now_s() + delay_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
-            self._failure_log.report(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
-        self._health.put(PART, state, text)
+            line = f"commands={state}: {text}; next try in {delay_s:.0f} s"
+            self._failure_log.report(self.name, line, every_s=every_s)
+        self._context.health.put(self.name, state, text)
 
     def _now_s(self) -> float:
-        return self._clock.now().monotonic_s
+        return self._context.clock.now().monotonic_s
+
+
+def _is_open(status: str | None) -> bool:
+    return (status or "").lower() in OPEN_STATUSES

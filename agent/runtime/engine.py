@@ -1,8 +1,8 @@
-"""The command engine: which lane a command goes to, how it is taken back, and taken up again after a crash.
+"""The command engine: which lane a command goes to, how it is run, taken back, and taken up again after a crash.
 
-Each handler has a lane, a thread that runs its commands one after the other, each in a thread of its own. ``started``
-is committed before a handler begins, its outcome before anybody hears of it, and the cancel of a command that has begun
-as well.
+Each handler has a lane, a thread that runs its commands one after the other, each in a thread of its own, so that one
+that hangs costs its lane and nothing else. ``started`` is committed before a handler begins, its outcome before anybody
+hears of it, and the cancel of a command that has begun as well.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from agent.core.admission import CommandRules, FirstContact, SignaturePolicy
 from agent.core.commands import (
     HandlerRule,
     IllegalMove,
-    RunLimits,
     canceled,
     indeterminate,
     recover,
@@ -40,55 +38,57 @@ from agent.core.values import (
     OutcomeStatus,
     Report,
 )
-from agent.errors import AgentError, StorageError
+from agent.errors import StorageError
 from agent.handlers.base import AgentControls, CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.registry import HandlerRegistry, ResultTooLarge, copy_result, read_payload
-from agent.ports import Clock
 from agent.retry import RetryPolicy
-from agent.runtime.actor import Actor
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health
-from agent.store.journal import Journal
+from agent.runtime.actor import Actor, Context
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 
 _log = logging.getLogger(__name__)
+
+STOP_GRACE_S: Final = 2.5
+"""How long running commands may go on after the stop has begun."""
+PROGRESS_EVERY_S: Final = 2.0
+"""One report of progress in this time at most, for each command."""
+PROGRESS_AFTER_S: Final = 3.0
+"""A run that lasts longer and has reported nothing is reported as under way."""
 
 # For commands whose handler left with the last configuration: they are only rejected.
 _UNKNOWN_LANE: Final = "unknown"
 # More than can ever be open: admission refuses what is beyond its bounds.
 _ALL: Final = 10_000
+# How long a lane may take beside its handler.
+_SLACK_S: Final = 30.0
+# While a handler runs, its lane checks this often whether those that wait behind it have expired.
+_CHECK_S: Final = 1.0
+_ERROR_CHARACTERS: Final = 1000
 
-WAITING: Final = "waiting"
-RUNNING: Final = "running"
-OVER: Final = "over"
-UNKNOWN: Final = "unknown"
 
+def command_rules(
+    registry: HandlerRegistry, *, handler_key: str, first_contact: str, signatures: SignaturePolicy | None = None
+) -> CommandRules:
+    """The rules of admission: which handlers there are, with their contracts and lanes."""
 
-@dataclass(frozen=True, slots=True)
-class EngineParts:
-    """What the engine needs of the agent.
+    def judge(payload: JsonObject) -> str | None:
+        # The decision holds the store's thread, where no plug-in's code may run: its payload is checked in the run.
+        try:
+            registry.find(payload, handler_key)
+        except HandlerRejected as refusal:
+            return str(refusal)
+        return None
 
-    Attributes:
-        find: the handler that a payload names; raises HandlerRejected where there is none.
-        service_now: the service's clock, epoch seconds; None when it is not known.
-        wall_of: the time of a moment, epoch seconds; None when it is not known.
-        post_result: called with a command whose result waits to be reported, and with progress, which may be lost.
-        stop_grace_s: how long running handlers may go on after the stop.
-        progress_every_s: one report of progress in this time at most, for each command.
-        progress_after_s: a run that lasts longer and has reported nothing is reported as under way.
-    """
-
-    journal: Journal
-    rules: CommandRules
-    find: Callable[[JsonObject], Handler]
-    clock: Clock
-    health: Health
-    service_now: Callable[[], float | None]
-    wall_of: Callable[[Moment], float | None]
-    post_result: Callable[[JournalEntry | Report], object]
-    device_id: str
-    controls: AgentControls
-    stop_grace_s: float = 2.5
-    progress_every_s: float = 1.0
-    progress_after_s: float = 3.0
+    rules = {
+        handler.name: HandlerRule(
+            handler.contract,
+            handler.lane or handler.name,
+            start_timeout_s=handler.start_timeout_s,
+            max_attempts=handler.max_attempts,
+            verifies=handler.verifies(),
+        )
+        for handler in registry.ready.values()
+    }
+    return CommandRules(rules, judge, handler_key, first_contact=FirstContact(first_contact), signatures=signatures)
 
 
 @dataclass(slots=True, eq=False)
@@ -117,20 +117,34 @@ class CommandEngine:
     """Takes commands to their lanes. Thread-safe.
 
     Args:
-        parts: what it needs.
-        start_lane: starts a thread for a lane and returns how to post a command to it, which is False once that is
-            closed; RuntimeError when the process is out of threads.
+        context: what it shares with the other parts.
+        handlers: those that a payload can name.
+        rules: of admission, for these handlers.
+        controls: what handlers may call of the agent.
+        start_lane: starts a thread for a lane; RuntimeError when the process is out of threads.
 
     Attributes:
         stopping: set once no further command may begin.
+        lock: guards the items.
     """
 
-    def __init__(self, parts: EngineParts, start_lane: Callable[[Actor], Callable[[Item], bool]]) -> None:
-        self.parts = parts
+    def __init__(
+        self,
+        context: Context,
+        handlers: HandlerRegistry,
+        rules: CommandRules,
+        controls: AgentControls,
+        start_lane: Callable[[Lane], object],
+    ) -> None:
+        self.context = context
+        self.handlers = handlers
+        self.rules = rules
+        self.controls = controls
         self.stopping = threading.Event()
+        self.lock = threading.Lock()
         self._start_lane = start_lane
-        self._lock = threading.Lock()
-        self._lanes: dict[str, Callable[[Item], bool]] = {}
+        self._journal = context.store.journal
+        self._lanes: dict[str, Lane] = {}
         self._items: dict[str, Item] = {}
         # Those that may have expired before this boot, until the time is known.
         self._held: dict[str, tuple[JournalEntry, bool]] = {}
@@ -145,10 +159,10 @@ class CommandEngine:
             verify: its handler is first asked how it ended.
         """
         command_id = entry.command.id
-        rule = self.parts.rules.handlers.get(entry.handler)
-        lane = rule.lane if rule is not None else _UNKNOWN_LANE
-        item = Item(replace(entry, command=without_payload(entry.command)), lane, verify, canceled_by=entry.canceled_by)
-        with self._lock:
+        rule = self.rules.handlers.get(entry.handler)
+        name = rule.lane if rule is not None else _UNKNOWN_LANE
+        item = Item(replace(entry, command=without_payload(entry.command)), name, verify, canceled_by=entry.canceled_by)
+        with self.lock:
             if command_id in self._items or command_id in self._held:
                 return
             if self._must_wait_for_time(entry):
@@ -157,9 +171,12 @@ class CommandEngine:
                 return
             self._items[command_id] = item
             try:
-                if lane not in self._lanes:
-                    self._lanes[lane] = self._start_lane(Lane(lane, self))
-                if not self._lanes[lane](item):
+                lane = self._lanes.get(name)
+                if lane is None:
+                    lane = Lane(name, self)
+                    self._start_lane(lane)
+                    self._lanes[name] = lane
+                if not lane.post(item):
                     del self._items[command_id]  # the agent stops: the next start finds it in the journal
                 return
             except RuntimeError as error:  # the process is out of threads
@@ -182,21 +199,20 @@ class CommandEngine:
         Raises:
             StorageError: the journal cannot be read or written.
         """
-        parts = self.parts
-        for entry in parts.journal.in_state(CommandState.STARTED, limit=_ALL):
+        for entry in self._journal.in_state(CommandState.STARTED, limit=_ALL):
             if is_held(entry):
                 continue
             command_id, handler = entry.command.id, entry.handler
-            recovery = recover(entry, parts.rules.handlers.get(handler), process_started)
+            recovery = recover(entry, self.rules.handlers.get(handler), process_started)
             if recovery.outcome is not None:
                 error = recovery.outcome.error
                 _log.warning("command=%s handler=%s state=interrupted reason=%r", command_id, handler, error)
-                parts.post_result(parts.journal.finish(command_id, recovery.outcome, parts.clock.now()))
+                self._settle(entry, recovery.outcome)
                 continue
             what = "its handler is asked how it ended" if recovery.verify else "it runs again"
             _log.info("command=%s handler=%s state=interrupted: %s", command_id, handler, what)
             self.dispatch(entry, verify=recovery.verify)
-        for entry in parts.journal.in_state(CommandState.RECEIVED, limit=_ALL):
+        for entry in self._journal.in_state(CommandState.RECEIVED, limit=_ALL):
             self.dispatch(entry)
 
     def _must_wait_for_time(self, entry: JournalEntry) -> bool:
@@ -205,12 +221,12 @@ class CommandEngine:
         Within a boot the monotonic clock says that. After a reboot, with a wall clock that may stand anywhere, only the
         service or a synchronised clock can.
         """
-        is_earlier = entry.command.expires_at is not None and entry.received.boot_id != self.parts.clock.now().boot_id
-        return is_earlier and self.parts.service_now() is None
+        is_earlier = entry.command.expires_at is not None and entry.received.boot_id != self.context.clock.now().boot_id
+        return is_earlier and self.context.time.now() is None
 
     def time_is_known(self) -> None:
         """Dispatch those that waited for it."""
-        with self._lock:
+        with self.lock:
             held, self._held = list(self._held.values()), {}
         for entry, verify in held:
             self.dispatch(entry, verify=verify)
@@ -218,7 +234,7 @@ class CommandEngine:
     def stop(self) -> None:
         """No further command begins; running ones are asked to end."""
         self.stopping.set()
-        with self._lock:
+        with self.lock:
             for item in self._items.values():
                 if item.run is not None:
                     item.run.wake.set()
@@ -231,18 +247,18 @@ class CommandEngine:
 
     def waiting(self) -> dict[str, int]:
         """Lane -> how many commands are in it, the running one included."""
-        with self._lock:
+        with self.lock:
             return dict(Counter(item.lane for item in self._items.values()))
 
     def under_way(self) -> dict[str, str | None]:
         """The ids of the commands in lanes, each with the service's word for its state when it was taken."""
-        with self._lock:
+        with self.lock:
             return {command_id: each.entry.command.status for command_id, each in self._items.items()}
 
     def expire_waiting(self) -> None:
         """Conclude those that have waited too long. Called again and again while a lane makes others wait."""
         late: list[tuple[JournalEntry, Outcome]] = []
-        with self._lock:
+        with self.lock:
             for item in self._items.values():
                 if item.has_begun or item.verify or item.outcome is not None:
                     continue
@@ -257,13 +273,12 @@ class CommandEngine:
 
     def too_late(self, entry: JournalEntry) -> Outcome | None:
         """The outcome ``expired`` or ``not_started_in_time`` of a command whose time is over; None while it may run."""
-        parts = self.parts
-        rule = parts.rules.handlers.get(entry.handler)
-        now, service_now_s = parts.clock.now(), parts.service_now()
+        rule, time_ = self.rules.handlers.get(entry.handler), self.context.time
+        now, service_now_s = self.context.clock.now(), time_.now()
         if service_now_s is None:
             service_now_s = service_time_at_least(entry.command, entry.received, now)
         # Across a reboot the wait goes by true times, or by none.
-        received, now = (replace(each, wall_s=parts.wall_of(each) or 0.0) for each in (entry.received, now))
+        received, now = (replace(each, wall_s=time_.recorded_at(each) or 0.0) for each in (entry.received, now))
         start_timeout_s = rule.start_timeout_s if rule is not None else None
         return refuse_at_start(replace(entry, received=received), service_now_s, now, start_timeout_s)
 
@@ -277,12 +292,12 @@ class CommandEngine:
             why: who or what did, such as ``by command 17``.
 
         Returns:
-            How it was found: :data:`WAITING`, :data:`RUNNING`, :data:`OVER` or :data:`UNKNOWN`.
+            How it was found: ``waiting``, ``running``, ``over`` or ``unknown``.
 
         Raises:
             StorageError: the journal cannot be read or written; one that waits in a lane will not run all the same.
         """
-        with self._lock:
+        with self.lock:
             item = self._items.get(command_id)
             has_begun = item is not None and (item.has_begun or item.verify)
             if item is not None and not has_begun and item.outcome is None:
@@ -290,52 +305,39 @@ class CommandEngine:
         if item is not None and has_begun:
             self._write_cancel(command_id, why)
             _log.warning("command=%s state=canceling reason=%r", command_id, why)
-            with self._lock:
+            with self.lock:
                 item.canceled_by = item.canceled_by or why
                 if item.run is not None:
                     item.run.wake.set()
-            return RUNNING
-        entry = self.parts.journal.known([command_id]).get(command_id)
+            return "running"
+        entry = self._journal.known([command_id]).get(command_id)
         if entry is None:
-            return UNKNOWN
+            return "unknown"
         if entry.state is CommandState.STARTED and item is None:
             self._write_cancel(command_id, why)  # the stop has left it behind: the next start finds both
-            return RUNNING
+            return "running"
         if entry.state not in {CommandState.RECEIVED, CommandState.STARTED}:
-            return OVER
-        return WAITING if self._settle(entry, canceled(why, began=False)) else OVER
+            return "over"
+        return "waiting" if self._settle(entry, canceled(why, began=False)) else "over"
 
     def _write_cancel(self, command_id: str, why: str) -> None:
         """Remember it beyond a crash; where the journal fails, the cancel goes on without that."""
         try:
-            self.parts.journal.cancel(command_id, why)
+            self._journal.cancel(command_id, why)
         except StorageError as error:
             _log.error("journal=failing: a cancel is not remembered beyond a crash: %s", error)
 
-    # --- the lanes' side ----------------------------------------------------------------------------------------------
-
-    def begin(self, item: Item) -> Outcome | None:
-        """Begin an item: None when it shall run now, else its outcome without a run."""
-        with self._lock:
-            if item.outcome is None and not item.verify:
-                item.outcome = self.too_late(item.entry)
-            item.has_begun = item.outcome is None
-            return item.outcome
-
-    def begin_run(self, item: Item, run: HandlerRun | None) -> None:
-        """Note which call of a handler a cancel or the stop has to wake; None for none."""
-        with self._lock:
-            item.run = run
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     def done(self, item: Item) -> None:
         """The lane has finished with a command, with or without an outcome."""
-        with self._lock:
+        with self.lock:
             self._items.pop(item.entry.command.id, None)
 
     def _settle(self, entry: JournalEntry, outcome: Outcome) -> bool:
         """Write the end of a command that did not run; False when there is one already."""
         try:
-            finished = self.parts.journal.finish(entry.command.id, outcome, self.parts.clock.now())
+            finished = self._journal.finish(entry.command.id, outcome, self.context.clock.now())
         except IllegalMove:
             return False
         self.concluded(finished)
@@ -347,21 +349,14 @@ class CommandEngine:
         level = logging.INFO if outcome.status is OutcomeStatus.SUCCEEDED else logging.WARNING
         why = f" reason={outcome.error!r}" if outcome.error else ""
         _log.log(level, "command=%s handler=%s state=%s%s", entry.command.id, entry.handler, outcome.status, why)
-        self.parts.post_result(entry)
+        self.context.post_result(entry)
 
 
 # --- one lane ---------------------------------------------------------------------------------------------------------
 
 
-_SLACK_S: Final = 30.0
-# While a handler runs, its lane checks this often whether those that wait behind it have expired.
-_CHECK_S: Final = 1.0
-
-
 class Lane(Actor):
     """Runs the commands of one lane in order: journal ``started``, handler, journal the outcome.
-
-    A handler runs in a thread of its own, so that one that hangs costs its lane and nothing else.
 
     Args:
         name: of the lane.
@@ -374,9 +369,10 @@ class Lane(Actor):
     def __init__(self, name: str, engine: CommandEngine) -> None:
         super().__init__(f"lane:{name}")
         self._engine = engine
-        self._parts = engine.parts
+        self._clock, self._health = engine.context.clock, engine.context.health
+        self._journal = engine.context.store.journal
         self._hung: HandlerRun | None = None
-        self._failure_log = FailureLog(_log, lambda: self._parts.clock.now().monotonic_s, REPEAT_AFTER_S)
+        self._failure_log = FailureLog(_log, lambda: self._clock.now().monotonic_s, REPEAT_AFTER_S)
 
     def receive(self, message: Item) -> None:
         """Run one command."""
@@ -393,7 +389,7 @@ class Lane(Actor):
         if entry is None:
             return
         try:
-            handler = self._parts.find(entry.command.payload)
+            handler = engine.handlers.find(entry.command.payload, engine.rules.handler_key)
         except HandlerRejected as refusal:
             self._refuse(item, str(refusal))
             return
@@ -402,9 +398,12 @@ class Lane(Actor):
                 text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
                 self._refuse(item, f"lane_blocked: {text}")
             return
-        outcome = engine.begin(item)
-        if outcome is not None:
-            self._conclude(entry, outcome)
+        with engine.lock:
+            if item.outcome is None and not item.verify:
+                item.outcome = engine.too_late(item.entry)
+            item.has_begun = item.outcome is None
+        if item.outcome is not None:
+            self._conclude(entry, item.outcome)
         elif item.verify:
             self._verify(item, handler, entry)
         else:
@@ -420,12 +419,14 @@ class Lane(Actor):
             return
         # The commit may have waited for a full disk, or the process stood still.
         late = self._engine.too_late(entry)
+        if late is None and item.canceled_by is not None:
+            late = canceled(item.canceled_by, began=False)
         if late is not None:
             self._conclude(entry, late)
             return
         command_id = entry.command.id
         _log.info("command=%s handler=%s state=started attempt=%d", command_id, handler.name, entry.attempts + 1)
-        run = self._call(item, handler, entry, call_handler, lambda: item.canceled_by)
+        run = self._call(item, handler, entry)
         if run.is_left:
             _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, handler.name)
             return
@@ -444,8 +445,7 @@ class Lane(Actor):
         if not self._start(entry):
             return
         _log.info("command=%s handler=%s state=verifying", entry.command.id, handler.name)
-        # It changes nothing, so a cancel has nothing to end; it counts when the command would run.
-        run = self._call(item, handler, entry, ask_handler, lambda: None)
+        run = self._call(item, handler, entry, verify=True)
         if run.is_left:
             return
         if run.why or run.error:
@@ -456,71 +456,67 @@ class Lane(Actor):
         elif item.canceled_by is not None:
             self._conclude(entry, canceled(item.canceled_by, began=False))
         else:
-            self._run(item, handler, start_entry(entry, self._parts.clock.now()))
+            self._run(item, handler, start_entry(entry, self._clock.now()))
 
     # --- one run ------------------------------------------------------------------------------------------------------
 
-    def _call(
-        self, item: Item, handler: Handler, entry: JournalEntry, work: Work, canceled_by: Callable[[], str | None]
-    ) -> HandlerRun:
-        """Run this in a thread of its own, within its limits."""
+    def _call(self, item: Item, handler: Handler, entry: JournalEntry, *, verify: bool = False) -> HandlerRun:
+        """Call the handler, or its verify hook, in a thread of its own, within its limits."""
         # A run may last as long as its timeout; only beyond that the lane itself is stuck.
         self.max_step_s = handler.timeout_s + handler.stop_timeout_s + _SLACK_S
-        run = HandlerRun(self._parts, handler, entry, work)
-        self._engine.begin_run(item, run)
-        try:
-            self._wait(
-                run, RunLimits(handler.timeout_s, handler.inactivity_timeout_s), handler.stop_timeout_s, canceled_by
-            )
-        finally:
-            self._engine.begin_run(item, None)
-        if not run.is_over and not run.is_unstarted:
-            self._hung = run
-            if not run.is_left:
-                self._parts.health.put(self.name, "blocked", f"{handler.name} was given up and does not return")
-        return run
-
-    def _wait(
-        self, run: HandlerRun, limits: RunLimits, stop_timeout_s: float, canceled_by: Callable[[], str | None]
-    ) -> None:
-        """Wait for its end; for its limits, its cancel or the stop, and then as long as it may take to heed them."""
-        parts, begun_s = self._parts, time.monotonic()
-        if (who := canceled_by()) is not None:
-            run.do_not_start(canceled(who, began=False))
-            return
+        run = HandlerRun(self._engine, handler, entry, verify=verify)
+        with self._engine.lock:
+            item.run = run
         try:
             run.start()
         except RuntimeError as error:  # the process is out of threads
-            text = f"no_thread: no thread could be started: {error}"
-            run.do_not_start(Outcome(OutcomeStatus.FAILED, None, text))
-            return
+            run.error, run.is_over = f"no_thread: no thread could be started: {error}", True
+        else:
+            self._wait(item, run, handler)
+        finally:
+            with self._engine.lock:
+                item.run = None
+        if not run.is_over:
+            self._hung = run
+            if not run.is_left:
+                self._health.put(self.name, "blocked", f"{handler.name} was given up and does not return")
+        return run
+
+    def _wait(self, item: Item, run: HandlerRun, handler: Handler) -> None:
+        """Wait for its end; for its limits, its cancel or the stop, and then as long as it may take to heed them."""
+        begun_s = time.monotonic()
+        timeout_at_s = begun_s + handler.timeout_s
+        silence_s = float("inf") if handler.inactivity_timeout_s is None else handler.inactivity_timeout_s
         # When progress may be reported: what the handler says, or after a while that it is under way.
-        report_at_s, long_at_s = begun_s, begun_s + parts.progress_after_s
+        report_at_s, long_at_s = begun_s, begun_s + PROGRESS_AFTER_S
         # A lane that was held up for longer than the limits (a busy machine, SIGSTOP) finds a run that has ended.
         while not run.is_over:
             now_s = time.monotonic()
-            who = canceled_by()
-            if who is not None:
-                run.why = canceled(who, began=True).error or ""
-            else:
-                run.why = limits.fault(run.handler, begun_s, run.alive_s, now_s) or ""
+            # A verify hook changes nothing, so a cancel has nothing to end: it counts when the command would run.
+            if item.canceled_by is not None and not run.verify:
+                run.why = canceled(item.canceled_by, began=True).error or ""
+            elif now_s >= timeout_at_s:
+                run.why = f"timeout: {handler.name!r} ran longer than {handler.timeout_s:g} s"
+            elif now_s >= run.alive_s + silence_s:
+                run.why = f"inactive: {handler.name!r} gave no sign of life for {silence_s:g} s"
             if run.why:
                 run.stopping.set()
-                run.join(stop_timeout_s)
+                run.join(handler.stop_timeout_s)
                 if not run.is_over:
                     run.why += "; it has not returned, and its lane is blocked until it does"
                 return
             if self._engine.stopping.is_set():
                 run.stopping.set()
-                run.join(parts.stop_grace_s)
+                run.join(STOP_GRACE_S)
                 run.is_left = not run.is_over
                 return
-            if now_s >= (report_at_s if run.has_progress else long_at_s):
-                parts.post_result(Report(run.command_id, IN_PROGRESS, run.take_progress()))
-                report_at_s, long_at_s = now_s + parts.progress_every_s, float("inf")
+            if now_s >= (long_at_s if run.progress is None else report_at_s):
+                progress, run.progress = run.progress, None
+                self._engine.context.post_result(Report(item.entry.command.id, IN_PROGRESS, progress))
+                report_at_s, long_at_s = now_s + PROGRESS_EVERY_S, float("inf")
             self._engine.expire_waiting()
-            next_s = report_at_s if run.has_progress else long_at_s
-            until_s = min(limits.ends_at(begun_s, run.alive_s), now_s + _CHECK_S, next_s)
+            next_report_s = long_at_s if run.progress is None else report_at_s
+            until_s = min(timeout_at_s, run.alive_s + silence_s, next_report_s, now_s + _CHECK_S)
             run.wake.wait(max(0.0, until_s - time.monotonic()))
             run.wake.clear()
 
@@ -539,7 +535,7 @@ class Lane(Actor):
         if hung.is_alive():
             return not is_over or item.outcome is None
         self._hung = None
-        self._parts.health.put(self.name, "ok")
+        self._health.put(self.name, "ok")
         return False
 
     def _becomes(self, condition: Callable[[], bool], within_s: float, every_s: float = _CHECK_S) -> bool:
@@ -558,7 +554,7 @@ class Lane(Actor):
     def _read(self, before: JournalEntry) -> JournalEntry | None:
         """The entry, if it is as it was when it was handed over: no command runs twice by mistake."""
         try:
-            now = self._parts.journal.known([before.command.id]).get(before.command.id)
+            now = self._journal.known([before.command.id]).get(before.command.id)
         except StorageError as error:
             text = f"journal=failing: a command could not be read: {error}; it runs after the next start"
             self._failure_log.report("journal", text, level=logging.ERROR)
@@ -566,19 +562,18 @@ class Lane(Actor):
         return now if now is not None and (now.state, now.attempts) == (before.state, before.attempts) else None
 
     def _start(self, entry: JournalEntry) -> bool:
-        parts = self._parts
-        return self._commit(lambda: parts.journal.start(entry.command.id, parts.clock.now()), "start")
+        return self._commit(lambda: self._journal.start(entry.command.id, self._clock.now()), "start")
 
     def _conclude(self, entry: JournalEntry, outcome: Outcome) -> None:
-        command_id, parts = entry.command.id, self._parts
+        command_id = entry.command.id
         finished: list[JournalEntry] = []
 
         def finish() -> None:
             try:
-                finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
+                finished.append(self._journal.finish(command_id, outcome, self._clock.now()))
             except IllegalMove:
                 # Concluded while it waited, or a write that failed is there after all, or a damaged journal lost it.
-                known = parts.journal.known([command_id]).get(command_id)
+                known = self._journal.known([command_id]).get(command_id)
                 if known is None:
                     _log.error("command=%s state=forgotten: the journal lost it while it ran", command_id)
                 elif known.state is CommandState.FINISHED:
@@ -608,95 +603,92 @@ class Lane(Actor):
 # --- one call of a handler --------------------------------------------------------------------------------------------
 
 
-_ERROR_CHARACTERS: Final = 1000
-
-Work = Callable[[Handler, JsonObject, CommandContext], Outcome | None]
-"""What to do with a handler, its payload without the member that names it, and the context of the run."""
-
-
 class HandlerRun(threading.Thread):
-    """One call of a handler.
+    """One call of a handler, or of its verify hook; nothing that it raises leaves its thread.
 
     Attributes:
+        verify: of the hook.
         stopping: set when the handler shall end.
         no_restart: set when a handler of the contract ``restarts_device`` had nothing to restart.
         wake: set at its end, its cancel, the stop, and when it has reported progress.
         alive_s: when it last gave a sign of life, ``time.monotonic()``.
-        is_over: it has come back.
+        progress: its newest report of progress that nobody has taken.
+        is_over: it has come back, or could not be begun.
         is_left: the agent stops and it did not end within the grace: the command stays ``started``.
-        is_unstarted: it never began.
         why: why it had to end, ``code: sentence``; empty when it ended by itself.
-        result: what it returned.
-        error: what it raised, as text.
+        result: how the command ended; None of a hook says that it was not done and may run.
+        error: why the call brought no result.
     """
 
-    def __init__(self, parts: EngineParts, handler: Handler, entry: JournalEntry, work: Work) -> None:
+    def __init__(self, engine: CommandEngine, handler: Handler, entry: JournalEntry, *, verify: bool = False) -> None:
         super().__init__(name=f"run:{handler.name}", daemon=True)
-        self.command_id = command_id = entry.command.id
-        self.handler = handler.name
+        self.verify = verify
         self.stopping = threading.Event()
         self.no_restart = threading.Event()
         self.wake = threading.Event()
         self.alive_s = time.monotonic()
-        self.is_over = self.is_left = self.is_unstarted = False
+        self.progress: JsonObject | None = None
+        self.is_over = self.is_left = False
         self.why = self.error = ""
         self.result: Outcome | None = None
-        self._progress: JsonObject | None = None
+        self._handler = handler
+        key = engine.rules.handler_key
+        self._members = {name: value for name, value in entry.command.payload.items() if name != key}
+        command_id = entry.command.id
         self._log = HandlerLog(_log.getChild(handler.name), {"handler": handler.name, "command": command_id})
-        context = CommandContext(
+        self._command = CommandContext(
             command_id=command_id,
-            device_id=parts.device_id,
+            device_id=engine.context.device_id,
             attempt=entry.attempts + 1,
             restarted=entry.attempts > 0,
             stopping=self.stopping,
             log=self._log,
-            controls=parts.controls,
+            controls=engine.controls,
             report_progress=self._report_progress,
             heartbeat=self._give_sign_of_life,
             no_restart=self.no_restart.set,
         )
-        key = parts.rules.handler_key
-        members = {name: value for name, value in entry.command.payload.items() if name != key}
-        self._work = partial(work, handler, members, context)
 
     def run(self) -> None:
-        """Call the handler; nothing that it raises leaves here."""
+        """Check the payload and call the handler."""
         self.alive_s = time.monotonic()
         try:
-            self.result = self._work()
+            payload = read_payload(self._handler, self._members)
+            if self.verify:
+                self._take_verified(self._handler.verify(payload, self._command))
+            else:
+                self.result = _outcome_of(self._handler.handle(payload, self._command), self._handler.name)
+        except HandlerFailed as error:
+            self.error = _bounded(str(error))
+            if not self.verify:
+                status = OutcomeStatus.REJECTED if isinstance(error, HandlerRejected) else OutcomeStatus.FAILED
+                self.result = Outcome(status, error=self.error)
         except BaseException as error:  # noqa: BLE001 - whatever a plug-in raises ends its command and nothing else
-            self.error = f"{type(error).__name__}: {error}"
+            self._log.warning("the handler raised", exc_info=True)
+            self.error = _bounded(f"handler_error: {type(error).__name__}: {error}")
         self.is_over = True
         self.wake.set()
 
-    def do_not_start(self, outcome: Outcome) -> None:
-        """It never begins, and this is how its command ends."""
-        self.is_unstarted = True
-        self.why = outcome.error or ""
-        self.result = outcome
-
     def outcome(self) -> Outcome:
         """How its command ends: by what it returned, or by why it had to end, with what it said about that."""
-        own = self.result or Outcome(OutcomeStatus.FAILED, None, f"handler_error: {self.error}" if self.error else None)
-        if not self.why or self.is_unstarted:
+        own = self.result or Outcome(OutcomeStatus.FAILED, error=self.error or None)
+        if not self.why:
             return own
         text = f"{self.why}; {own.error}" if own.error else self.why
         return Outcome(OutcomeStatus.FAILED, own.result if self.is_over else None, text)
 
-    @property
-    def has_progress(self) -> bool:
-        """It has reported progress that nobody has taken."""
-        return self._progress is not None
-
-    def take_progress(self) -> JsonObject | None:
-        """The newest report of progress, once; None when there is none."""
-        progress, self._progress = self._progress, None
-        return progress
+    def _take_verified(self, found: object) -> None:
+        if not isinstance(found, Verified):
+            self.error = "it does not know" if found is None else "it returned no Verified"
+        elif found.outcome is not None and found.outcome.error is not None:
+            self.result = Outcome(found.outcome.status, error=_bounded(found.outcome.error))
+        elif found.outcome is not None:
+            self.result = _outcome_of(found.outcome.result, self._handler.name)
 
     def _report_progress(self, result: JsonObject) -> None:
         self._give_sign_of_life()
         try:
-            self._progress = copy_result(result)
+            self.progress = copy_result(result)
         except ResultTooLarge as error:
             self._log.warning("its progress is left out: %s", error)
         except (TypeError, ValueError, RecursionError) as error:
@@ -716,81 +708,6 @@ class HandlerLog(logging.LoggerAdapter[logging.Logger]):
         return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), "members": dict(self.extra or {})}}
 
 
-def command_rules(
-    registry: HandlerRegistry, *, handler_key: str, first_contact: str, signatures: SignaturePolicy | None = None
-) -> CommandRules:
-    """The rules of admission: which handlers there are, with their contracts and lanes."""
-
-    def judge(payload: JsonObject) -> str | None:
-        # The decision holds the store's thread, where no plug-in's code may run: its payload is checked in the run.
-        try:
-            registry.find(payload, handler_key)
-        except HandlerRejected as refusal:
-            return str(refusal)
-        return None
-
-    return CommandRules(
-        handlers={handler.name: rule_of(handler) for handler in registry.ready.values()},
-        judge=judge,
-        handler_key=handler_key,
-        first_contact=FirstContact(first_contact),
-        signatures=signatures,
-    )
-
-
-def rule_of(handler: Handler) -> HandlerRule:
-    """What admission and recovery need of a handler."""
-    return HandlerRule(
-        handler.contract,
-        handler.lane or handler.name,
-        start_timeout_s=handler.start_timeout_s,
-        max_attempts=handler.max_attempts,
-        verifies=handler.verifies(),
-    )
-
-
-class VerifyInconclusive(AgentError):
-    """A verify hook does not know how the command ended."""
-
-
-def call_handler(handler: Handler, members: JsonObject, context: CommandContext) -> Outcome:
-    """Check the payload and run the handler; whatever they raise becomes an outcome.
-
-    Args:
-        handler: runs it.
-        members: the payload without the member that names the handler.
-        context: of this run.
-    """
-    try:
-        result = handler.handle(read_payload(handler, members), context)
-    except HandlerFailed as error:
-        status = OutcomeStatus.REJECTED if isinstance(error, HandlerRejected) else OutcomeStatus.FAILED
-        return Outcome(status, error=_bounded(str(error)))
-    except (Exception, SystemExit) as error:
-        context.log.warning("the handler raised", exc_info=True)
-        return Outcome(OutcomeStatus.FAILED, error=_bounded(f"handler_error: {type(error).__name__}: {error}"))
-    return _outcome_of(result, handler.name)
-
-
-def ask_handler(handler: Handler, members: JsonObject, context: CommandContext) -> Outcome | None:
-    """Ask the handler how an earlier run of the command ended; None when it was not done and may run.
-
-    Raises:
-        Exception: the handler does not know; the text says why.
-    """
-    try:
-        found = handler.verify(read_payload(handler, members), context)
-    except HandlerRejected as error:
-        raise VerifyInconclusive(str(error)) from error
-    if not isinstance(found, Verified):
-        raise VerifyInconclusive("it does not know" if found is None else "it returned no Verified")
-    if found.outcome is None:
-        return None
-    if found.outcome.error is not None:
-        return Outcome(found.outcome.status, error=_bounded(found.outcome.error))
-    return _outcome_of(found.outcome.result, handler.name)
-
-
 def _outcome_of(result: object, handler: str) -> Outcome:
     """What the handler returned, if it can travel as JSON."""
     if result is None:
@@ -799,13 +716,12 @@ def _outcome_of(result: object, handler: str) -> Outcome:
         text = f"bad_result: {handler!r} returned {type(result).__name__}, not a JSON object or None; it did run"
         return Outcome(OutcomeStatus.FAILED, error=text)
     try:
-        copied: JsonObject = copy_result(result)
+        return Outcome(OutcomeStatus.SUCCEEDED, copy_result(result))
     except ResultTooLarge as error:
         return Outcome(OutcomeStatus.FAILED, error=f"result_too_large: {handler!r} did run, but {error}")
     except (TypeError, ValueError, RecursionError) as error:
         text = f"bad_result: {handler!r} returned what is no JSON: {error}; it did run"
         return Outcome(OutcomeStatus.FAILED, error=_bounded(text))
-    return Outcome(OutcomeStatus.SUCCEEDED, copied)
 
 
 def _bounded(text: str) -> str:

@@ -7,7 +7,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from agent.core.commands import REASON_MAX, FailureStreak, IllegalMove, ReportFault, fault_of
 from agent.core.outbox import BatchSize, batch_key
@@ -15,7 +15,6 @@ from agent.core.values import (
     BatchKey,
     CommandState,
     JournalEntry,
-    Moment,
     Outcome,
     OutcomeStatus,
     Report,
@@ -23,40 +22,17 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError, Unanswered
+from agent.ports import Uplink
 from agent.retry import HOURLY_S, RetryPolicy, describe
-from agent.runtime.actor import Actor
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health, LineRate
+from agent.runtime.actor import Actor, Context
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog, LineRate
 from agent.wire.secret import mask, mask_json
-
-if TYPE_CHECKING:
-    from agent.ports import Clock, Uplink
-    from agent.store.journal import Journal
-    from agent.store.outbox import Outbox
-
 
 _log = logging.getLogger(__name__)
 
 _STORE_RETRY_S: Final = 5.0
 # How often to check without a message.
 _CHECK_EVERY_S: Final = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class SendParts:
-    """What both streams need of the agent.
-
-    Attributes:
-        uplink: where to.
-        fraction: random numbers in [0, 1).
-        first_s: how long after the start the first request comes.
-    """
-
-    uplink: Uplink
-    journal: Journal
-    clock: Clock
-    health: Health
-    fraction: Callable[[], float]
-    first_s: float = 0.0
 
 
 class SendLoop(Actor):
@@ -66,20 +42,21 @@ class SendLoop(Actor):
 
     Args:
         name: of the stream, in health and log.
-        parts: what it needs.
+        context: what it shares with the other parts.
+        uplink: where to.
     """
 
     CONNECTED: Final = "connected"
 
-    def __init__(self, name: str, parts: SendParts) -> None:
+    def __init__(self, name: str, context: Context, uplink: Uplink) -> None:
         super().__init__(name)
-        self._parts = parts
-        self._clock, self._journal = parts.clock, parts.journal
-        self._retry_policy = RetryPolicy(parts.fraction)
+        self._context, self._uplink = context, uplink
+        self._journal, self._outbox = context.store.journal, context.store.outbox
+        self._retry_policy = RetryPolicy(context.fraction)
         self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
         # What an earlier process left is sent at once.
         self._due_s = self._now_s()
-        self._not_before_s = self._due_s + parts.first_s
+        self._not_before_s = self._due_s + context.first_s
 
     @abstractmethod
     def send(self) -> bool:
@@ -134,7 +111,7 @@ class SendLoop(Actor):
         """The other side took something."""
         self._retry_policy.succeeded()
         self._failure_log.recovered(self.name, f"{self.name}=ok: the service takes {self.name} again")
-        self._parts.health.put(self.name, "ok")
+        self._context.health.put(self.name, "ok")
 
     def log_failure(self, error: ServiceError | InvalidMessage, delay_s: float) -> None:
         """Say that it failed, in log and health."""
@@ -142,14 +119,14 @@ class SendLoop(Actor):
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
             line = f"{self.name}={state}: {text}; next try in {delay_s:.0f} s"
             self._failure_log.report(self.name, line, every_s=every_s)
-        self._parts.health.put(self.name, state, text)
+        self._context.health.put(self.name, state, text)
 
     def describe(self, error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
         """See :func:`agent.retry.describe`."""
         return describe(error)
 
     def _now_s(self) -> float:
-        return self._clock.now().monotonic_s
+        return self._context.clock.now().monotonic_s
 
 
 # --- readings ---------------------------------------------------------------------------------------------------------
@@ -227,8 +204,8 @@ class ReadingStream(SendLoop):
     beginning where it was too large for the link. The other side stores no more than one of them, and says so.
 
     Args:
-        parts: what it needs.
-        outbox: what waits.
+        context: what it shares with the other parts.
+        uplink: where to.
         batch_size: how many readings go at once.
         apart_s: how far apart two batches are at least that are not full, seconds. Readings may be committed sooner,
             together with a command; they wait for their batch all the same.
@@ -240,16 +217,15 @@ class ReadingStream(SendLoop):
 
     def __init__(
         self,
-        parts: SendParts,
-        outbox: Outbox,
+        context: Context,
+        uplink: Uplink,
         *,
         batch_size: int = 500,
         apart_s: float = 1.0,
         takes_arrays: Callable[[], bool] = lambda: True,
         repeats_batches: bool = True,
     ) -> None:
-        super().__init__("readings", parts)
-        self._outbox = outbox
+        super().__init__("readings", context, uplink)
         self._batch_size = batch_size
         self._apart_s = apart_s
         self._takes_arrays = takes_arrays
@@ -308,7 +284,7 @@ class ReadingStream(SendLoop):
         batch = self._remember(part) if goes_together else None
         began_s = self._now_s()
         try:
-            outcome = self._parts.uplink.send(part, None if batch is None else batch.wire_key)
+            outcome = self._uplink.send(part, None if batch is None else batch.wire_key)
         except Unanswered:
             self._not_answered(part)
             raise
@@ -386,16 +362,13 @@ class ResultStream(SendLoop):
     Messages: a :class:`~agent.core.values.Report` is progress; see :class:`~agent.runtime.sending.SendLoop`.
 
     Args:
-        parts: what it needs.
-        wall_of: when a moment was, epoch seconds; None when it is not known.
+        context: what it shares with the other parts.
+        uplink: where to.
         expects_place: False where the configuration says that the service takes no results: then it is no trouble.
     """
 
-    def __init__(
-        self, parts: SendParts, *, wall_of: Callable[[Moment], float | None], expects_place: bool = True
-    ) -> None:
-        super().__init__("results", parts)
-        self._wall_of = wall_of
+    def __init__(self, context: Context, uplink: Uplink, *, expects_place: bool = True) -> None:
+        super().__init__("results", context, uplink)
         self._expects_place = expects_place
         self._refusals = LineRate(_log, self._now_s, logging.WARNING)
         self._progress: dict[str, Report] = {}
@@ -453,8 +426,8 @@ class ResultStream(SendLoop):
             status=str(outcome.status),
             result=outcome.result,
             error=outcome.error,
-            started_at=self._wall_of(entry.started) if entry.started else None,
-            finished_at=self._wall_of(entry.finished) if entry.finished else None,
+            started_at=self._context.time.recorded_at(entry.started) if entry.started else None,
+            finished_at=self._context.time.recorded_at(entry.finished) if entry.finished else None,
         )
         try:
             self._send_report(report)
@@ -470,7 +443,7 @@ class ResultStream(SendLoop):
     def _send_report(self, report: Report) -> None:
         # The journal masks what it keeps; progress never comes there.
         error = None if report.error is None else mask(report.error)
-        self._parts.uplink.report(replace(report, result=mask_json(report.result), error=error))
+        self._uplink.report(replace(report, result=mask_json(report.result), error=error))
 
     def _send_progress(self) -> None:
         if self._has_no_place:
@@ -506,7 +479,7 @@ class ResultStream(SendLoop):
             return True
         if fault is ReportFault.NOWHERE:
             self._give_up_all(str(error))
-            self._parts.health.put(self.name, "no_place" if self._expects_place else "ok", str(error))
+            self._context.health.put(self.name, "no_place" if self._expects_place else "ok", str(error))
             return False
         tries = self._failed.pop(command_id, FailureStreak())
         if fault is ReportFault.NOT_NOW:

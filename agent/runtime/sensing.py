@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Final
 from agent.core.schedule import Reported, ReportRule, Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
-from agent.runtime.actor import Actor
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health
+from agent.runtime.actor import Actor, Context
+from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.store.journal import Journal
 
 if TYPE_CHECKING:
-    from agent.ports import Clock
     from agent.sensors.reader import Read, ReadOutcome, SensorReader
-    from agent.store.outbox import Outbox
-
 
 _log = logging.getLogger(__name__)
 
@@ -66,36 +63,33 @@ class SensingService(Actor):
     way its further instants are skipped. Sensors with the same interval are read at the same instant, and what they
     read within :data:`GATHER_S` is one reading: one row in the store, one object on the wire.
 
+    Messages: a :class:`SensorRead`, or the name of a sensor whose interval was set.
+
     Args:
-        device_id: spreads the instants of a fleet over the interval.
+        context: what it shares with the other parts; the device's id spreads the instants of a fleet.
+        reader: reads the sensors.
+        intervals: of the sensors.
         rules: sensor name -> which readings are sent; the sensors that exist.
         priorities: sensor name -> of its readings; the others' is normal.
     """
 
-    PART: Final = "sensors"
     max_step_s = 30.0
 
     def __init__(
         self,
-        *,
-        device_id: str,
-        rules: Mapping[str, ReportRule],
+        context: Context,
         reader: SensorReader,
         intervals: Intervals,
-        outbox: Outbox,
-        clock: Clock,
-        health: Health,
-        priorities: Mapping[str, Priority] | None = None,
+        rules: Mapping[str, ReportRule],
+        priorities: Mapping[str, Priority],
     ) -> None:
-        super().__init__(self.PART)
-        self._device_id = device_id
+        super().__init__("sensors")
+        self._context = context
+        self._clock, self._health = context.clock, context.health
         self._reader = reader
         self._intervals = intervals
-        self._outbox = outbox
-        self._clock = clock
-        self._health = health
-        self._priorities = priorities or {}
-        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, REPEAT_AFTER_S)
+        self._priorities = priorities
+        self._failure_log = FailureLog(_log, lambda: self._clock.now().monotonic_s, REPEAT_AFTER_S)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
         self._gathered: dict[Priority, _Gathered] = {}
 
@@ -131,12 +125,12 @@ class SensingService(Actor):
             elif sensor.timeout_at_s == math.inf:
                 self._take(name, now, sensor.read.outcome(skipped=True))
 
-    def receive(self, message: SensorRead | IntervalChanged) -> None:
-        """A read came back, or an interval was set."""
-        if isinstance(message, IntervalChanged):
-            sensor = self._sensors.get(message.name)
+    def receive(self, message: SensorRead | str) -> None:
+        """See the class."""
+        if isinstance(message, str):
+            sensor = self._sensors.get(message)
             if sensor is not None:
-                changed = self._scheduled(message.name, sensor.rule)
+                changed = self._scheduled(message, sensor.rule)
                 sensor.schedule, sensor.due_s = changed.schedule, changed.due_s
             return
         sensor = self._sensors[message.name]
@@ -182,7 +176,7 @@ class SensingService(Actor):
         """Put what was gathered into the outbox; only then it counts as reported."""
         gathered = self._gathered.pop(priority)
         try:
-            self._outbox.put(Reading(gathered.values, gathered.at, priority))
+            self._context.store.outbox.put(Reading(gathered.values, gathered.at, priority))
         except StorageError as error:
             self._health.put("outbox", "failing", str(error))
             self._failure_log.report("outbox", f"outbox=failing: a reading could not be stored: {error}")
@@ -194,7 +188,7 @@ class SensingService(Actor):
                 self._sensors[name].reported = reported
 
     def _scheduled(self, name: str, rule: ReportRule) -> _Sensor:
-        schedule = Schedule.of(self._device_id, "sensors", self._intervals.get(name))
+        schedule = Schedule.of(self._context.device_id, "sensors", self._intervals.get(name))
         return _Sensor(rule, schedule, schedule.next_after(self._clock.now().monotonic_s))
 
 
@@ -204,13 +198,6 @@ POLL: Final = "poll"
 MIN_SENSOR_S: Final = 0.1
 MIN_POLL_S: Final = 0.5
 MAX_S: Final = 31 * 86400.0
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalChanged:
-    """An interval was set: message to the services that keep it."""
-
-    name: str
 
 
 class Intervals:

@@ -7,7 +7,7 @@ that move a command :class:`~agent.core.commands.IllegalMove` when the table of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -23,11 +23,9 @@ from agent.core.commands import (
     without_result,
 )
 from agent.core.values import (
-    Admission,
     Command,
     CommandState,
     JournalEntry,
-    JournalLookup,
     Moment,
     Outcome,
     OutcomeStatus,
@@ -57,26 +55,6 @@ class Journal(Table):
             rows = self._db.execute(f"SELECT id, body FROM command WHERE id IN ({marks})", chunk)
             found.update((command_id, read_entry(body)) for command_id, body in rows)
         return found
-
-    @write
-    def decide(
-        self,
-        command_ids: Sequence[str],
-        choose: Callable[[JournalLookup], Admission | None],
-        settings: Sequence[str] = (),
-    ) -> None:
-        """Read what is known and :meth:`admit` what ``choose`` makes of it, with no other use of it in between.
-
-        Args:
-            command_ids: what to look for.
-            choose: must be quick and may not use the store; called once, in the store's thread. None writes nothing.
-            settings: names of settings that the decision needs.
-        """
-        found = {name: value for name in settings if (value := self.setting(name)) is not None}
-        history_lost = self.setting(HISTORY_LOST) is not None
-        admission = choose(JournalLookup(self.known(command_ids), self.is_empty(), history_lost, found))
-        if admission is not None:
-            self.admit(admission.entries, admission.settings)
 
     @write
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
@@ -195,6 +173,11 @@ class Journal(Table):
         """A value that must survive a restart, such as the interval that ``set_interval`` set."""
         row = self._db.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
+
+    @read
+    def settings(self, *names: str) -> dict[str, str]:
+        """Those of these settings that there are."""
+        return {name: value for name in names if (value := self.setting(name)) is not None}
 
     @write
     def put_setting(self, name: str, value: str | None) -> None:

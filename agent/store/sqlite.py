@@ -131,14 +131,19 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
             _mark_version(db)
         return
-    # executescript would commit on its own; one transaction means that a half-made file does not exist.
+    # One transaction, so that a half-made file does not exist.
     db.execute("BEGIN IMMEDIATE")
-    for statement in _TABLES.split(";"):
-        db.execute(statement)
+    make_tables(db)
     if damaged_copies(path):
         db.execute("INSERT INTO setting VALUES (?, '1')", (HISTORY_LOST,))
     _mark_version(db)
     db.execute("COMMIT")
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    """Make all tables; in the transaction that is open, which executescript would commit."""
+    for statement in _TABLES.split(";"):
+        db.execute(statement)
 
 
 def _mark_version(db: sqlite3.Connection) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.core.commands import HISTORY_LOST, MOVES, IllegalMove
-from agent.core.values import Admission, Command, CommandState, JournalLookup, Outcome, OutcomeStatus
+from agent.core.values import Command, CommandState, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.store.journal import Journal
 from agent.store.store import Store
@@ -237,58 +237,23 @@ def test_admitting_clears_the_note_that_the_history_was_lost(journal):
     assert journal.setting(HISTORY_LOST) is None
 
 
-def test_what_is_decided_on_what_is_known_is_admitted(journal):
-    journal.admit([make_entry("a")])
-    journal.put_setting(HISTORY_LOST, "1")
-    seen: list[JournalLookup] = []
+def test_a_fault_while_deciding_reaches_the_caller_and_undoes_what_was_written(tmp_path):
+    with Store(tmp_path / "agent.db", clock=FakeClock()) as store:
 
-    def choose(recall: JournalLookup) -> Admission:
-        seen.append(recall)
-        return Admission([make_entry("b")])
+        def decide() -> None:
+            store.journal.admit([make_entry("a")], {"counter": "1"})
+            raise LookupError("a bug")
 
-    journal.decide(["a", "b"], choose)
-    journal.decide(["a", "b"], choose)
-    assert [sorted(recall.known) for recall in seen] == [["a"], ["a", "b"]]
-    assert [recall.history_lost for recall in seen] == [True, False]
-
-
-def test_to_decide_on_nothing_writes_nothing_and_to_admit_nothing_is_the_first_contact(journal):
-    journal.decide(["a"], lambda _recall: None)
-    assert journal.is_empty()
-    journal.decide(["a"], lambda recall: Admission(()) if recall.is_empty else None)
-    assert not journal.is_empty()
-
-
-def test_a_fault_while_deciding_reaches_the_caller_and_writes_nothing(journal):
-    def choose(_recall: JournalLookup) -> Admission:
-        raise LookupError("a bug")
-
-    with pytest.raises(LookupError, match="a bug"):
-        journal.decide(["a"], choose)
-    assert journal.is_empty()
-
-
-def test_settings_are_admitted_with_the_entries_that_were_decided_by_them(journal, reopen):
-    seen: list[JournalLookup] = []
-
-    def choose(recall: JournalLookup) -> Admission:
-        seen.append(recall)
-        number = int(recall.settings.get("counter", "0")) + 1
-        return Admission([make_entry(f"c{number}")], {"counter": str(number)})
-
-    journal.put_setting("other", "1")
-    journal.decide([], choose, ["counter", "absent"])
-    journal.decide([], choose, ["counter", "absent"])
-    journal = reopen()
-    assert [recall.settings for recall in seen] == [{}, {"counter": "1"}]
-    assert journal.setting("counter") == "2"
-    assert sorted(journal.known(["c1", "c2"])) == ["c1", "c2"]
+        with pytest.raises(LookupError, match="a bug"):
+            store.call(decide, writes=True)
+        assert store.journal.is_empty()
+        assert store.journal.settings("counter") == {}
 
 
 def test_an_entry_that_cannot_be_written_keeps_the_settings_of_its_admission_out(journal):
     entry = make_entry(command=make_command("a\ud800"))  # SQLite cannot store a lone surrogate
     with pytest.raises(StorageError):
-        journal.decide([], lambda _recall: Admission([entry], {"counter": "1"}))
+        journal.admit([entry], {"counter": "1"})
     assert journal.setting("counter") is None
     assert journal.counts() == {}
 

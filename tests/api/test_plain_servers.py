@@ -13,13 +13,14 @@ import pytest
 
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
+from agent.store.journal import Journal
 from agent.transports.http import Discovery, HttpDevice
 from agent.wire.client import DeviceClient
 from agent.wire.lists import ITEMS_MAX
 from agent.wire.server import PROFILE_SETTING, CommandLists, Dialect, ResultPlace, describe
 from tests.api.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.api.test_uplink_port import stored
-from tests.support.fakes import FakeClock, FakeJournal
+from tests.support.fakes import FakeClock, StoreInMemory
 
 Serve = Callable[..., tuple[ScriptedServer, Any]]
 
@@ -94,7 +95,7 @@ class Life:
         serve: Serve,  # noqa: F811
         server: Strict,
         *,
-        journal: FakeJournal | None = None,
+        journal: Journal | None = None,
         dialect: Dialect | None = None,
         product_id: str | None = "p1",
         client: Any = None,
@@ -102,7 +103,7 @@ class Life:
         if client is None:
             server.server, client = serve(server)
         self.server, self.client = server, client
-        self.journal = FakeJournal() if journal is None else journal
+        self.journal = StoreInMemory().journal if journal is None else journal
         self.clock = FakeClock()
         client.dialect = dialect or Dialect()
         self.discovery = Discovery(client, self.clock, self.journal)

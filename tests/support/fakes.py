@@ -1,38 +1,34 @@
-"""The ports, faked: in memory and deterministic."""
+"""The ports, faked: in memory and deterministic; and the agent's own store in memory."""
 
 from __future__ import annotations
 
-import json
+import sqlite3
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from agent.core.commands import (
-    HISTORY_LOST,
-    OVER_STATES,
-    IllegalMove,
-    finish_entry,
-    report_entry,
-    start_entry,
-    undeliverable_entry,
-)
+from agent.core.admission import CommandRules
 from agent.core.values import (
-    Admission,
     BatchKey,
     CommandPoll,
     CommandState,
     JournalEntry,
-    JournalLookup,
     Moment,
-    OutboxStats,
-    Outcome,
     Reading,
     Report,
     SendOutcome,
     StoredReading,
 )
 from agent.errors import AgentError, StorageError
+from agent.runtime.actor import Context
+from agent.runtime.clocks import ServiceClock
+from agent.runtime.health import Health
+from agent.store.outbox import Draft
+from agent.store.sqlite import make_tables
+from agent.store.store import Store, _Request
 
 START_WALL_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where every fake clock starts."""
@@ -69,203 +65,71 @@ class FakeClock:
             return self._moment
 
 
-class _Failing:
-    """Whoever sets ``fault`` makes every call that writes raise."""
-
-    fault: str | None = None
-
-    def _check(self) -> None:
-        if self.fault is not None:
-            raise StorageError(self.fault)
-
-
-class FakeJournal(_Failing):
-    """A journal in memory. Thread-safe.
+class StoreInMemory(Store):
+    """The agent's own store in memory and without its thread: whoever calls does the work. Thread-safe.
 
     Attributes:
-        entries: id -> entry, in the order of admission.
-        writes: the names of the methods that wrote, in order.
-        fault: set it to make every write raise a StorageError with this text.
+        broken: why each write fails with a StorageError; None while all is well.
     """
 
-    def __init__(self) -> None:
-        self.entries: dict[str, JournalEntry] = {}
-        self.settings: dict[str, str] = {}
-        self.writes: list[str] = []
-        self._contacted = False
-        self._lock = threading.RLock()
-
-    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
-        with self._lock:
-            return {each: self.entries[each] for each in command_ids if each in self.entries}
-
-    def decide(
-        self,
-        command_ids: Sequence[str],
-        choose: Callable[[JournalLookup], Admission | None],
-        settings: Sequence[str] = (),
-    ) -> None:
-        with self._lock:
-            found = {name: self.settings[name] for name in settings if name in self.settings}
-            admission = choose(
-                JournalLookup(self.known(command_ids), self.is_empty(), HISTORY_LOST in self.settings, found)
-            )
-            if admission is not None:
-                self.admit(admission.entries, admission.settings)
-
-    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
-        with self._lock:
-            self._check()
-            self.writes.append("admit")
-            for entry in entries:
-                self.entries.setdefault(entry.command.id, entry)
-            self._contacted = True
-            self.settings.pop(HISTORY_LOST, None)
-            self.settings.update(settings or {})
-
-    def start(self, command_id: str, at: Moment) -> None:
-        with self._lock:
-            self._check()
-            self._put("start", start_entry(self._one(command_id, CommandState.STARTED), at))
-
-    def cancel(self, command_id: str, why: str) -> None:
-        with self._lock:
-            self._check()
-            entry = self.entries.get(command_id)
-            if entry is not None and entry.state is CommandState.STARTED:
-                self._put("cancel", replace(entry, canceled_by=entry.canceled_by or why))
-
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
-        with self._lock:
-            self._check()
-            self._put("finish", finish_entry(self._one(command_id, CommandState.FINISHED), outcome, at))
-            return self.entries[command_id]
-
-    def reported(self, command_ids: Sequence[str]) -> None:
-        with self._lock:
-            self._check()
-            entries = [report_entry(self._one(each, CommandState.REPORTED)) for each in dict.fromkeys(command_ids)]
-            for entry in entries:
-                self._put("reported", entry)
-
-    def undeliverable(self, command_id: str, reason: str) -> None:
-        with self._lock:
-            self._check()
-            self._put("undeliverable", undeliverable_entry(self._one(command_id, CommandState.UNDELIVERABLE), reason))
-
-    def counts(self) -> dict[str, int]:
-        with self._lock:
-            return dict(Counter(str(entry.state) for entry in self.entries.values()))
-
-    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
-        with self._lock:
-            wanted = {CommandState(state) for state in states}
-            return [entry for entry in self.entries.values() if entry.state in wanted][:limit]
-
-    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
-        with self._lock:
-            self._check()
-            gone = [
-                each
-                for each, entry in self.entries.items()
-                if entry.state in OVER_STATES
-                and entry.state is not CommandState.UNDELIVERABLE
-                and each not in listed_ids
-                and entry.received.wall_s < older_than_wall_s
-            ]
-            for each in gone:
-                del self.entries[each]
-            return len(gone)
-
-    def is_empty(self) -> bool:
-        with self._lock:
-            return not self._contacted
-
-    def setting(self, name: str) -> str | None:
-        with self._lock:
-            return self.settings.get(name)
-
-    def put_setting(self, name: str, value: str | None) -> None:
-        with self._lock:
-            self._check()
-            self.writes.append("put_setting")
-            if value is None:
-                self.settings.pop(name, None)
-            else:
-                self.settings[name] = value
-
-    def _one(self, command_id: str, after: CommandState) -> JournalEntry:
-        if command_id not in self.entries:
-            raise IllegalMove(None, after)
-        return self.entries[command_id]
-
-    def _put(self, method: str, entry: JournalEntry) -> None:
-        self.writes.append(method)
-        self.entries[entry.command.id] = entry
-
-
-class FakeOutbox(_Failing):
-    """An outbox in memory without bounds, which hands out the oldest first. Thread-safe.
-
-    Attributes:
-        rows: key -> reading, what waits.
-        refused: key -> reason.
-        fault: set it to make every write raise a StorageError with this text.
-    """
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Reading] = {}
-        self.refused: dict[int, str] = {}
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        super().__init__(Path("in memory"), clock=clock or FakeClock())
+        self.broken: str | None = None
+        self._guard = threading.RLock()
+        self._is_in_transaction = False
+        self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        make_tables(self._db)
         self._last_key = 0
-        self._lock = threading.RLock()
 
-    def put(self, reading: Reading, *, wait: bool = False) -> None:
-        with self._lock:
-            self._check()
-            json.dumps(reading.values, allow_nan=False)
-            self._last_key += 1
-            self.rows[self._last_key] = reading
+    def call(self, work: Callable[[], Any], *, writes: bool, within_s: float = 0.0) -> Any:
+        with self._guard:
+            if self._is_in_transaction or not writes:
+                return work()
+            request = self.submit(work)
+            return request.done.result(within_s)
 
-    def next_batch(self, limit: int) -> list[StoredReading]:
-        with self._lock:
-            return self.again(list(self.rows)[:limit])
+    def submit(self, work: Callable[[], Any], *, writes: bool = True) -> _Request:
+        request = _Request(work, writes)
+        self._write([request], [])
+        return request
 
-    def again(self, keys: Sequence[int]) -> list[StoredReading]:
-        with self._lock:
-            return [StoredReading(key, f"fake-{key}", self.rows[key]) for key in keys if key in self.rows]
+    def keep(self, draft: Draft) -> None:
+        self._write([], [draft])
 
-    def settle(self, outcome: SendOutcome) -> None:
-        with self._lock:
-            self._check()
-            for key, reason in outcome.refused.items():
-                if self.rows.pop(key, None) is not None:
-                    self.refused[key] = reason
-            for key in outcome.delivered:
-                self.rows.pop(key, None)
+    def entries(self) -> dict[str, JournalEntry]:
+        """Id -> entry, in the order of admission."""
+        return {each.command.id: each for each in self.journal.in_state(*CommandState, limit=1_000_000)}
 
-    def stats(self) -> OutboxStats:
-        with self._lock:
-            delivered = self._last_key - len(self.rows) - len(self.refused)
-            return OutboxStats(len(self.rows), 0, None, len(self.refused), 0, self._last_key, delivered)
+    def _write(self, requests: list[_Request], drafts: list[Draft]) -> None:
+        with self._guard:
+            if self.broken is not None:
+                raise StorageError(self.broken)
+            self._is_in_transaction = True
+            try:
+                error = self._attempt(requests, drafts, None)
+            finally:
+                self._is_in_transaction = False
+            if error is not None:
+                raise error
 
 
-class FakeStore(FakeJournal, FakeOutbox):
-    """Journal and outbox in one object, which is also both parts of itself."""
-
-    def __init__(self) -> None:
-        FakeJournal.__init__(self)
-        FakeOutbox.__init__(self)
-        self.journal = self.outbox = self
+def make_context(store: StoreInMemory, **members: Any) -> Context:
+    """What the agent's actors share, around this store; its wall clock is right."""
+    clock = store.clock
+    time = ServiceClock(clock, trust_wall=True)
+    return Context("d1", store, clock, **{"time": time, "health": Health(clock), "fraction": lambda: 0.5, **members})
 
 
 class FakeEngine:
     """Takes what is to run, and runs nothing.
 
     Attributes:
+        rules: of admission.
         entries: every entry, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: CommandRules) -> None:
+        self.rules = rules
         self.entries: list[JournalEntry] = []
 
     def waiting(self) -> dict[str, int]:
@@ -277,10 +141,9 @@ class FakeEngine:
     def is_busy(self) -> bool:
         return False
 
-    def dispatch(self, entry: JournalEntry, *, verify: bool = False) -> bool:
+    def dispatch(self, entry: JournalEntry, *, verify: bool = False) -> None:
         del verify
         self.entries.append(entry)
-        return True
 
 
 Scripted = CommandPoll | AgentError | Callable[[], CommandPoll]

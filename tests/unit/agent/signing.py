@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.core.admission import CommandRules, Decisions, SignaturePolicy, Verdict, decide_commands
 from agent.core.commands import HandlerRule
-from agent.core.values import Admission, Command, Contract, JournalLookup
+from agent.core.values import Command, Contract
 from agent.store.store import Store
 from agent.wire.json_text import encode_json
 from agent.wire.signed import PREFIX, SigningKey, TrustedKeys
@@ -54,7 +54,7 @@ def command_of(payload: dict[str, Any], command_id: str | None = None, **members
 def make_rules(*keys: SigningKey, required: bool = True, **signatures: Any) -> CommandRules:
     """Rules of a device that trusts these keys and has the handlers ``open_door`` and ``ping``."""
     trusted = TrustedKeys([key.public_key() for key in keys])
-    values = {"required_for": frozenset(), "handler_key": "command", **signatures}
+    values = {"required_for": frozenset(), **signatures}
     policy = SignaturePolicy(open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values)
     return CommandRules(
         handlers={"open_door": HandlerRule(Contract.ONCE, "door"), "ping": HandlerRule(Contract.IDEMPOTENT, "ping")},
@@ -100,28 +100,24 @@ class Device:
     def take(self, commands: Iterable[Command]) -> Decisions:
         """Decide and commit, as the agent does it."""
         listed = list(commands)
-        results: list[Decisions] = []
-
-        def choose(found: JournalLookup) -> Admission | None:
-            result = decide_commands(
-                listed,
-                found.known,
-                self.rules,
-                received=make_moment(),
-                service_now_s=self.now_s,
-                first_contact=found.is_empty,
-                settings=found.settings,
-            )
-            results.append(result)
-            return Admission(result.entries, result.settings) if result.entries else None
-
-        self.store.journal.decide([each.id for each in listed], choose, self.rules.settings)
-        self.ran += [decision.command_id for decision in results[0].of(Verdict.ADMIT)]
-        for decision in results[0].of(Verdict.REFUSE):
+        journal = self.store.journal
+        result = decide_commands(
+            listed,
+            journal.known([each.id for each in listed]),
+            self.rules,
+            received=make_moment(),
+            service_now_s=self.now_s,
+            first_contact=journal.is_empty(),
+            settings=journal.settings(*self.rules.settings),
+        )
+        if result.entries:
+            journal.admit(result.entries, result.settings)
+        self.ran += [decision.command_id for decision in result.of(Verdict.ADMIT)]
+        for decision in result.of(Verdict.REFUSE):
             assert decision.entry is not None
             assert decision.entry.outcome is not None
             self.told[decision.command_id] = decision.entry.outcome.error or ""
-        return results[0]
+        return result
 
     def take_one(self, payload: dict[str, Any], command_id: str | None = None, **members: Any) -> str:
         """``ran``, or the code with which it was refused, or ``duplicate``."""

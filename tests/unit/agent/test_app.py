@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
-import threading
 
 import pytest
 
@@ -15,12 +13,14 @@ from agent.app.status import StatusFile, read_agent_status, read_status, write_s
 from agent.config import AgentConfig
 from agent.core.values import Contract, OutboxStats, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
-from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected
+from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected
 from agent.handlers.registry import HandlerRegistry
-from agent.runtime.engine import VerifyInconclusive, ask_handler, call_handler, command_rules
+from agent.runtime.engine import CommandEngine, HandlerRun, command_rules
 from agent.runtime.health import Part
 from agent.store.status import StoreStatus
 from agent.wire.secret import RenewedToken, Secret
+from tests.support.factories import make_command, make_entry
+from tests.support.fakes import StoreInMemory, make_context
 
 
 class TestLock:
@@ -109,12 +109,18 @@ class Door(Handler):
 
 
 class TestCallingAHandler:
-    door = Door()
+    def call(self, do: object, *, verify: bool = False) -> HandlerRun:
+        registry = HandlerRegistry()
+        registry.add("door", "test", "class", Door)
+        self.rules = command_rules(registry, handler_key="command", first_contact="all")
+        engine = CommandEngine(make_context(StoreInMemory()), registry, self.rules, None, lambda _lane: None)
+        entry = make_entry(command=make_command("c1", {"command": "door", "do": do}), attempts=1)
+        run = HandlerRun(engine, registry.ready["door"], entry, verify=verify)
+        run.run()
+        return run
 
     def run(self, do: object) -> Outcome:
-        log = logging.LoggerAdapter(logging.getLogger("agent.test"), {})
-        self.context = CommandContext("c1", "d1", 2, False, threading.Event(), log, None, lambda _result: None)
-        return call_handler(self.door, {"do": do}, self.context)
+        return self.call(do).outcome()
 
     @pytest.mark.parametrize("do", ["list", "nan", "object"])
     def test_what_cannot_travel_as_json_fails_and_says_that_it_ran(self, do):
@@ -130,15 +136,13 @@ class TestCallingAHandler:
         assert len(self.run("raise").error or "") < 1100
 
     def test_a_payload_is_judged_in_the_run_and_not_by_triage(self):
-        registry = HandlerRegistry()
-        registry.add("door", "test", "class", lambda: self.door)
-        rules = command_rules(registry, handler_key="command", first_contact="all")
-        assert rules.judge({"command": "door", "do": 7}) is None
         outcome = self.run(7)
+        assert self.rules.judge({"command": "door", "do": 7}) is None
         assert outcome.status is OutcomeStatus.REJECTED
         assert (outcome.error or "").startswith("invalid_payload: payload of 'door': do ")
-        with pytest.raises(VerifyInconclusive, match="invalid_payload"):
-            ask_handler(self.door, {"do": 7}, self.context)
+        hook = self.call(7, verify=True)
+        assert hook.result is None
+        assert hook.error.startswith("invalid_payload: ")
 
 
 class TestPlainTokenFile:

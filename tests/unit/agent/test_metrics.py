@@ -20,7 +20,7 @@ from agent.errors import StorageError
 from agent.runtime.health import Health
 from agent.wire.instances import Instance
 from tests.support.factories import make_entry, make_outcome
-from tests.support.fakes import FakeClock, FakeJournal, FakeOutbox
+from tests.support.fakes import FakeClock, StoreInMemory
 
 
 def make() -> tuple[AgentMetrics, Any]:
@@ -31,7 +31,7 @@ def make() -> tuple[AgentMetrics, Any]:
             clock=clock,
             started=clock.now(),
             health=Health(clock),
-            store=SimpleNamespace(outbox=FakeOutbox(), journal=FakeJournal()),
+            store=StoreInMemory(clock),
         ),
         instance=SimpleNamespace(instance=Instance(3, "process-1")),
         handlers=SimpleNamespace(ready=["ping"]),

@@ -111,7 +111,7 @@ def test_after_the_journal_was_lost_open_commands_run_only_when_twice_is_once():
     command = make_command("a", status="delivered")
     once = decide(command, history_lost=True)
     assert error_of(once).startswith("indeterminate: ")
-    assert once.first_contact
+    assert once.settings
     again = decide(command, rules=make_rules(contract=Contract.IDEMPOTENT), history_lost=True)
     assert verdicts(again) == {"a": "admit"}
 

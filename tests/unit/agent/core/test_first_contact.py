@@ -10,14 +10,15 @@ import hypothesis.strategies as st
 import pytest
 
 from agent.core.admission import Contact
+from agent.core.schedule import PollIntervals
 from agent.core.values import Command, CommandPoll
 from agent.errors import TransportError
 from agent.retry import RetryPolicy
-from agent.runtime.command_poller import CommandReceiver
+from agent.runtime.command_poller import CommandPoller
 from agent.transports.mqtt_device import HybridSource
 from agent.wire.models import CommandRecord
 from tests.support.factories import make_command, make_moment, make_rules
-from tests.support.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeEngine, FakeJournal
+from tests.support.fakes import START_WALL_S, FakeCommandSource, FakeEngine, StoreInMemory, make_context
 
 CONTACT_S = START_WALL_S
 DAY_S = 86_400.0
@@ -33,8 +34,8 @@ class Device:
     """Journal and receiver of one device; the service's clock is the fake one, known or not."""
 
     def __init__(self, policy: str = "skip-history", *, knows_time: bool = True) -> None:
-        self.clock = FakeClock()
-        self.journal = FakeJournal()
+        self.store = StoreInMemory()
+        self.clock = self.store.clock
         self.ran: list[str] = []
         self.knows_time = knows_time
         self.policy = policy
@@ -42,20 +43,20 @@ class Device:
 
     def start(self) -> None:
         """A new process on the same journal."""
-        self.engine = FakeEngine()
-        self.receiver = CommandReceiver(
-            journal=self.journal,
-            rules=make_rules(first_contact=self.policy),
-            engine=self.engine,
-            clock=self.clock,
-            service_now=lambda: self.clock.now().wall_s if self.knows_time else None,
-            post_result=lambda _entry: None,
+        self.engine = FakeEngine(make_rules(first_contact=self.policy))
+        context = make_context(self.store, time=self)
+        self.poller = CommandPoller(
+            context, FakeCommandSource(), self.engine, intervals=PollIntervals, wait_s=lambda: 0.0
         )
+
+    def now(self) -> float | None:
+        """As :meth:`agent.runtime.clocks.ServiceClock.now`."""
+        return self.clock.now().wall_s if self.knows_time else None
 
     def get(self, *commands: Command, pushed: bool = True) -> None:
         """One answer or one push."""
         before = len(self.engine.entries)
-        self.receiver.take(CommandPoll(commands, pushed=pushed))
+        self.poller.take(CommandPoll(commands, pushed=pushed))
         self.ran += [
             entry.command.id
             for entry in self.engine.entries[before:]
@@ -75,7 +76,8 @@ def test_a_journal_that_was_wiped_has_its_first_contact_again():
     device = Device()
     device.get()
     device.clock.advance(10 * DAY_S)
-    device.journal = FakeJournal()
+    clock, device.store = device.clock, StoreInMemory()
+    device.store.clock = clock
     device.start()
     device.get()
     device.get(new("sent-to-the-life-before"))
@@ -150,7 +152,7 @@ def test_nothing_from_before_ever_runs_and_everything_from_after_runs_once(histo
         device.get(*chunk, pushed=pushed)
     device.get(*rest)
     assert sorted(device.ran) == sorted(each.id for each in commands if each.id.startswith("a"))
-    started = [entry for entry in device.journal.entries.values() if entry.command.id.startswith("b")]
+    started = [entry for entry in device.store.entries().values() if entry.command.id.startswith("b")]
     assert all(entry.state == "skipped" for entry in started)
 
 
@@ -182,7 +184,7 @@ class BothWays:
             FakeCommandSource([self.list_now]),
             clock=self.device.clock,
             list_every_s=60.0,
-            is_first_contact=self.device.journal.is_empty,
+            is_first_contact=self.device.store.journal.is_empty,
             waits=RetryPolicy(lambda: 0.5),
         )
 
@@ -193,7 +195,7 @@ class BothWays:
 
     def send(self, number: int, *, by_push: bool, age_s: float) -> None:
         now_s = self.device.clock.now().wall_s
-        is_new = age_s == 0 and not self.device.journal.is_empty()
+        is_new = age_s == 0 and not self.device.store.journal.is_empty()
         age_s = age_s if is_new else max(age_s, 10.0)
         name = f"{'new' if is_new else 'history'}-{number}"
         self.new += [name] if is_new else []

@@ -8,48 +8,37 @@ import pytest
 
 from agent.core.schedule import PollIntervals
 from agent.core.values import Command, CommandPoll
-from agent.errors import StorageError
-from agent.runtime.command_poller import CommandPoller, CommandReceiver
-from agent.runtime.health import Health
-from tests.support.factories import make_command, make_rules
-from tests.support.fakes import FakeClock, FakeCommandSource, FakeEngine, FakeJournal
+from agent.runtime.command_poller import CommandPoller
+from tests.support.factories import make_command, make_outcome, make_rules
+from tests.support.fakes import FakeCommandSource, FakeEngine, StoreInMemory, make_context
 
 DAY_S = 86_400.0
 
 
 class Bench:
     def __init__(self, *answers: CommandPoll | Callable[[], CommandPoll], has_lists: bool = True) -> None:
-        self.clock, self.journal, self.engine = FakeClock(), FakeJournal(), FakeEngine()
-        self.source = FakeCommandSource(answers)
-        self.receiver = CommandReceiver(
-            journal=self.journal,
-            rules=make_rules(),
-            engine=self.engine,
-            clock=self.clock,
-            service_now=lambda: self.clock.now().wall_s,
-            post_result=lambda _entry: None,
-            has_lists=has_lists,
-        )
+        self.store = StoreInMemory()
+        self.clock, self.journal = self.store.clock, self.store.journal
+        self.source, self.engine = FakeCommandSource(answers), FakeEngine(make_rules())
         self.poller = CommandPoller(
+            make_context(self.store),
             self.source,
-            self.receiver,
             self.engine,
             intervals=PollIntervals,
             wait_s=lambda: 0.0,
-            clock=self.clock,
-            health=Health(self.clock),
-            fraction=lambda: 0.5,
+            has_lists=has_lists,
         )
-        self.receiver.take(CommandPoll())  # the first contact
+        self.has_lists = has_lists
+        self.poller.take(CommandPoll())  # the first contact
 
     def ran(self) -> list[str]:
         return [entry.command.id for entry in self.engine.entries]
 
     def conclude(self, command: Command) -> None:
         """The command comes, and its result is reported."""
-        self.receiver.take(CommandPoll((command,), pushed=not self.receiver.has_lists))
+        self.poller.take(CommandPoll((command,), pushed=not self.has_lists))
         self.journal.start(command.id, self.clock.now())
-        self.journal.finish(command.id, None, self.clock.now())
+        self.journal.finish(command.id, make_outcome(), self.clock.now())
         self.journal.reported([command.id])
 
 
@@ -60,10 +49,10 @@ def new(name: str, bench: Bench, **members: object) -> Command:
 def test_what_the_journal_cannot_take_stays_with_the_service_and_is_asked_for_again():
     bench = Bench()
     bench.source.answers.append(CommandPoll((new("c1", bench),)))
-    bench.journal.decide, decide = _fail, bench.journal.decide
+    bench.store.broken = "the disk is full"
     bench.poller.step()
     assert (bench.source.acknowledged, bench.ran()) == ([], [])
-    bench.journal.decide = decide
+    bench.store.broken = None
     bench.clock.advance(60)
     bench.poller.step()
     assert (bench.source.acknowledged, bench.ran()) == (["c1"], ["c1"])
@@ -87,8 +76,8 @@ def test_a_command_that_is_over_is_remembered_until_every_list_of_a_whole_day_la
     answers = lists(command)
     for hour in range(4 * 24):
         bench.clock.advance(3600)
-        bench.receiver.take(answers[hour % len(answers)])
-    assert ("c1" in bench.journal.entries) is is_known
+        bench.poller.take(answers[hour % len(answers)])
+    assert ("c1" in bench.store.entries()) is is_known
 
 
 def test_where_commands_are_only_pushed_one_is_remembered_for_longer_than_any_lives():
@@ -96,17 +85,13 @@ def test_where_commands_are_only_pushed_one_is_remembered_for_longer_than_any_li
     bench.conclude(new("c1", bench))
     for day in range(1, 6):
         bench.clock.advance(DAY_S + 1)
-        bench.receiver.take(CommandPoll(pushed=True))
-        assert ("c1" in bench.journal.entries) is (day < 3)  # two days, and one more
+        bench.poller.take(CommandPoll(pushed=True))
+        assert ("c1" in bench.store.entries()) is (day < 3)  # two days, and one more
 
 
 def test_after_a_list_that_was_too_long_nothing_of_unknown_age_runs():
     bench = Bench()
-    bench.receiver.take(CommandPoll((new("c1", bench),), omitted=1, is_whole=False))
-    bench.receiver.take(CommandPoll((make_command("from the middle"), new("c2", bench))))
-    bench.receiver.take(CommandPoll((make_command("called open", status="queued"),)))
+    bench.poller.take(CommandPoll((new("c1", bench),), omitted=1, is_whole=False))
+    bench.poller.take(CommandPoll((make_command("from the middle"), new("c2", bench))))
+    bench.poller.take(CommandPoll((make_command("called open", status="queued"),)))
     assert bench.ran() == ["c1", "c2", "called open"]
-
-
-def _fail(*_arguments: object) -> None:
-    raise StorageError("the disk is full")

@@ -1,24 +1,22 @@
-"""Lanes, runs, cancels and what follows a crash: the engine on a fake journal, its lanes without threads."""
+"""Lanes, runs, cancels and what follows a crash: the engine on a store in memory, its lanes without threads."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 
 import pytest
 from pydantic import ConfigDict
 
-from agent.core.admission import CommandRules
 from agent.core.commands import start_entry
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Moment, Outcome, OutcomeStatus, Report
-from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, Verified
-from agent.runtime import engine as engine_module
-from agent.runtime.engine import CommandEngine, EngineParts, Lane, rule_of
-from agent.runtime.health import Health
+from agent.handlers.base import CommandContext, Handler, HandlerPayload, Verified
+from agent.handlers.registry import HandlerRegistry
+from agent.runtime.engine import CommandEngine, Lane, command_rules
 from tests.support.factories import make_command, make_entry
-from tests.support.fakes import FakeClock, FakeJournal
+from tests.support.fakes import StoreInMemory, make_context
 from tests.support.threadless import ThreadlessService
 
 SOON_S = 60.0
@@ -62,42 +60,37 @@ class Bench:
         verify: Callable[[CommandContext], Verified | None] | None = None,
         timeout_s: float = SOON_S,
         stop_timeout_s: float = 0.01,
-        stop_grace_s: float = 0.01,
-        journal: FakeJournal | None = None,
+        store: StoreInMemory | None = None,
         **limits,
     ) -> None:
-        self.clock = FakeClock()
-        self.journal = journal or FakeJournal()
-        self.health = Health(self.clock)
+        self.store = store or StoreInMemory()
+        self.clock, self.journal = self.store.clock, self.store.journal
         self.posted: list[JournalEntry | Report] = []
         self.runs: list[str] = []
-        self.refusal: HandlerRejected | None = None
         self.service_now: float | None = None
         self.work = work
         self.verify = verify
         self.services: dict[str, ThreadlessService] = {}
         attributes = {"contract": contract, "timeout_s": timeout_s, "stop_timeout_s": stop_timeout_s, **limits}
-        self.handlers = {name: Scripted(self, name, attributes) for name in NAMES}
-        self.parts = EngineParts(
-            journal=self.journal,
-            rules=CommandRules({name: rule_of(handler) for name, handler in self.handlers.items()}),
-            find=self.find,
-            clock=self.clock,
-            health=self.health,
-            service_now=lambda: self.service_now,
-            wall_of=lambda moment: moment.wall_s,
-            post_result=self.posted.append,
-            device_id="d1",
-            controls=None,
-            stop_grace_s=stop_grace_s,
-            progress_after_s=SOON_S,
-        )
-        self.engine = CommandEngine(self.parts, self._start)
+        registry = HandlerRegistry()
+        for name in NAMES:
+            registry.add(name, "test", "class", partial(Scripted, self, name, attributes))
+        context = make_context(self.store, time=self, post_result=self.post)
+        rules = command_rules(registry, handler_key="command", first_contact="all")
+        self.health = context.health
+        self.new_engine = lambda: CommandEngine(context, registry, rules, None, self._start)
+        self.engine = self.new_engine()
 
-    def find(self, payload: JsonObject) -> Handler:
-        if self.refusal is not None:
-            raise self.refusal
-        return self.handlers[payload.get("command", "ping")]
+    def post(self, message: JournalEntry | Report) -> None:
+        self.posted.append(message)
+
+    def now(self) -> float | None:
+        """As :meth:`agent.runtime.clocks.ServiceClock.now`."""
+        return self.service_now
+
+    def recorded_at(self, moment: Moment) -> float:
+        """As :meth:`agent.runtime.clocks.ServiceClock.recorded_at`."""
+        return moment.wall_s
 
     def admit(self, *entries: JournalEntry) -> None:
         self.journal.admit(entries)
@@ -109,10 +102,10 @@ class Bench:
             driven.process_all()
 
     def state(self, command_id: str) -> CommandState:
-        return self.journal.entries[command_id].state
+        return self.store.entries()[command_id].state
 
     def outcome(self, command_id: str) -> Outcome:
-        outcome = self.journal.entries[command_id].outcome
+        outcome = self.store.entries()[command_id].outcome
         assert outcome is not None
         return outcome
 
@@ -130,9 +123,8 @@ class Bench:
     def reports(self) -> list[Report]:
         return [each for each in self.posted if isinstance(each, Report)]
 
-    def _start(self, lane: Lane) -> Callable[[object], bool]:
+    def _start(self, lane: Lane) -> None:
         self.services[lane.name] = ThreadlessService(lane, self.clock)
-        return self.services[lane.name].post
 
 
 def wait_in(context: CommandContext) -> JsonObject:
@@ -149,7 +141,6 @@ def test_a_command_is_journaled_before_and_after_its_handler():
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert seen == [CommandState.STARTED]
-    assert bench.journal.writes == ["admit", "start", "finish"]
     assert bench.outcome("c1") == DONE
     assert bench.results == ["c1"]
 
@@ -177,7 +168,7 @@ def test_a_command_that_is_dispatched_twice_runs_once():
 def test_nothing_runs_that_cannot_be_journaled(caplog):
     bench = Bench()
     bench.admit(make_entry("c1"))
-    bench.journal.fault = "the disk is full"
+    bench.store.broken = "the disk is full"
     threading.Timer(0.2, bench.engine.stop).start()  # else the lane waits for the disk
     bench.process_all()
     assert bench.runs == []
@@ -187,7 +178,7 @@ def test_nothing_runs_that_cannot_be_journaled(caplog):
 
 def test_an_outcome_that_a_replaced_journal_no_longer_knows_does_not_take_the_lane_down(caplog):
     bench = Bench()
-    bench.work = lambda context: bench.journal.entries.pop("c1", None) and None
+    bench.work = lambda context: bench.store.connection().execute("DELETE FROM command WHERE id = 'c1'") and None
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert "c1" in caplog.text
@@ -218,11 +209,16 @@ def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog)
 
 
 def test_a_run_that_lasts_is_reported_as_under_way_once(monkeypatch):
-    monkeypatch.setattr(engine_module, "_CHECK_S", 0.01)
-    told = threading.Event()
-    bench = Bench(lambda context: told.wait(SOON_S) and None)
-    bench.parts = bench.engine.parts = replace(bench.parts, progress_after_s=0.01)
-    object.__setattr__(bench.engine.parts, "post_result", lambda each: bench.posted.append(each) or told.set())
+    monkeypatch.setattr("agent.runtime.engine._CHECK_S", 0.01)
+    monkeypatch.setattr("agent.runtime.engine.PROGRESS_AFTER_S", 0.01)
+    bench = Bench()
+
+    def work(context: CommandContext) -> None:
+        while not bench.reports:
+            time.sleep(0.001)
+        time.sleep(0.05)
+
+    bench.work = work
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert bench.reports == [Report("c1", "in_progress")]
@@ -246,7 +242,7 @@ def test_a_command_that_expired_while_its_start_was_written_does_not_run(is_veri
     if is_verified:
         bench.journal.start("c1", bench.clock.now())
     bench.journal.start = slow  # type: ignore[method-assign]
-    bench.engine.dispatch(bench.journal.entries["c1"], verify=is_verified)
+    bench.engine.dispatch(bench.store.entries()["c1"], verify=is_verified)
     bench.process_all()
     assert bench.runs == []
     assert bench.error("c1").startswith("expired:")
@@ -274,9 +270,9 @@ def test_a_command_that_waits_behind_a_long_run_ends_when_its_time_is_up_and_not
 
     def work(context: CommandContext) -> None:
         bench.clock.advance(31)
-        bench.journal.fault = fault
+        bench.store.broken = fault
         bench.engine.expire_waiting()
-        bench.journal.fault = None
+        bench.store.broken = None
         seen.append(bench.state("waits"))
 
     bench.work = work
@@ -347,14 +343,15 @@ def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself(monkeypat
 
 
 def test_at_the_stop_a_handler_that_ends_within_the_grace_is_concluded():
-    bench = Bench(stop_grace_s=SOON_S)
+    bench = Bench()
     bench.work = lambda context: bench.engine.stop() or wait_in(context)
     bench.admit(make_entry("c1"))
     bench.process_all()
     assert bench.outcome("c1").result == {"heeded": True}
 
 
-def test_at_the_stop_a_handler_that_goes_on_is_left_and_the_next_process_goes_by_its_contract():
+def test_at_the_stop_a_handler_that_goes_on_is_left_and_the_next_process_goes_by_its_contract(monkeypatch):
+    monkeypatch.setattr("agent.runtime.engine.STOP_GRACE_S", 0.01)
     leave = threading.Event()
     bench = Bench()
     bench.work = lambda context: bench.engine.stop() or {"left": leave.wait(SOON_S)}
@@ -362,7 +359,7 @@ def test_at_the_stop_a_handler_that_goes_on_is_left_and_the_next_process_goes_by
     bench.process_all()
     assert bench.state("c1") is CommandState.STARTED
     leave.set()
-    after = Bench(journal=bench.journal)
+    after = Bench(store=bench.store)
     after.clock.advance(5)
     after.resume()
     assert after.error("c1").startswith("indeterminate: ")
@@ -376,7 +373,7 @@ class TestRestart:
         bench = Bench(contract=Contract.RESTARTS_DEVICE, **limits)
         bench.work = lambda context: work(bench, context)
         bench.journal.admit([make_entry("c1")])
-        bench.engine.dispatch(bench.journal.entries["c1"])
+        bench.engine.dispatch(bench.store.entries()["c1"])
         bench.process_all()
         return bench
 
@@ -398,7 +395,7 @@ class TestVerify:
             bench.journal.start("c1", bench.clock.now())
         if canceled_by is not None:
             assert bench.engine.cancel("c1", canceled_by) == "running"
-            bench.engine = CommandEngine(bench.parts, bench._start)
+            bench.engine = bench.new_engine()
         bench.clock.advance(5)
         bench.resume()
         bench.process_all()
@@ -421,13 +418,13 @@ class TestVerify:
         assert undone.runs == []
         assert undone.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "canceled: by command 9, before it began")
 
-    def test_a_payload_that_no_longer_fits_leaves_it_indeterminate(self):
+    def test_a_handler_that_is_gone_leaves_it_indeterminate(self):
         bench = Bench(verify=lambda _context: pytest.fail("asked"))
-        bench.refusal = HandlerRejected("invalid_payload", "x")
-        bench.journal.admit([start_entry(make_entry("c1"), bench.clock.now())])
-        bench.engine.dispatch(bench.journal.entries["c1"], verify=True)
+        command = make_command("c1", {"command": "gone"})
+        bench.journal.admit([start_entry(make_entry(command=command), bench.clock.now())])
+        bench.engine.dispatch(bench.store.entries()["c1"], verify=True)
         bench.process_all()
-        assert bench.error("c1").startswith("indeterminate: invalid_payload: x")
+        assert bench.error("c1").startswith("indeterminate: unknown_command: ")
 
 
 # --- cancel -----------------------------------------------------------------------------------------------------------
@@ -453,7 +450,7 @@ def test_a_command_that_is_canceled_while_it_runs_is_told_to_end_and_keeps_what_
     assert bench.outcome("c1") == Outcome(
         OutcomeStatus.FAILED, {"heeded": True}, "canceled: by command 9, while it ran"
     )
-    assert bench.journal.writes == ["admit", "start", "cancel", "finish"]
+    assert bench.store.entries()["c1"].canceled_by == "by command 9"
 
 
 def test_a_canceled_command_whose_handler_has_not_begun_is_not_begun():
@@ -480,10 +477,10 @@ class CrowdedBench(Bench):
 
     is_full = True
 
-    def _start(self, lane: Lane) -> Callable[[object], bool]:
+    def _start(self, lane: Lane) -> None:
         if self.is_full:
             raise RuntimeError("can't start new thread")
-        return super()._start(lane)
+        super()._start(lane)
 
 
 def test_a_command_whose_lane_gets_no_thread_fails_and_the_next_one_runs():

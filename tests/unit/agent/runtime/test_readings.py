@@ -3,38 +3,28 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import Offline, TransportError, Unauthorized
-from agent.runtime.health import Health
-from agent.runtime.sending import IN_FLIGHT, ReadingStream, SendParts
+from agent.runtime.sending import IN_FLIGHT, ReadingStream
 from tests.support.factories import make_reading
-from tests.support.fakes import FakeClock, FakeStore, FakeUplink
+from tests.support.fakes import FakeUplink, StoreInMemory, make_context
 from tests.support.threadless import ThreadlessService
 
 
 class Bench:
     def __init__(self, apart_s: float = 1.0) -> None:
         self.apart_s = apart_s
-        self.clock = FakeClock()
-        self.store = FakeStore()
+        self.store = StoreInMemory()
+        self.clock, self.outbox = self.store.clock, self.store.outbox
         self.uplink = FakeUplink()
-        self.health = Health(self.clock)
+        self.context = make_context(self.store)
         self.start()
 
     def start(self) -> None:
         """A new process on the same store."""
-        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5)
-        self.service = ReadingStream(
-            parts,
-            self.store,
-            batch_size=500,
-            apart_s=self.apart_s,
-            repeats_batches=True,
-            takes_arrays=lambda: True,
-        )
-        self.driven = ThreadlessService(self.service, self.clock)
+        self.driven = ThreadlessService(ReadingStream(self.context, self.uplink, apart_s=self.apart_s), self.clock)
 
     def put(self, *numbers: float) -> None:
         for number in numbers:
-            self.store.put(make_reading({"n": number}, at=self.clock.now()))
+            self.outbox.put(make_reading({"n": number}, at=self.clock.now()))
         self.driven.post(False)
 
     def run(self, seconds: float) -> None:
@@ -48,9 +38,9 @@ def test_a_reading_leaves_the_outbox_only_after_it_is_stored_on_the_other_side()
     bench.put(1.0)
     bench.uplink.send_errors.append(TransportError("down"))
     bench.driven.process_all()
-    assert bench.store.stats().rows == 1
+    assert bench.outbox.stats().rows == 1
     bench.run(60)
-    assert bench.store.stats().rows == 0
+    assert bench.outbox.stats().rows == 0
     assert len(bench.uplink.stored) == 1
 
 
@@ -61,7 +51,7 @@ def test_new_readings_wait_for_others_and_urgent_ones_do_not():
     bench.put(2.0)
     bench.run(5)
     assert len(bench.uplink.sent) == 1
-    bench.store.put(make_reading({"n": 3.0}, at=bench.clock.now()))
+    bench.outbox.put(make_reading({"n": 3.0}, at=bench.clock.now()))
     bench.driven.post(True)
     bench.driven.process_all()
     assert [len(batch) for batch in bench.uplink.sent] == [1, 2]
@@ -75,8 +65,9 @@ def test_a_poison_reading_is_not_sent_again_and_the_others_go(caplog):
     bench.uplink.refuse = {2: "validation_error: n"}
     bench.put(1.0, 2.0, 3.0)
     bench.run(10)
-    assert bench.store.refused == {2: "validation_error: n"}
-    assert bench.store.stats().rows == 0
+    (refused,) = bench.store.status().refused
+    assert (refused.key, refused.reason) == (2, "validation_error: n")
+    assert bench.outbox.stats().rows == 0
     assert "is not sent again" in caplog.text
 
 
@@ -98,11 +89,11 @@ def test_what_may_have_arrived_is_sent_again_as_it_was_though_others_have_joined
 
 def test_a_broken_note_of_what_was_sent_does_not_stop_the_uplink():
     bench = Bench()
-    bench.store.settings[IN_FLIGHT] = "{nonsense"
+    bench.store.journal.put_setting(IN_FLIGHT, "{nonsense")
     bench.start()
     bench.put(1.0)
     bench.run(10)
-    assert bench.store.stats().rows == 0
+    assert bench.outbox.stats().rows == 0
 
 
 def test_wrong_keys_make_one_line_an_hour_and_few_tries(caplog):
@@ -112,19 +103,19 @@ def test_wrong_keys_make_one_line_an_hour_and_few_tries(caplog):
     bench.run(3600)
     assert len(caplog.records) == 1
     assert 1000 - len(bench.uplink.send_errors) < 20
-    assert bench.store.stats().rows == 1
-    assert bench.health.parts()["readings"].state == "unauthorized"
+    assert bench.outbox.stats().rows == 1
+    assert bench.context.health.parts()["readings"].state == "unauthorized"
 
 
 def test_a_full_disk_loses_nothing_and_does_not_spin(caplog):
     bench = Bench()
     bench.put(1.0)
-    bench.store.fault = "the disk is full"
+    bench.store.broken = "the disk is full"
     bench.run(300)
     assert len(bench.uplink.sent) < 100
-    bench.store.fault = None
+    bench.store.broken = None
     bench.run(30)
-    assert bench.store.stats().rows == 0
+    assert bench.outbox.stats().rows == 0
     assert len(bench.uplink.stored) == 1
     assert caplog.text.count("the disk is full") <= 2
 
@@ -135,12 +126,12 @@ class TestOverABroker:
         bench.uplink.send_errors.extend([Offline("unreachable", "nobody listens")] * 80)
         bench.put(1.0)
         bench.run(300)
-        assert bench.health.parts()["readings"].state == "unreachable"
+        assert bench.context.health.parts()["readings"].state == "unreachable"
         assert caplog.text == ""
         bench.uplink.send_errors.clear()
         bench.put(2.0)
         bench.driven.process_all()
-        assert bench.store.stats().rows == 2
+        assert bench.outbox.stats().rows == 2
         bench.driven.post(ReadingStream.CONNECTED)
         bench.driven.process_all()
-        assert bench.store.stats().rows == 0
+        assert bench.outbox.stats().rows == 0

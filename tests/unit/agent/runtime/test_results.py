@@ -19,36 +19,33 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.runtime.health import Health
-from agent.runtime.sending import ResultStream, SendParts
+from agent.runtime.sending import ResultStream
 from tests.support.factories import make_entry, make_outcome
-from tests.support.fakes import FakeClock, FakeStore, FakeUplink
+from tests.support.fakes import FakeUplink, StoreInMemory, make_context
 from tests.support.threadless import ThreadlessService
 
 
 class Bench:
     def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.store = FakeStore()
+        self.store = StoreInMemory()
+        self.clock, self.journal = self.store.clock, self.store.journal
         self.uplink = FakeUplink()
-        self.health = Health(self.clock)
+        self.context = make_context(self.store)
         self.start()
 
     def start(self) -> None:
         """A new process on the same store."""
-        parts = SendParts(self.uplink, self.store, self.clock, self.health, lambda: 0.5)
-        self.service = ResultStream(parts, wall_of=lambda moment: moment.wall_s, expects_place=True)
-        self.driven = ThreadlessService(self.service, self.clock)
+        self.driven = ThreadlessService(ResultStream(self.context, self.uplink), self.clock)
 
     def finish(self, command_id: str, **outcome) -> None:
-        self.store.admit([make_entry(command_id)])
-        self.store.finish(command_id, make_outcome(**outcome), self.clock.now())
+        self.journal.admit([make_entry(command_id)])
+        self.journal.finish(command_id, make_outcome(**outcome), self.clock.now())
         self.driven.post("a result")
 
     def finished(self, command_id: str) -> JournalEntry:
         """As a lane does: the entry itself is the message."""
-        self.store.admit([make_entry(command_id)])
-        return self.store.finish(command_id, make_outcome(), self.clock.now())
+        self.journal.admit([make_entry(command_id)])
+        return self.journal.finish(command_id, make_outcome(), self.clock.now())
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 2)):
@@ -62,7 +59,7 @@ def test_a_result_that_nobody_asks_for_any_more_is_put_away(error):
     bench.uplink.report_errors.append(error)
     bench.finish("c1")
     bench.run(60)
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
+    assert bench.store.entries()["c1"].state is CommandState.REPORTED
     assert bench.uplink.reports == []
 
 
@@ -75,7 +72,7 @@ def test_very_many_refusals_take_some_lines_a_minute_and_one_with_their_count(ca
     bench.finish("c500")
     bench.run(1)
     lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert {entry.state for entry in bench.store.entries.values()} == {CommandState.REPORTED}
+    assert {entry.state for entry in bench.store.entries().values()} == {CommandState.REPORTED}
     assert len(lines) < 30
     assert any("more lines like the next one were left out" in each for each in lines)
 
@@ -86,7 +83,7 @@ def test_a_result_whose_first_attempt_still_runs_over_there_is_not_put_away():
     bench.finish("c1")
     bench.run(60)
     assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
+    assert bench.store.entries()["c1"].state is CommandState.REPORTED
 
 
 def test_a_result_that_is_refused_is_told_without_its_content():
@@ -102,8 +99,8 @@ def test_a_result_that_is_refused_is_told_without_its_content():
 
 def test_progress_is_sent_when_it_can_be_and_forgotten_when_the_end_is_known():
     bench = Bench()
-    bench.store.admit([make_entry("c1")])
-    bench.store.start("c1", bench.clock.now())
+    bench.journal.admit([make_entry("c1")])
+    bench.journal.start("c1", bench.clock.now())
     bench.driven.post(Report("c1", "in_progress", {"percent": 10}))
     bench.driven.post(Report("c1", "in_progress", {"percent": 20}))
     bench.driven.process_all()
@@ -153,7 +150,7 @@ def selective() -> tuple[Bench, Selective]:
 
 
 def states(bench: Bench) -> dict[str, CommandState]:
-    return {name: entry.state for name, entry in bench.store.entries.items()}
+    return {name: entry.state for name, entry in bench.store.entries().items()}
 
 
 @pytest.mark.parametrize("error", FOR_EVER, ids=str)
@@ -164,7 +161,7 @@ def test_a_result_that_is_never_taken_is_undeliverable_with_its_result_and_the_r
     bench.run(590)
     assert states(bench) == {"c1": CommandState.FINISHED}
     bench.run(6000)
-    entry = bench.store.entries["c1"]
+    entry = bench.store.entries()["c1"]
     assert entry.state is CommandState.UNDELIVERABLE
     assert entry.outcome is not None
     assert entry.outcome.result == {"n": 1}
@@ -211,7 +208,7 @@ def test_many_results_without_a_place_share_one_back_off():
     bench.run(1200)
     assert states(bench)["late"] is CommandState.UNDELIVERABLE
     assert uplink.tried[before:].count("late") == 1
-    assert bench.health.parts()["results"].state == "no_place"
+    assert bench.context.health.parts()["results"].state == "no_place"
 
 
 def test_where_there_is_no_place_for_sure_results_are_undeliverable_at_once():
@@ -225,7 +222,7 @@ def test_where_there_is_no_place_for_sure_results_are_undeliverable_at_once():
     bench.finish("c3")
     bench.driven.process_all()
     assert set(states(bench).values()) == {CommandState.UNDELIVERABLE}
-    assert bench.health.parts()["results"].state == "no_place"
+    assert bench.context.health.parts()["results"].state == "no_place"
     # A place is configured: new results go there.
     uplink.all_fail = None
     bench.start()
@@ -267,7 +264,7 @@ def test_whatever_happens_every_result_is_reported_or_kept(steps):
                 bench.clock.advance(30)
         else:
             uplink.all_fail = None if step == "heal" else error
-        for entry in bench.store.entries.values():
+        for entry in bench.store.entries().values():
             assert entry.outcome is not None
             assert entry.state is CommandState.REPORTED or entry.outcome.result is not None
     uplink.all_fail = None

@@ -5,9 +5,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from agent.core.schedule import ReportRule, ReportStrategy
-from agent.runtime.health import Health
-from agent.runtime.sensing import POLL, IntervalChanged, Intervals, SensingService
-from tests.support.fakes import FakeClock, FakeJournal, FakeOutbox
+from agent.runtime.sensing import POLL, Intervals, SensingService
+from tests.support.fakes import StoreInMemory, make_context
 from tests.support.threadless import ThreadlessService
 
 
@@ -59,28 +58,22 @@ class FakeReader:
 
 class Bench:
     def __init__(self, rule: ReportRule | None = None, interval_s: float = 60.0, **results: Result) -> None:
-        self.clock = FakeClock()
-        self.journal = FakeJournal()
-        self.outbox = FakeOutbox()
+        self.store = StoreInMemory()
+        self.clock = self.store.clock
         self.reader = FakeReader(**(results or {"board": Result({"t": 20.0})}))
-        self.health = Health(self.clock)
+        context = make_context(self.store)
+        self.health = context.health
         names = self.reader.names()
         self.intervals = Intervals(
-            self.journal,
+            self.store.journal,
             {**dict.fromkeys(names, interval_s), POLL: 60.0},
-            on_change=lambda name: self.driven.post(IntervalChanged(name)),
+            on_change=lambda name: self.driven.post(name),
         )
-        service = SensingService(
-            device_id="d1",
-            rules=dict.fromkeys(names, rule or ReportRule()),
-            reader=self.reader,
-            intervals=self.intervals,
-            outbox=self.outbox,
-            clock=self.clock,
-            health=self.health,
-        )
-        self.service = service
-        self.driven = ThreadlessService(service, self.clock)
+        rules = dict.fromkeys(names, rule or ReportRule())
+        self.driven = ThreadlessService(SensingService(context, self.reader, self.intervals, rules, {}), self.clock)
+
+    def rows(self) -> list[dict[str, float]]:
+        return [each.reading.values for each in self.store.outbox.next_batch(1000)]
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds)):
@@ -94,23 +87,23 @@ def test_a_failing_sensor_hides_no_other_and_is_told_once(caplog):
     assert caplog.text.count("no such bus") == 1
     assert bench.health.parts()["sensor:bad"].state == "failing"
     assert bench.health.parts()["sensor:good"].state == "ok"
-    assert bench.outbox.stats().accepted >= 4
+    assert bench.store.outbox.stats().accepted >= 4
 
 
 def test_sensors_of_one_interval_are_one_reading_and_a_slow_one_is_not_waited_for_long():
     bench = Bench(a=Result({"t": 1.0}), b=Result({"u": 2.0}), slow=Result({"v": 3.0}), interval_s=10)
     bench.run(31)
-    rows = [dict(row.values) for row in bench.outbox.rows.values()]
+    rows = bench.rows()
     assert rows == [{"t": 1.0, "u": 2.0, "v": 3.0}] * len(rows)
     assert 3 <= len(rows) <= 4
     bench.reader.hanging = {"slow"}
     while not bench.reader.pending:
         bench.run(1)
     bench.run(2)
-    assert list(bench.outbox.rows.values())[-1].values == {"t": 1.0, "u": 2.0}
+    assert bench.rows()[-1] == {"t": 1.0, "u": 2.0}
     bench.reader.pending.pop().result.set_result(Result({"v": 4.0}))
     bench.run(2)
-    assert list(bench.outbox.rows.values())[-1].values == {"v": 4.0}
+    assert bench.rows()[-1] == {"v": 4.0}
 
 
 def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_late_answer_is_not_taken(caplog):
@@ -128,14 +121,14 @@ def test_a_read_that_outlives_its_timeout_is_failing_delays_no_other_and_its_lat
     late.result.set_result(Result({"t": 99.0}))
     bench.run(11)
     assert bench.health.parts()["sensor:slow"].state == "ok"
-    assert {row.values["t"] for row in bench.outbox.rows.values() if "t" in row.values} == {1.0}
+    assert {row["t"] for row in bench.rows() if "t" in row} == {1.0}
 
 
 def test_a_reading_that_could_not_be_stored_does_not_count_as_sent(caplog):
     bench = Bench(ReportRule(ReportStrategy.CHANGE))
-    bench.outbox.fault = "the disk is full"
+    bench.store.broken = "the disk is full"
     bench.run(100)
     assert "the disk is full" in caplog.text
-    bench.outbox.fault = None
+    bench.store.broken = None
     bench.run(100)
-    assert bench.outbox.stats().accepted == 1
+    assert bench.store.outbox.stats().accepted == 1
