@@ -11,8 +11,8 @@ from typing import Final
 from agent.app.lock import holder_of
 from agent.app.status import StatusFile, newest_status, process_state, status_path
 from agent.config.credentials import Credentials
+from agent.doctor.checks import check_state_dir
 from agent.doctor.findings import Named, failed, ok, unreachable, warning
-from agent.doctor.machine import check_state_dir
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.retry import describe
 from agent.wire.network import authority

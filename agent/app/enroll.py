@@ -21,8 +21,8 @@ import yaml
 
 from agent import errors
 from agent.app.first_configuration import AUTHORITY, CONFIGURATION, TOKEN, USER, gateway_configuration
+from agent.doctor.checks import Endpoint, judge_connection
 from agent.doctor.findings import CheckStatus
-from agent.doctor.network import Endpoint, judge_tls
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import give_to, replace_file
 from agent.text import bounded
@@ -159,12 +159,13 @@ def certificate_fault(url: str, authority: str | None) -> str | None:
     parts = urlsplit(url)
     if parts.scheme != "https":
         return None
-    address = "the address; or make a certificate for it at the gateway (device-gateway certificates --host)"
-    invite = "invite with --ca and the authority's PEM file"
     trust = lambda: trust_store(authority=authority)  # noqa: E731 - with its only use
-    found = judge_tls(Endpoint("gateway", parts.hostname or "", parts.port or 443, trust, address, invite), time.time())
+    gateway = Endpoint(
+        "gateway", parts.hostname or "", parts.port or 443, trust, "the address", "--ca of the invitation"
+    )
+    found = judge_connection(gateway, time.time())
     is_fault = found.verdict is CheckStatus.FAILED and not found.is_unreachable
-    return f"{found.seen}: {found.cause}; {found.fix}" if is_fault else None
+    return f"{found.seen}: {found.cause}" if is_fault else None
 
 
 def _read(status: int, raw: bytes) -> EnrollmentAnswer:

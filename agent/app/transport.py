@@ -64,8 +64,10 @@ def make_client(service: ServiceConfig, credentials: Credentials) -> DeviceClien
 
     if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
         raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
-    credential: Credential = KeyPair(credentials.api_key, credentials.secret)
-    if credentials.token_path is not None:
+    credential: Credential
+    if credentials.token_path is None:
+        credential = KeyPair(credentials.api_key, credentials.secret)
+    else:
         credential = BearerToken(make_token(credentials))
     client = DeviceClient(
         service.base_url,

@@ -23,8 +23,7 @@ from agent.cli.options import (
     load,
     print_json,
 )
-from agent.doctor import BEFORE_START, CHECKS
-from agent.doctor.device import Device
+from agent.doctor.checks import BEFORE_START, CHECKS, Device
 from agent.doctor.findings import Named, examine
 from agent.errors import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.handlers.base import HandlerRejected

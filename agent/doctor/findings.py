@@ -6,11 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from agent.errors import ConfigurationError
-
-Subject_contra = TypeVar("Subject_contra", contravariant=True)
 
 
 class CheckStatus(StrEnum):
@@ -70,8 +68,8 @@ def unreachable(seen: str, cause: str = "", fix: str = "") -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Generic[Subject_contra]):
-    """One check of a ``Subject_contra``.
+class Check:
+    """One check of a device.
 
     Attributes:
         id: stable; in the table of docs/operations.md.
@@ -82,19 +80,17 @@ class Check(Generic[Subject_contra]):
     """
 
     id: str
-    run: Callable[[Subject_contra], Iterator[Finding]]
+    run: Callable[[Any], Iterator[Finding]]
     after: tuple[str, ...] = ()
     online: bool = False
     timeout_s: float = 10.0
 
 
-def examine(
-    subject: Subject_contra, checks: Iterable[Check[Subject_contra]], *, offline: bool = False
-) -> Iterator[Named]:
+def examine(device: Any, checks: Iterable[Check], *, offline: bool = False) -> Iterator[Named]:
     """Run checks one after the other, each within its time; one that fails hides no other.
 
     Args:
-        subject: what is looked at.
+        device: what is looked at.
         checks: which, in this order.
         offline: skip those that ask another machine.
     """
@@ -106,7 +102,7 @@ def examine(
         elif bad is not None:
             findings = [skipped(f"{bad} {without[bad]}, so it says nothing")]
         else:
-            findings = _run(check, subject)
+            findings = _run(check, device)
         verdicts = {finding.verdict for finding in findings}
         if CheckStatus.FAILED in verdicts:
             without[check.id] = "failed"
@@ -115,13 +111,13 @@ def examine(
         yield from ((check.id, finding) for finding in findings)
 
 
-def _run(check: Check[Any], subject: object) -> list[Finding]:
+def _run(check: Check, device: Any) -> list[Finding]:
     """In a thread of its own: a name server or a disk that hangs must not hang all of it."""
     found: list[Finding] = []
 
     def work() -> None:
         try:
-            found.extend(check.run(subject))
+            found.extend(check.run(device))
         except ConfigurationError as error:
             found.extend(failed(error.source, sentence) for sentence in error.faults)
         except BaseException as error:  # noqa: BLE001 - one check's mistake, or a plug-in's exit, must not hide the others

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from agent.app.enroll import certificate_fault
 from agent.app.transport import make_client
 from agent.config import AgentConfig, Credentials
-from agent.doctor.network import endpoints_of, judge_tls, try_broker
+from agent.doctor.checks import endpoints_of, judge_connection, try_broker
 from agent.errors import AgentError
 from agent.handlers.base import HandlerRejected
 from agent.handlers.download import Download
@@ -149,13 +149,13 @@ def agent_broker(one: Try) -> None:
 
 def doctor_service(one: Try) -> None:
     (service,) = endpoints_of(one.agent(service=one.service))
-    judge_tls(service, time.time())
+    judge_connection(service, time.time())
 
 
 def doctor_broker(one: Try) -> None:
     auth = {"mode": "bearer", "token_file": str(one.token)}
     (broker,) = endpoints_of(one.agent(mqtt=one.mqtt, auth=auth))
-    judge_tls(broker, time.time())
+    judge_connection(broker, time.time())
 
 
 def agent_enrolling(one: Try) -> None:
@@ -373,7 +373,7 @@ class Both:
         auth = {"mode": "bearer", "token_file": str(self.token)}
         document = {"device": {"device_id": "d1"}, "auth": auth, "service": self.service, "mqtt": self.mqtt}
         service, broker = endpoints_of(AgentConfig.model_validate(document))
-        return lambda: judge_tls(service, time.time()), lambda: judge_tls(broker, time.time())
+        return lambda: judge_connection(service, time.time()), lambda: judge_connection(broker, time.time())
 
 
 @pytest.mark.parametrize("program", ["agent", "gateway", "doctor"])

@@ -226,7 +226,7 @@ ROUNDS = (
     (
         ("chmod 644 /etc/device-agent/secret_key", "key_files", "failed", "everybody on this machine"),
         ("systemctl disable device-agent", "unit", "failed", "systemctl enable --now"),
-        ("sed -i 's|http://|https://|' /etc/device-agent/config.yaml", "tls", "failed", "may not speak TLS"),
+        ("sed -i 's|http://|https://|' /etc/device-agent/config.yaml", "connection", "failed", "may not speak TLS"),
     ),
     (
         ("mv /etc/device-agent/secret_key /etc/device-agent/gone", "key_files", "failed", "auth.secret_key_file"),
@@ -255,7 +255,7 @@ def test_doctor_finds_what_somebody_did_to_an_installation(device):
     for faults in ROUNDS:
         checks = {check for _, check, _, _ in faults}
         # Nobody has started it, and so there is no state directory either.
-        assert {check for check in checks if before[check]["verdict"] != "ok"} <= {"unit", "tls"}
+        assert {check for check in checks if before[check]["verdict"] != "ok"} <= {"unit", "connection"}
         lines = [fault for fault, *_ in faults if re.match(r"[A-Z]\w+=", fault)]
         if lines:
             device.drop_in("\n".join(lines))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig, LoadedConfig
-from agent.doctor import CHECKS
-from agent.doctor.device import Device
+from agent.doctor.checks import CHECKS, Device
 from agent.doctor.findings import CheckStatus, Finding
 
 NOW_S = 1_800_000_000.0
@@ -63,12 +62,11 @@ class Bench:
         path.write_text(text)
         return path
 
-    def boot_with_systemd(self, cat: str = "", **properties: str) -> None:
-        """The properties of the agent's unit, and what ``systemctl cat`` prints of it."""
+    def boot_with_systemd(self, **properties: str) -> None:
+        """The properties of the agent's unit."""
         (self.system / "run/systemd/system").mkdir(parents=True, exist_ok=True)
         text = "".join(f"{key}={value}\n" for key, value in properties.items())
         self.programs["systemctl show device-agent.service"] = text
-        self.programs["systemctl cat device-agent.service"] = cat
 
     def config(self) -> LoadedConfig:
         return LoadedConfig(AgentConfig.model_validate(self.values), None)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli.program import device_agent
-from agent.doctor import CHECKS
+from agent.doctor.checks import CHECKS
 from agent.doctor.findings import Check, examine, failed, ok, warning
 
 ROOT = Path(__file__).parents[4]
