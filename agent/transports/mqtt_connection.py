@@ -4,8 +4,8 @@ paho keeps messages in memory and would send them again over the next connection
 :class:`Session`, has a paho client of its own: what must not be lost is in a store, and whoever sends learns of the end
 of the connection.
 
-Source: MQTT 5.0 and 3.1.1 (OASIS). The broker keeps the session: clean start 0 with a session expiry, or clean
-session 0.
+Source: MQTT 5.0 and 3.1.1 (OASIS), whose reason codes paho translates into those of version 5. The broker keeps the
+session: clean start 0 with a session expiry, or clean session 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,11 +29,18 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from agent.errors import LockedOut, Offline, ServiceError, SessionTakenOver, TransportError, Unanswered
+from agent.errors import (
+    LockedOut,
+    Offline,
+    ServiceError,
+    SessionTakenOver,
+    TransportError,
+    Unanswered,
+    UnexpectedAnswer,
+)
 from agent.retry import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
-from agent.transports import mqtt_faults
-from agent.wire.network import authority, connect, trust_store
+from agent.wire.network import authority, certificate_fault, connect, trust_store
 from agent.wire.secret import Secret
 
 _log = logging.getLogger(__name__)
@@ -42,6 +49,9 @@ Version = Literal["5", "3.1.1"]
 
 MESSAGE_BYTES_MAX: Final = 2 * 1024 * 1024
 """The largest message that this client takes; version 5 tells the broker."""
+
+NOBODY_LISTENS: Final = 0x10
+"""The broker took a message that nobody has subscribed to (version 5)."""
 
 POSTED_MAX: Final = 2000
 """So many messages may be without the broker's acknowledgement, or with QoS 0 unsent, before no more are posted."""
@@ -190,6 +200,7 @@ class Session:
         self._disconnect_by_s: float | None = None
         self._error: Offline | None = None
         self._paho_error = ""
+        self._where = authority(broker.host, broker.port)
         self.up_at_s: float | None = None
         """When the subscriptions were acknowledged, on the monotonic clock; None when they never were."""
         self.max_packet_bytes: int | None = None
@@ -212,7 +223,7 @@ class Session:
             connection = None if ended is None else ended.socket()
             if connection is not None:
                 connection.close()
-        return self._error or mqtt_faults.of_end(self._paho_error, self._where)
+        return self._error or _end_of_connection(self._paho_error, self._where)
 
     def publish(self, message: Message, timeout_s: float) -> int:
         """Publish and wait until the broker has acknowledged; its reason code.
@@ -234,8 +245,11 @@ class Session:
                 text = f"the broker {self._broker} acknowledges nothing: the connection is made anew"
                 self._error = self._error or Offline("closed", text)
             raise Unanswered(f"the broker has not acknowledged a message within {timeout_s:g} s")
+        if code.value == _NOT_AUTHORIZED:
+            text = f"the broker does not let this device publish on {message.topic}: check the broker's access rules"
+            raise LockedOut("forbidden", text)
         if code.is_failure:
-            raise mqtt_faults.of_puback(message.topic, code)
+            raise UnexpectedAnswer(f"the broker refuses a message on {message.topic}: {_named(code)}")
         return int(code.value)
 
     def post(self, message: Message) -> bool:
@@ -270,8 +284,9 @@ class Session:
             client.disconnect()
 
     @property
-    def _where(self) -> str:
-        return authority(self._broker.host, self._broker.port)
+    def is_up(self) -> bool:
+        """The subscriptions are acknowledged, and the connection has not ended."""
+        return self.up_at_s is not None and not self._has_ended
 
     def _send(self, message: Message) -> int:
         client = self._client
@@ -332,18 +347,18 @@ class Session:
         try:
             client.connect(broker.host, broker.port, broker.keepalive_s, **options)
         except (OSError, ValueError) as error:
-            raise mqtt_faults.of_network(error, broker.host, self._where, has_tls=broker.tls is not None) from None
+            raise _no_connection(error, broker, self._where) from None
         while self._error is None:
             until_s = self._disconnect_by_s or (math.inf if self.up_at_s is not None else up_by_s)
             left_s = until_s - time.monotonic()
             if left_s <= 0 and self._disconnect_by_s is None:
-                raise mqtt_faults.of_network(TimeoutError(), broker.host, self._where, has_tls=False)
+                raise _no_connection(TimeoutError(), broker, self._where)
             if left_s <= 0 or client.loop(min(left_s, _STEP_S)) != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 return
 
     def _on_connect(self, client: paho.Client, _data: Any, _flags: Any, code: ReasonCode, properties: Any) -> None:
         if code.is_failure:
-            self._error = mqtt_faults.of_connack(code)
+            self._error = _refusal(code)
             return
         self.max_packet_bytes = getattr(properties, "MaximumPacketSize", None)
         role = self._role
@@ -362,7 +377,11 @@ class Session:
     def _on_subscribe(self, _client: paho.Client, _data: Any, _mid: int, codes: list[ReasonCode], _more: Any) -> None:
         for (topic_filter, _), code in zip(self._role.subscriptions, codes, strict=False):
             if code.is_failure:
-                self._error = mqtt_faults.of_suback(topic_filter, code)
+                self._error = LockedOut(
+                    "forbidden",
+                    f"the broker does not let this device subscribe to {topic_filter} (0x{code.value:02X}): let its "
+                    "access rules give each user the topics of its own id (device-gateway broker-config writes them)",
+                )
                 return
         self._is_up()
 
@@ -389,8 +408,18 @@ class Session:
             self._changed.notify_all()
 
     def _on_disconnect(self, _client: paho.Client, _data: Any, flags: Any, code: ReasonCode, _more: Any) -> None:
-        if flags.is_disconnect_packet_from_server and self._error is None:
-            self._error = mqtt_faults.of_disconnect(code)
+        if not flags.is_disconnect_packet_from_server or self._error is not None:
+            return
+        if code.value == _TAKEN_OVER:
+            text = (
+                "another client connected with this device's id, and the broker gave it the connection: is the agent "
+                "running twice, or was this device's configuration copied to another one?"
+            )
+            self._error = SessionTakenOver("taken_over", text)
+        elif code.value in _LOCKED_OUT:
+            self._error = _refusal(code)
+        else:
+            self._error = Offline("closed", f"the broker ended the connection: {_named(code)}")
 
     def _on_log(self, _client: paho.Client, _data: Any, level: int, text: str) -> None:
         if level == LogLevel.MQTT_LOG_ERR:
@@ -443,10 +472,8 @@ class MqttConnection:
     on_crash: OnCrash = only_logged
 
     def __post_init__(self) -> None:
-        self._role = replace(self.role, on_up=self._came_up)
         self._stopping = threading.Event()
-        self._current: Session | None = None
-        self._up: Session | None = None
+        self._session: Session | None = None
         self._trouble = Offline("connecting", f"the connection to {self.broker} is not there yet")
         self._thread = WatchedThread(self._run, name="mqtt", on_crash=self.on_crash)
 
@@ -457,15 +484,14 @@ class MqttConnection:
     def stop(self, last: Message | None = None) -> None:
         """Publish ``last``, disconnect and end."""
         self._stopping.set()
-        session = self._current
-        if session is not None:
-            session.disconnect(last)
+        if self._session is not None:
+            self._session.disconnect(last)
         self._thread.has_ended(_JOIN_S)
 
     @property
     def is_up(self) -> bool:
         """Whether the connection stands and its subscriptions are acknowledged."""
-        return self._up is not None
+        return self._session is not None and self._session.is_up
 
     @property
     def trouble(self) -> Offline:
@@ -481,8 +507,8 @@ class MqttConnection:
         Raises:
             Offline: there is none.
         """
-        session = self._up
-        if session is None:
+        session = self._session
+        if session is None or not session.is_up:
             raise self.trouble
         return session
 
@@ -492,11 +518,15 @@ class MqttConnection:
         self._stopping.wait(self.first_s)
         while True:
             token = self.token()
-            self._current = session = Session(self.broker, token, self._role)
+            self._session = session = Session(self.broker, token, self.role)
             if self._stopping.is_set():  # from now on a stop reaches the session
                 return
-            error = self._live(session)
-            self._up = None
+            try:
+                error = session.run()
+            except Exception:  # noqa: BLE001 - logged with its traceback; the connection is made anew
+                _log.exception("broker=failed a fault of the program ended the connection: report this as a bug")
+                text = "a fault of the program ended the connection to the broker; see the log"
+                error = Offline("failed", text)
             if self._stopping.is_set():
                 return
             self._trouble = error
@@ -508,17 +538,6 @@ class MqttConnection:
             self.on_down(error, wait_s)
             self._wait(wait_s, token if isinstance(error, LockedOut) else None)
 
-    def _live(self, session: Session) -> Offline:
-        try:
-            return session.run()
-        except Exception:  # noqa: BLE001 - logged with its traceback; the connection is made anew
-            _log.exception("broker=failed a fault of the program ended the connection: report this as a bug")
-            return Offline("failed", "a fault of the program ended the connection to the broker; see the log")
-
-    def _came_up(self, session: Session) -> None:
-        self._up = session
-        self.role.on_up(session)
-
     def _wait(self, wait_s: float, refused: Secret | None) -> None:
         """Wait, until the stop or until there is another token than the one that was refused."""
         until_s = time.monotonic() + wait_s
@@ -527,3 +546,81 @@ class MqttConnection:
                 return
             if refused is not None and self.token() != refused:
                 return
+
+
+# --- what went wrong, with what to do ---------------------------------------------------------------------------------
+
+_UNSUPPORTED_VERSION: Final = 0x84
+_NOT_AUTHORIZED: Final = 0x87
+_TAKEN_OVER: Final = 0x8E
+# Client id refused, wrong password, not authorized, banned, another way of authentication wanted.
+_LOCKED_OUT: Final = frozenset({0x85, 0x86, _NOT_AUTHORIZED, 0x8A, 0x8C})
+_NO_TLS: Final = (
+    "does not speak TLS on that port: set mqtt.port to its TLS port (usually 8883), or mqtt.tls: false on a closed "
+    "test network"
+)
+# What OpenSSL or the other side says, in this order: the state, and what it means.
+_TLS_REASONS: Final = (
+    ("CERTIFICATE_EXPIRED", "bad_certificate", "says that this device's certificate has expired: renew mqtt.cert_file"),
+    ("CERTIFICATE_REQUIRED", "bad_certificate", "wants a certificate: set mqtt.cert_file and mqtt.key_file"),
+    ("CERTIFICATE", "bad_certificate", "does not accept this device's certificate: check mqtt.cert_file"),
+    ("UNKNOWN_CA", "bad_certificate", "does not know the authority that signed this device's certificate"),
+    ("WRONG_VERSION_NUMBER", "unreachable", _NO_TLS),
+    ("RECORD_LAYER_FAILURE", "unreachable", _NO_TLS),
+    ("EOF", "unreachable", f"closed the connection during the TLS handshake, as one does that {_NO_TLS}"),
+)
+
+
+def _refusal(code: ReasonCode) -> Offline:
+    """The broker does not let this client in."""
+    if code.value == _UNSUPPORTED_VERSION:
+        text = 'the broker does not speak this version of MQTT: set mqtt.version to the other one of "5" and "3.1.1"'
+        return Offline("unsupported_version", text)
+    if code.value not in _LOCKED_OUT:
+        return Offline("refused", f"the broker refuses the connection: {_named(code)}")
+    text = (
+        f"the broker does not let this device in: {_named(code)}; check device.device_id and the token in "
+        "auth.token_file; a rotated token is taken up by itself once it is there"
+    )
+    return LockedOut("unauthorized", text)
+
+
+def _end_of_connection(paho_error: str, where: str) -> Offline:
+    """The connection broke; ``paho_error`` is what paho wrote into its log, ``where`` is ``host:port``."""
+    if "SSL" in paho_error.upper():
+        return _tls_fault(paho_error.partition(": ")[2], where)
+    # Brokers that cannot say why, such as mosquitto, end it so when another client takes over the id.
+    hint = "; when this repeats, look whether another client has the same id: does it run twice?"
+    return Offline("closed", f"the connection to the broker {where} ended{f': {paho_error}' if paho_error else hint}")
+
+
+def _no_connection(error: Exception, broker: Broker, where: str) -> Offline:
+    """The connection could not be made."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            fault = certificate_fault(error, "mqtt.host", "mqtt.ca_file")
+            return Offline("bad_certificate", f"the certificate of the broker {where} is refused: {fault}")
+        case ssl.SSLError():
+            return _tls_fault(error.reason or str(error), where)
+        case ConnectionResetError() | BrokenPipeError() if broker.tls is not None:
+            return _tls_fault("EOF", where)
+        case socket.gaierror():
+            text = f"the name of the broker {broker.host!r} cannot be resolved: check mqtt.host"
+        case ConnectionRefusedError():
+            text = f"nobody listens on {where}: is the broker running, is mqtt.port right?"
+        case TimeoutError():
+            text = f"the broker {where} did not answer in time: check the network, mqtt.host, mqtt.port, mqtt.version"
+        case _:
+            text = f"the broker {where} cannot be reached: {getattr(error, 'strerror', None) or error}"
+    return Offline("unreachable", text)
+
+
+def _tls_fault(reason: str, where: str) -> Offline:
+    for word, state, meaning in _TLS_REASONS:
+        if word in reason.upper().replace(" ", "_"):
+            return Offline(state, f"the broker {where} {meaning}")
+    return Offline("unreachable", f"TLS with the broker {where} failed: {reason}")
+
+
+def _named(code: ReasonCode) -> str:
+    return f"{code} (0x{code.value:02X})"

@@ -24,11 +24,19 @@ from agent.ports import Clock, CommandSource
 from agent.retry import HOURLY_S, RetryPolicy, describe
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health
 from agent.threads import OnCrash, only_logged
-from agent.transports.mqtt_connection import MESSAGE_BYTES_MAX, Arrival, Broker, Message, MqttConnection, Role, Session
-from agent.transports.mqtt_faults import NOBODY_LISTENS
+from agent.transports.mqtt_connection import (
+    MESSAGE_BYTES_MAX,
+    NOBODY_LISTENS,
+    Arrival,
+    Broker,
+    Message,
+    MqttConnection,
+    Role,
+    Session,
+)
 from agent.wire import topics
 from agent.wire.base import describe_faults
-from agent.wire.json_text import parse_object
+from agent.wire.json_text import parse_json, parse_object
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
 from agent.wire.models import CommandRecord
 from agent.wire.mqtt_messages import (
@@ -41,8 +49,6 @@ from agent.wire.mqtt_messages import (
     StatusMessage,
     encode,
     encode_readings,
-    read_notice,
-    read_receipt,
 )
 from agent.wire.secret import Secret
 from agent.wire.times import to_rfc3339
@@ -130,7 +136,7 @@ class MqttDevice:
     def stop(self) -> None:
         """Say that this device goes, and disconnect. The broker keeps what comes meanwhile."""
         self.connection.stop(self._offline)
-        self._wake()
+        self.interrupt()
 
     @property
     def is_up(self) -> bool:
@@ -299,7 +305,8 @@ class MqttDevice:
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
         self._up_at_s = math.inf
-        self._wake()
+        with self._changed:
+            self._changed.notify_all()
         state, text, every_s = describe(error)
         self._failure_log.report(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
         self.health.put(PART, state, text)
@@ -311,9 +318,9 @@ class MqttDevice:
                 self._take_command(self._read_command(arrival, topic.command_id), arrival)
                 return
             if topic.kind is TopicKind.RECEIPTS:
-                self._take_receipt(read_receipt(arrival.payload))
+                self._take_receipt(Receipt.receive(parse_json(arrival.payload)))
             elif topic.kind is TopicKind.NOTICE:
-                self._take_notice(read_notice(arrival.payload))
+                self._take_notice(Notice.receive(parse_json(arrival.payload)))
         except InvalidMessage as error:
             # It will not get better: were it not acknowledged, it would come again for ever.
             where = arrival.topic[:120]
@@ -364,10 +371,6 @@ class MqttDevice:
     def _status(self, status: Literal["online", "offline"]) -> Message:
         payload = encode(StatusMessage(status=status, firmware_version=self.firmware_version))
         return Message(topics.status(self.device_id), payload, retain=True)
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     def _now_s(self) -> float:
         return self.clock.now().monotonic_s

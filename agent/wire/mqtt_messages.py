@@ -20,7 +20,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, Field, StringConstraints
 
 from agent.wire.base import JsonObject, LooseTime, Number, Received, Sent, Text, WireTime
-from agent.wire.json_text import encode_json, parse_json
+from agent.wire.json_text import encode_json
 from agent.wire.models import ResultStatus
 from agent.wire.times import to_rfc3339
 
@@ -115,21 +115,3 @@ def encode_readings(readings: list[ReadingMessage]) -> bytes:
     """Readings as one ``sensor-data`` message: a lone one as an object, several as an array."""
     items = [reading.to_wire() for reading in readings]
     return encode_json(items[0] if len(items) == 1 else items)
-
-
-def read_receipt(raw: bytes) -> Receipt:
-    """Parse a receipt of the gateway.
-
-    Raises:
-        InvalidMessage: no receipt.
-    """
-    return Receipt.receive(parse_json(raw))
-
-
-def read_notice(raw: bytes) -> Notice:
-    """Parse a notice of the gateway.
-
-    Raises:
-        InvalidMessage: no notice.
-    """
-    return Notice.receive(parse_json(raw))

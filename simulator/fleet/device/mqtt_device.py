@@ -30,16 +30,15 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire import topics
-from agent.wire.json_text import encode_json, parse_object
+from agent.wire.json_text import encode_json, parse_json, parse_object
 from agent.wire.models import CommandRecord
 from agent.wire.mqtt_messages import (
     KEY_CHARACTERS,
+    Notice,
     Receipt,
     ResultMessage,
     StatusMessage,
     encode,
-    read_notice,
-    read_receipt,
 )
 from agent.wire.secret import Secret
 from agent.wire.topics import TopicKind
@@ -338,9 +337,9 @@ class MqttDevice(Device):
             if self._taken % _TIDY_EVERY == 0:
                 self.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
         elif parsed.kind is TopicKind.RECEIPTS:
-            return self._take_receipt(read_receipt(payload))
+            return self._take_receipt(Receipt.receive(parse_json(payload)))
         elif parsed.kind is TopicKind.NOTICE:
-            notice = read_notice(payload)
+            notice = Notice.receive(parse_json(payload))
             self.time = self.time.observe(notice.time, now)
             if notice.retry_after_s is None:
                 self.wake(now)

@@ -399,12 +399,12 @@ def _mqtt_status(raw: bytes) -> None:
 
 @target("mqtt receipt", b'{"stored":["k"],"refused":[{"key":"k","error":"x","message":"m"}]}', raises=(InvalidMessage,))
 def _mqtt_receipt(raw: bytes) -> None:
-    mqtt_messages.read_receipt(raw)
+    mqtt_messages.Receipt.receive(json_text.parse_json(raw))
 
 
 @target("mqtt notice", b'{"time":"2026-01-01T00:00:00Z","poll_s":60}', raises=(InvalidMessage,))
 def _mqtt_notice(raw: bytes) -> None:
-    mqtt_messages.read_notice(raw)
+    mqtt_messages.Notice.receive(json_text.parse_json(raw))
 
 
 @target("mqtt command", b'{"id":"c","command_payload":{"command":"ping"},"expires_at":1}', raises=(InvalidMessage,))
