@@ -81,32 +81,3 @@ class Uplink(Protocol):
             ServiceError: it was not taken; :func:`agent.core.commands.fault_of` says what that means for it.
         """
         ...
-
-
-class Notifier(Protocol):
-    """The service manager (systemd's ``sd_notify``), or nobody."""
-
-    def ready(self) -> None:
-        """The agent does its job from now on."""
-        ...
-
-    def status(self, text: str) -> None:
-        """One line for a person."""
-        ...
-
-    def alive(self) -> None:
-        """Send the watchdog's keep-alive (``WATCHDOG=1``)."""
-        ...
-
-    def stopping(self) -> None:
-        """Report that the stop has begun (``STOPPING=1``)."""
-        ...
-
-    def reloading(self) -> None:
-        """A configuration is being taken over; :meth:`ready` says that it is done."""
-        ...
-
-    @property
-    def watchdog_interval_s(self) -> float | None:
-        """How often :meth:`alive` must come; None without a watchdog."""
-        ...

@@ -20,7 +20,7 @@ from agent.app.version import VERSION
 from agent.errors import EXIT_CRASHED, EXIT_STOPPED, ConfigurationError
 from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.runtime.health import Health
-from agent.runtime.supervisor import make_notifier
+from agent.runtime.supervisor import Notifier
 from gateway.codes import Enroller
 from gateway.commands import Commands
 from gateway.config import GatewayConfig
@@ -62,7 +62,7 @@ class Gateway:
         self._config = config
         self._environ = environ
         self._started_s = time.time()
-        self._notifier = make_notifier(environ)
+        self._notifier = Notifier(environ)
         self._clock = SystemClock()
         self._health = Health(self._clock)
         self._written: object = None

@@ -30,7 +30,7 @@ from agent.errors import EXIT_CRASHED, EXIT_REPLACE, ConfigurationError, Storage
 from agent.plugins import packages_of, states_of
 from agent.runtime.clocks import SystemClock
 from agent.runtime.health import Health
-from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Supervisor, make_notifier
+from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Notifier, Supervisor
 from agent.store.sqlite import FILE_NAME
 from agent.store.store import OK, Store
 
@@ -145,7 +145,7 @@ class AgentProcess:
         self.credentials = read_credentials(config.auth, environ)
         self.clock = clock = SystemClock()
         self.started = clock.now()
-        self._notifier = make_notifier(environ)
+        self._notifier = Notifier(environ)
         self._signals: set[int] = set()
         self._agent: Agent | None = None
         self.supervisor = Supervisor(

@@ -1,4 +1,4 @@
-"""The device's own clocks, and whether the machine knows that its wall clock is right.
+"""The device's own clocks, whether the machine knows that its wall clock is right, and the true time.
 
 The monotonic clock is ``CLOCK_BOOTTIME`` where the system has it, so that the hours a laptop or a board sleeps count:
 a command that expired during suspend is expired. Source: clock_gettime(2), random(4).
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import subprocess
 import sys
 import threading
 import time
@@ -34,19 +33,15 @@ _STA_UNSYNC: Final = 0x40
 
 
 class SystemClock:
-    """The :class:`~agent.ports.Clock` of this machine. Thread-safe.
+    """The :class:`~agent.ports.Clock` of this machine. Thread-safe."""
 
-    Args:
-        boot_id: of this boot; by default the system is asked, once.
-    """
-
-    def __init__(self, boot_id: str | None = None) -> None:
-        self._boot_id = boot_id or read_boot_id()
-        self._monotonic = _monotonic_clock()
+    def __init__(self) -> None:
+        self._boot_id = read_boot_id()
+        self._monotonic = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
     def now(self) -> Moment:
         """This instant on both clocks."""
-        return Moment(self._monotonic(), time.time(), self._boot_id)
+        return Moment(time.clock_gettime(self._monotonic), time.time(), self._boot_id)
 
 
 def is_synchronized(marker: Path = _SYNCHRONIZED) -> bool:
@@ -55,14 +50,11 @@ def is_synchronized(marker: Path = _SYNCHRONIZED) -> bool:
     systemd-timesyncd leaves a file (systemd-timesyncd.service(8)); all of them set a flag of the kernel, which is
     dropped after hours without them (adjtimex(2)). False where nobody can say.
     """
-    return marker.exists() or _kernel_says_synchronized()
-
-
-def _kernel_says_synchronized() -> bool:
-    """``adjtimex(2)`` with nothing to change."""
+    if marker.exists():
+        return True
     if sys.platform != "linux":
         return False
-    # Longer than any struct timex; ``status`` is behind modes, offset, freq, maxerror and esterror.
+    # Longer than any struct timex; all zeros change nothing; ``status`` is behind modes, offset, freq and two errors.
     buffer = (ctypes.c_long * 64)()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(buffer))
@@ -75,36 +67,14 @@ def _kernel_says_synchronized() -> bool:
 def read_boot_id(path: Path = _BOOT_ID) -> str:
     """The kernel's id of this boot.
 
-    macOS has none but knows when it booted. Where neither is known an id of this process stands in: then every start
-    counts as a new boot, which only makes the agent more careful.
+    Where it is not known an id of this process stands in: then every start counts as a new boot, which only makes the
+    agent more careful.
     """
     try:
         text = path.read_text("utf-8").strip()
     except (OSError, ValueError):
         text = ""
-    return text or _boot_session() or f"process-{uuid.uuid4()}"
-
-
-def _boot_session() -> str:
-    """``kern.bootsessionuuid`` of macOS; empty elsewhere."""
-    try:
-        found = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, timeout=2.0, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return found.stdout.decode("ascii", "replace").strip()
-
-
-def _monotonic_clock() -> Callable[[], float]:
-    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
-    if boot_time is None:
-        return time.monotonic
-    try:
-        time.clock_gettime(boot_time)
-    except OSError:
-        return time.monotonic
-    return lambda: time.clock_gettime(boot_time)
+    return text or f"process-{uuid.uuid4()}"
 
 
 # --- the true time ----------------------------------------------------------------------------------------------------

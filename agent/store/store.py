@@ -60,6 +60,7 @@ _RETRY_CAP_S: Final = 10.0
 # So often an idle writer looks at the clock: waits do not count the sleep of the machine as the clock does.
 _LONGEST_WAIT_S: Final = 10.0
 _MAX_TURN_S: Final = 30.0
+_NOTE_BYTES: Final = 512
 
 
 @dataclass(slots=True, eq=False)
@@ -105,6 +106,7 @@ class Store:
     ) -> None:
         bounds = bounds or Bounds()
         self.path = path
+        self._note_path = path.with_name(f"{path.name}.unsaved")
         self.clock = clock
         self.on_readings: Callable[[bool], object] = lambda _is_urgent: None
         self.found = FoundOutbox(None, None)
@@ -131,7 +133,7 @@ class Store:
         # How often in a row, without a commit between, SQLite said that the file is damaged.
         self._doubts = 0
         self._retries = RetryPolicy(base_s=1.0, cap_s=_RETRY_CAP_S)
-        self._note = UnsavedNote(path.with_name(f"{path.name}.unsaved"))
+        self._has_note = True
         self._thread: WatchedThread | None = None
         self._mark_s: float | None = None
 
@@ -268,10 +270,32 @@ class Store:
 
     def _count_unsaved(self) -> None:
         """Count what an earlier process had only in memory when it ended as dropped."""
-        if (lost := self._note.read()) is not None:
-            _log.error("store=lost %d readings were only in memory when the last process ended", lost.rows)
-            with self._changed:
-                self._dropped, self._due_s = lost, 0.0
+        try:
+            rows, since, until = json.loads(self._note_path.read_bytes())
+            lost = Gap(DropReason.UNSAVED, int(rows), Moment(*since), Moment(*until))
+        except (OSError, ValueError, TypeError):
+            self._note_unsaved(None)
+            return
+        _log.error("store=lost %d readings were only in memory when the last process ended", lost.rows)
+        with self._changed:
+            self._dropped, self._due_s = lost, 0.0
+
+    def _note_unsaved(self, gap: Gap | None) -> None:
+        """Write down what only memory holds, which the next process counts as lost.
+
+        The file is made while there is room, stays, and is overwritten in place, which works on a full disk. Where that
+        fails, only the count is lost.
+        """
+        if gap is None and not self._has_note:
+            return
+        text = "" if gap is None else json.dumps(astuple(gap)[1:])
+        with suppress(OSError):
+            descriptor = os.open(self._note_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.pwrite(descriptor, text.encode().ljust(_NOTE_BYTES), 0)
+                self._has_note = gap is not None
+            finally:
+                os.close(descriptor)
 
     def _turn(self) -> bool:
         """Wait until there is something to do, and do it; False when the store was closed and all is done."""
@@ -421,7 +445,7 @@ class Store:
             # More than one commit may take: the rest follows at once.
             self._due_s = 0.0 if self._buffer else None
             self._changed.notify_all()
-        self._note.write(None)
+        self._note_unsaved(None)
         if was_failing:
             self._retries.succeeded()
             self._on_state(OK, "readings are stored again")
@@ -433,7 +457,7 @@ class Store:
             gap = _with_unsaved(self._dropped, self._buffer)
             self._changed.notify_all()
         # What a full disk keeps out is lost when the process ends: the next one is to know how much that was.
-        self._note.write(gap)
+        self._note_unsaved(gap)
         if was_well:
             self._on_state(DEGRADED, f"{error}; nothing can be stored, readings wait in memory and are tried again")
 
@@ -513,45 +537,6 @@ def _with_unsaved(gap: Gap | None, drafts: Iterable[Draft]) -> Gap | None:
         more = Gap(DropReason.UNSAVED, 1, draft.at, draft.at)
         gap = more if gap is None else gap.joined(more)
     return gap
-
-
-# --- what only memory holds -------------------------------------------------------------------------------------------
-
-_NOTE_BYTES: Final = 512
-
-
-class UnsavedNote:
-    """A small file that is overwritten in place, which works on a full disk: the next process sends it as a gap.
-
-    Args:
-        path: where; the file is made while there is room, and stays.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._is_empty = False
-
-    def read(self) -> Gap | None:
-        """What the last process left; None when all of it was stored. Makes the file where there is none."""
-        try:
-            rows, since, until = json.loads(self._path.read_bytes())
-            return Gap(DropReason.UNSAVED, int(rows), Moment(*since), Moment(*until))
-        except (OSError, ValueError, TypeError):
-            self.write(None)
-            return None
-
-    def write(self, gap: Gap | None) -> None:
-        """Overwrite it; where that fails, only the count is lost."""
-        if gap is None and self._is_empty:
-            return
-        text = "" if gap is None else json.dumps(astuple(gap)[1:])
-        with suppress(OSError):
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                os.pwrite(descriptor, text.encode().ljust(_NOTE_BYTES), 0)
-                self._is_empty = gap is None
-            finally:
-                os.close(descriptor)
 
 
 # --- the time of boots ------------------------------------------------------------------------------------------------

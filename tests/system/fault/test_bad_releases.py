@@ -74,11 +74,11 @@ def hangs(tree: Path) -> None:
     _when_run(
         tree,
         "import agent.runtime.supervisor as n, time\n"
-        "say = n.SdNotifier.status\n"
+        "say = n.Notifier.status\n"
         "def status(self, text):\n"
         "    say(self, text)\n"
         "    if 'commands ok' in text: time.sleep(10_000)\n"
-        "n.SdNotifier.status = status\n",
+        "n.Notifier.status = status\n",
     )
 
 

@@ -33,7 +33,7 @@ from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import json_result
 from agent.process.program import ProgramRun, last_line
 from agent.runtime.clocks import read_boot_id
-from agent.runtime.supervisor import SdNotifier, make_notifier
+from agent.runtime.supervisor import Notifier
 from agent.sensors.base import SensorFailed
 from agent.sensors.file import FileSensor
 from agent.sensors.hwmon import HwmonSensor
@@ -481,9 +481,8 @@ def _environment(raw: bytes) -> None:
 def _notify(raw: bytes) -> None:
     address, wanted, meant_for = [*text_of(raw.replace(b"\0", b"")).split("\n"), "", ""][:3]
     environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": wanted, "WATCHDOG_PID": meant_for}
-    notifier = make_notifier(environ, 1)
-    if isinstance(notifier, SdNotifier):
-        notifier.close()
+    notifier = Notifier(environ)
+    notifier.close()
     interval_s = notifier.watchdog_interval_s
     assert interval_s is None or 0 < interval_s < float("inf")
 
