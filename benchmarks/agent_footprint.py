@@ -249,7 +249,7 @@ auth:
   api_key_file: {folder}/x-api-key
   secret_key_file: {folder}/x-secret-key
 state_dir: {folder}/state
-outbox: {{send_every_s: 30}}
+outbox: {{send_every_s: 60}}
 sensors:
 {sensors}"""
     )
