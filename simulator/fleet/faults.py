@@ -83,13 +83,9 @@ class Fault(Section):
 
     Attributes:
         takes: what ``away`` takes: the ``power`` or the ``link``.
-        makes_refusals: it makes bodies that a service may refuse.
-        sets_clocks: it makes the clocks of devices wrong.
     """
 
     takes: ClassVar[Literal["", "power", "link"]] = ""
-    makes_refusals: ClassVar = False
-    sets_clocks: ClassVar = False
 
     kind: str
     name: str = key("what the report calls it; without it, its kind", default="", max_length=64)
@@ -360,7 +356,6 @@ class LateBatches(Fault):
 class BrokenJson(Fault):
     """Bodies of readings are spoiled on their way out."""
 
-    makes_refusals = True
     kind: Literal["broken_json"]
     often: Share = key("which part of the bodies, by hash", default=0.05)
     how: Literal["cut", "bytes", "utf16", "python"] = key(
@@ -404,7 +399,6 @@ class FrozenSensor(Fault):
 class ClockSkew(Fault):
     """Wall clocks are off while it lasts."""
 
-    sets_clocks = True
     kind: Literal["clock_skew"]
     offset_s: Delay = key("most that a clock is off, either way; each by a hashed part of it", unit="s", default=60.0)
     drift_ppm: float = key(
@@ -422,7 +416,6 @@ class ClockSkew(Fault):
 class ClockJump(Fault):
     """Wall clocks jump, and jump back where ``duration_s`` is given."""
 
-    sets_clocks = True
     kind: Literal["clock_jump"]
     jump_s: float = key("how far; below 0 it is back in time", unit="s", ge=-_CENTURY_S, le=_CENTURY_S, example=-3600.0)
     duration_s: Delay = key("after so long it jumps back; 0: never", unit="s", default=0.0)
@@ -457,25 +450,11 @@ AnyFault = Annotated[_Union, Field(discriminator="kind")]
 """One fault of a scenario."""
 AnyLinkFault = Annotated[Blackout | DisconnectStorm | LinkProfile | RevokedKeys, Field(discriminator="kind")]
 """One of the network, which requests without devices behind them meet too."""
-_BY_KIND: Final[Mapping[str, type[Fault]]] = {
-    get_args(each.model_fields["kind"].annotation)[0]: each for each in get_args(_Union)
-}
-KINDS: Final = tuple(_BY_KIND)
-
-
-def overrides(fault: type[Fault], method: str) -> bool:
-    """Whether a kind does something with this method."""
-    return getattr(fault, method) is not getattr(Fault, method)
-
-
-def causes_rejections(kinds: Iterable[str]) -> bool:
-    """Whether faults of these kinds make readings that a service refuses, as the scenario means it."""
-    return any(_BY_KIND[kind].makes_refusals for kind in kinds)
-
-
-def skews_clocks(kinds: Iterable[str]) -> bool:
-    """Whether faults of these kinds make the clocks of devices wrong, as the scenario means it."""
-    return any(_BY_KIND[kind].sets_clocks for kind in kinds)
+KINDS: Final = tuple(get_args(each.model_fields["kind"].annotation)[0] for each in get_args(_Union))
+REFUSED_KINDS: Final = frozenset({"broken_json"})
+"""They make readings that a service refuses, as the scenario means it."""
+CLOCK_KINDS: Final = frozenset({"clock_skew", "clock_jump"})
+"""They make the clocks of devices wrong, as the scenario means it."""
 
 
 def count_concerned(faults: Sequence[Fault], seed: int, devices: int) -> list[int]:
@@ -512,7 +491,8 @@ class ActiveFaults:
         self.links = self._that("passage")
 
     def _that(self, method: str) -> tuple[Fault, ...]:
-        return tuple(fault for fault in self._faults if overrides(type(fault), method))
+        """Those that do something with this method."""
+        return tuple(fault for fault in self._faults if getattr(type(fault), method) is not getattr(Fault, method))
 
     def moment(self, device: DeviceRandom, now: Moment) -> Moment:
         """This instant by the device's own wall clock."""

@@ -1,15 +1,13 @@
-"""The meaning of answers, by the rules of the real agent's client; and the usual ones, known by their bytes.
+"""The meaning of answers, by the rules of the real agent's client.
 
-Whatever is not surely a usual answer is parsed. A property test compares both.
+A service usually sends the same bytes for "taken" and for "nothing new": equal short answers are read once.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from http import HTTPStatus
 from typing import Final, TypeVar
 
 import httpx
@@ -108,81 +106,24 @@ def command_id_in(answer: HttpAnswer) -> str:
     return read_written(CommandRecord, judge(answer), "command", {"command_payload": {}}).id or ""
 
 
-# --- the usual answers, without parsing them --------------------------------------------------------------------------
+# --- short answers, each of which is read once ------------------------------------------------------------------------
 
-_DATE: Final = b"date"
-_ETAG: Final = b"etag"
-_TYPE: Final = b"content-type"
-_KEPT: Final = 256
-_BODY_BYTES_MAX: Final = 200
-
-Stamps = tuple[float | None, str | None]
-"""``Date`` in epoch seconds, and the entity tag."""
+SHORT_BYTES: Final = 200
+_TELLING: Final = frozenset({b"content-encoding", b"content-type", b"date", b"etag", b"link"})
 
 
-def stamps_of(headers: Headers) -> Stamps | None:
-    """Date and entity tag of a good answer; None where one comes twice or is unusual, and for a web page."""
+def essence(answer: HttpAnswer) -> HttpAnswer:
+    """The same answer with those headers alone that a good one is read by: many devices get equal ones."""
+    headers = answer.headers
     # A tuple is there again and again (see Headers), and its parts are not looked through each time.
-    return _stamps_of_known(headers) if type(headers) is tuple else _read_stamps(headers)
+    telling = _telling_of_known(headers) if type(headers) is tuple else _telling(headers)
+    return HttpAnswer(answer.status, telling, answer.body)
 
 
 @lru_cache(maxsize=64)
-def _stamps_of_known(headers: tuple[tuple[bytes, bytes], ...]) -> Stamps | None:
-    return _read_stamps(headers)
+def _telling_of_known(headers: tuple[tuple[bytes, bytes], ...]) -> Headers:
+    return _telling(headers)
 
 
-def _read_stamps(headers: Headers) -> Stamps | None:
-    found: dict[bytes, bytes] = {}
-    for name, value in headers:
-        lower = name.lower()
-        if lower == _TYPE and b"html" in value.lower():
-            return None
-        if lower in {_DATE, _ETAG}:
-            if lower in found or not value.isascii():
-                return None
-            found[lower] = value
-    etag = found.get(_ETAG, b"").decode("ascii")
-    return _epoch_s(found.get(_DATE, b"")), etag if etag and etag.isprintable() else None
-
-
-@lru_cache(maxsize=16)
-def _epoch_s(date: bytes) -> float | None:
-    """Seconds since the epoch; the answers of one second all carry the same text."""
-    try:
-        return parsedate_to_datetime(date.decode("ascii")).timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-
-
-class KnownAnswers:
-    """Bodies that were parsed before, and their meaning; one object for all devices.
-
-    A service usually sends the same bytes for "nothing new". Where it does not, each answer is parsed.
-    """
-
-    __slots__ = ("_empty_lists", "_taken")
-
-    def __init__(self) -> None:
-        self._empty_lists: set[bytes] = set()
-        self._taken: dict[bytes, int] = {}
-
-    def is_empty_list(self, answer: HttpAnswer) -> bool:
-        """Whether this is certainly a list without commands."""
-        return answer.status == HTTPStatus.OK and answer.body in self._empty_lists
-
-    def are_taken(self, answer: HttpAnswer, count: int) -> bool:
-        """Whether ``count`` readings were certainly taken, all of them, by this answer."""
-        body = answer.body
-        if answer.status not in (HTTPStatus.CREATED, HTTPStatus.OK):
-            return False
-        return (not body or body[0] in b"{[") if count == 1 else self._taken.get(body) == count
-
-    def learn_empty_list(self, body: bytes) -> None:
-        """Remember a body that was an empty list."""
-        if len(body) <= _BODY_BYTES_MAX and len(self._empty_lists) < _KEPT:
-            self._empty_lists.add(body)
-
-    def learn_taken(self, body: bytes, count: int) -> None:
-        """Remember the body of an answer that accepted ``count`` readings and refused none."""
-        if len(body) <= _BODY_BYTES_MAX and len(self._taken) < _KEPT:
-            self._taken[body] = count
+def _telling(headers: Headers) -> Headers:
+    return tuple([pair for pair in headers if pair[0].lower() in _TELLING])

@@ -52,6 +52,11 @@ def take_in(device: Device, poll: CommandPoll, now: Moment) -> bool:
     What is over is forgotten when a list comes without it. Pushed commands are no list.
     """
     journal = device.disk.journal
+    if not poll.commands:
+        journal.admit(())
+        if not poll.pushed:
+            journal.forget(())
+        return False
     ids = [command.id for command in poll.commands]
     decided = decide_commands(
         poll.commands,

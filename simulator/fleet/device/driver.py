@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final
 
 from agent.wire.secret import Secret
-from simulator.fleet.device.answers import KnownAnswers
 from simulator.fleet.device.device import Device
 from simulator.fleet.device.http_device import HttpDevice
 from simulator.fleet.device.http_messages import HttpMessages
@@ -51,13 +50,14 @@ class Driver(ABC):
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant, and no other can be made."""
-        if self.links is not None and self.links.take_down(device):
+        if self.links is not None:
+            self.links.down.add(device)
             self.link_lost(device)
 
     def restore(self, device: int) -> None:
         """Let the device connect again."""
         if self.links is not None:
-            self.links.restore(device)
+            self.links.down.discard(device)
 
     def apply_link_faults(self, faults: ActiveFaults | None) -> None:
         """Apply these faults of the network to everything that is sent from now on; None ends it."""
@@ -208,7 +208,6 @@ class HttpDriver(DeviceDriver):
         super().__init__(fleet, links)
         self.engine = engine
         self.send = engine.send if links is None else partial(links.send, engine)
-        self.known_answers = KnownAnswers()
         messages = HttpMessages(fleet.offers, fleet.dialect)
         self.devices = [
             HttpDevice(self, messages, fleet.first_index + number, member, head)
@@ -221,7 +220,7 @@ class HttpDriver(DeviceDriver):
 
     @property
     def online(self) -> int:
-        return self.fleet.online - (self.links.down if self.links is not None else 0)
+        return self.fleet.online - (len(self.links.down) if self.links is not None else 0)
 
 
 class MqttDriver(DeviceDriver):

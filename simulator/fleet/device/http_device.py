@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.schedule import PollPace, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
-from simulator.fleet.device.answers import judge, outcome_of, stamps_of
+from simulator.fleet.device.answers import outcome_of
 from simulator.fleet.device.commands import take_in
 from simulator.fleet.device.device import AT_ONCE_S, Device
 from simulator.fleet.device.http_messages import (
@@ -18,7 +18,7 @@ from simulator.fleet.device.http_messages import (
     Operation,
     PagedPoll,
     Request,
-    read_refusals,
+    read_settled,
 )
 from simulator.fleet.device.links import DOWN
 from simulator.fleet.device.model import RUN_OVER, Exchange, Member
@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import HttpDriver
 
 _POLL: Final = Operation.POLL
-_UNCHANGED: Final = 304
 
 
 class HttpDevice(Device):
@@ -130,38 +129,35 @@ class HttpDevice(Device):
 
     def _poll_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take a poll's answer, good or not; the class that it counts in."""
-        known, is_held = self.driver.known_answers, request.wait_s > 0
-        is_unchanged = answer.status == _UNCHANGED
-        if self._list is None and (is_unchanged or known.is_empty_list(answer)):
-            stamps = stamps_of(answer.headers)
-            if stamps is not None:
-                if not is_unchanged:
-                    self.disk.journal.admit(())
-                    self.disk.journal.forget(())
-                server_time, etag = stamps
-                self.time = self.time.observe(server_time, now, now.monotonic_s - sent_s)
-                self._polled(etag, is_unchanged=is_unchanged, has_news=False, is_held=is_held, sent_s=sent_s, now=now)
-                return OutcomeClass.OK
-        reading = self._list or PagedPoll(self.messages, self.member.device_id, request, self.fleet.base_url)
-        try:
-            listing = reading.take(answer)
-        except ServiceError as error:
-            if reading.has_begun:
-                self._take_in(reading.listing(is_whole=False), sent_s, now)
-            self._poll_failed(error, now)
-            return outcome_of(error)
+        listing = self.messages.empty_listing(answer) if self._list is None else None
         if listing is None:
-            self._list = reading
-            self._poll_due_s = now.monotonic_s
-            return OutcomeClass.OK
-        is_one_page, self._list, poll = self._list is None, None, listing.poll
+            reading = self._list or PagedPoll(self.messages, self.member.device_id, request, self.fleet.base_url)
+            try:
+                listing = reading.take(answer)
+            except ServiceError as error:
+                if reading.has_begun:
+                    self._take_in(reading.listing(is_whole=False), sent_s, now)
+                self._poll_failed(error, now)
+                return outcome_of(error)
+            if listing is None:  # there are more pages
+                self._list = reading
+                self._poll_due_s = now.monotonic_s
+                return OutcomeClass.OK
+            self._list = None
+        poll = listing.poll
         has_news = self._take_in(listing, sent_s, now)
-        if is_one_page and not (poll.unchanged or poll.commands or poll.malformed):
-            known.learn_empty_list(answer.body)
-        self._polled(
-            listing.etag, is_unchanged=poll.unchanged, has_news=has_news, is_held=poll.held, sent_s=sent_s, now=now
-        )
+        self._poll_retries.succeeded()
         self._poll_fault = "; ".join(poll.malformed)
+        if listing.etag or not poll.unchanged:
+            self._etag = listing.etag
+        self._pace, wait_s = self._pace.polled(
+            active=has_news,
+            busy=self.commands is not None and self.commands.is_busy,
+            held=poll.held or request.wait_s > 0,
+            took_s=now.monotonic_s - sent_s,
+            fraction=self.chance(),
+        )
+        self._poll_due_s = now.monotonic_s + wait_s
         return OutcomeClass.OK
 
     def _poll_failed(self, error: ServiceError, now: Moment) -> None:
@@ -178,23 +174,6 @@ class HttpDevice(Device):
         if has_news:
             self.own_due_s = AT_ONCE_S
         return has_news
-
-    def _polled(
-        self, etag: str | None, *, is_unchanged: bool, has_news: bool, is_held: bool, sent_s: float, now: Moment
-    ) -> None:
-        """A whole list has come: note its version, and when to ask again."""
-        self._poll_retries.succeeded()
-        self._poll_fault = ""
-        if etag or not is_unchanged:
-            self._etag = etag
-        self._pace, wait_s = self._pace.polled(
-            active=has_news,
-            busy=self.commands is not None and self.commands.is_busy,
-            held=is_held,
-            took_s=now.monotonic_s - sent_s,
-            fraction=self.chance(),
-        )
-        self._poll_due_s = now.monotonic_s + wait_s
 
     # --- the end of a request -----------------------------------------------------------------------------------------
 
@@ -221,20 +200,12 @@ class HttpDevice(Device):
 
     def _post_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take the answer to a report or to readings, good or not; the class that it counts in."""
-        known, count = self.driver.known_answers, len(request.keys)
-        stamps = stamps_of(answer.headers) if count and known.are_taken(answer, count) else None
-        if stamps is not None:
-            self.settled(request, {}, stamps[0], sent_s, now)
-            return OutcomeClass.OK
         try:
-            good = judge(answer)
-            refused = read_refusals(good, request) if count else {}
+            refused, server_time = read_settled(answer, request)
         except ServiceError as error:
             self.unsettled(request, error, now)
             return outcome_of(error)
-        if count and not refused:
-            known.learn_taken(answer.body, count)
-        self.settled(request, refused, good.server_time, sent_s, now)
+        self.settled(request, refused, server_time, sent_s, now)
         return OutcomeClass.OK
 
     def _ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:

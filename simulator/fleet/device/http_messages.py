@@ -20,7 +20,7 @@ import httpx
 
 from agent.core.commands import listed_state
 from agent.core.values import IN_PROGRESS, Command, CommandPoll, Report
-from agent.errors import InvalidMessage, UnexpectedAnswer
+from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.json_text import encode_json
@@ -41,7 +41,7 @@ from agent.wire.server import (
 )
 from agent.wire.times import to_rfc3339
 from gateway.client import SendCommand
-from simulator.fleet.device.answers import SOURCE, judge
+from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.faults import Body
 from simulator.fleet.outcomes import Attempt
@@ -49,6 +49,8 @@ from simulator.fleet.outcomes import Attempt
 ONCE: Final = "idempotency-key"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PAGES_MAX: Final = 1000
+_TAKEN: Final = frozenset({200, 201})
+_JSON_BEGINS: Final = frozenset({b"", b"{", b"["})
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 
 HELD_POLL: Final = "http.long_poll"
@@ -134,6 +136,7 @@ class HttpMessages:
         announced = ResultPlace.ENDPOINT if COMMAND_RESULTS in offers else ResultPlace.TABLE
         self.result_place = announced if dialect.results is None else dialect.results
         self._keeps_keys = IDEMPOTENCY_KEY in offers
+        self._empty_listing = lru_cache(maxsize=256)(self._read_empty)
         self._open_only = {"status": OPEN} if COMMAND_STATUS in offers else {}
 
     def poll(self, device_id: str, wait_s: float = 0.0, etag: str | None = None, due_s: float = 0.0) -> Request:
@@ -219,6 +222,18 @@ class HttpMessages:
         headers = {ONCE: once} if once is not None and self._keeps_keys else _NO_HEADERS
         body = encode_json(order.to_wire())
         return Request(Operation.ORDER, "POST", paths.SEND_COMMAND, body, headers, intended_s=due_s, ready_s=due_s)
+
+    def empty_listing(self, answer: HttpAnswer) -> Listing | None:
+        """The list in a short answer without commands; None for any other answer."""
+        return self._empty_listing(essence(answer)) if len(answer.body) <= SHORT_BYTES else None
+
+    def _read_empty(self, answer: HttpAnswer) -> Listing | None:
+        try:
+            listing = PagedPoll(self, "any", Request(Operation.POLL, "GET", "")).take(answer)
+        except ServiceError:
+            return None
+        is_empty = listing is not None and not (listing.poll.commands or listing.poll.malformed)
+        return listing if is_empty else None
 
     def state_of(self, status: str | None) -> str | None:
         """The state of a listed command, as far as this service can be taken at its word."""
@@ -405,7 +420,32 @@ def read_refusals(good: Answer, request: Request) -> dict[int, str]:
     Raises:
         UnexpectedAnswer: it does not say which readings it left out.
     """
-    if len(request.keys) == 1:
+    return {request.keys[place]: why for place, why in _refused_places(good, len(request.keys)).items()}
+
+
+def read_settled(answer: HttpAnswer, request: Request) -> tuple[dict[int, str], float | None]:
+    """What the answer to readings or a report says: as :func:`read_refusals`; and the service's clock.
+
+    Raises:
+        ServiceError: it is no good answer, or does not say which readings it left out.
+    """
+    count, known = len(request.keys), essence(answer)
+    if count <= 1 and known.status in _TAKEN and known.body[:1] in _JSON_BEGINS:
+        known = known._replace(body=b"")  # the status says it all
+    read = _read_settled if len(known.body) <= SHORT_BYTES else _read_settled.__wrapped__
+    places, server_time = read(known, count)
+    return ({request.keys[place]: why for place, why in places.items()} if places else {}), server_time
+
+
+@lru_cache(maxsize=256)
+def _read_settled(answer: HttpAnswer, count: int) -> tuple[dict[int, str], float | None]:
+    good = judge(answer)
+    return _refused_places(good, count), good.server_time
+
+
+def _refused_places(good: Answer, count: int) -> dict[int, str]:
+    """Which of so many readings the service refused, by their place in the batch."""
+    if count <= 1:
         return {}
     try:
         value = good.json()
@@ -417,9 +457,8 @@ def read_refusals(good: Answer, request: Request) -> dict[int, str]:
         if isinstance(value, dict) and any(value.get(name) for name in _ERRORS):
             raise UnexpectedAnswer(f"{SOURCE} answered a batch with {error}", good.status) from None
         return {}
-    if batch.accepted + len(batch.errors) != len(request.keys):
+    if batch.accepted + len(batch.errors) != count:
         raise UnexpectedAnswer(
-            f"{SOURCE} took {batch.accepted} of {len(request.keys)} readings and named {len(batch.errors)} errors",
-            good.status,
+            f"{SOURCE} took {batch.accepted} of {count} readings and named {len(batch.errors)} errors", good.status
         )
-    return {request.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
+    return {fault.index: f"{fault.error}: {fault.message}" for fault in batch.errors}

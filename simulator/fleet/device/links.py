@@ -43,39 +43,20 @@ class Links:
 
     Attributes:
         faults: these do something to everything that is sent; None for none.
+        down: devices without a link.
         recovering: devices whose session ended by their link, until they have another.
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self.faults: ActiveFaults | None = None
+        self.down: set[int] = set()
         self.recovering: set[int] = set()
         self._fleet = fleet
-        self._causes: Counter[int] = Counter()  # of being down, by device
         self._numbers: Counter[int] = Counter()  # of messages, by device
-
-    @property
-    def down(self) -> int:
-        """How many devices have no link."""
-        return len(self._causes)
-
-    def is_down(self, device: int) -> bool:
-        """Whether this device has no link."""
-        return device in self._causes
-
-    def take_down(self, device: int) -> bool:
-        """One more cause of being down; whether it is the first."""
-        self._causes[device] += 1
-        return self._causes[device] == 1
-
-    def restore(self, device: int) -> None:
-        """One cause of being down is over; the device can connect again when it was the last."""
-        self._causes[device] -= 1
-        if self._causes[device] <= 0:
-            del self._causes[device]
 
     def has_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, and not the generator's."""
-        if device in self._causes or device in self.recovering:
+        if device in self.down or device in self.recovering:
             return True
         random = DeviceRandom.at(self._fleet.seed, device)
         return self.faults is not None and self.faults.has_link_fault(random, self._fleet.monotonic())
@@ -90,7 +71,7 @@ class Links:
 
     def session_failure(self, device: int, passage: Passage) -> tuple[Offline, OutcomeClass] | None:
         """Why there can be no session with a broker over such a link; None where there can."""
-        if device in self._causes:
+        if device in self.down:
             return Offline("unreachable", DOWN), OutcomeClass.TRANSPORT
         if passage.is_lost:
             return Offline("unreachable", "the link loses what is sent: no answer came"), OutcomeClass.TIMEOUT
@@ -101,7 +82,7 @@ class Links:
     def send(self, engine: HttpEngine, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """Send one whole request, as far as the device's link lets it; arguments as of the engine's own ``send``."""
         fleet, now_s = self._fleet, self._fleet.monotonic()
-        if device in self._causes:
+        if device in self.down:
             # Not from within: the caller expects its answer later.
             _call_at(fleet, now_s, caller, partial(caller.failed, OutcomeClass.TRANSPORT, DOWN, None, now_s))
             return

@@ -209,7 +209,7 @@ class MqttDevice(Device):
         passage = driver.links.passage(self.index, _CONNECT_BYTES)
         failure = driver.links.session_failure(self.index, passage)
         if failure is not None:
-            self._began_s = None if driver.links.is_down(self.index) else now_s
+            self._began_s = None if self.index in driver.links.down else now_s
             delay_s = self.fleet.timeout_s if passage.is_lost else passage.out_s
             self._later(delay_s, partial(self._break, *failure))
         else:

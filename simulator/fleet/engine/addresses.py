@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -76,38 +77,22 @@ def _why_no_way(source: str, host: str, port: int) -> str:
     return ""
 
 
-def open_socket(family: int, source: str | None) -> socket.socket:
-    """A TCP socket, not blocking and without Nagle's delay, that will connect from ``source``.
-
-    Raises:
-        OSError: there is no descriptor left, or the address is not of this machine.
-    """
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if source is not None:
-            if sys.platform == "linux":
-                made.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-            made.bind((source, 0))
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
 class TargetAddress:
     """The address behind a target's name, looked up once: all connections go to the same one.
 
     Args:
         host: the name.
         port: of the target.
-        sources: addresses that connections come from; all are IPv4, and so is the target's address then.
+        sources: addresses that connections come from, each good for some 28,000 of them; all are IPv4, and so is the
+            target's address then. Empty lets the system choose.
+        tls: one context for all connections; None for connections in the clear.
     """
 
-    def __init__(self, host: str, port: int, sources: Sequence[str] = ()) -> None:
+    def __init__(self, host: str, port: int, sources: Sequence[str] = (), tls: ssl.SSLContext | None = None) -> None:
         self._host = host
         self._port = port
+        self._sources = sources
+        self._tls = tls
         self._family = socket.AF_INET if sources else socket.AF_UNSPEC
         self._lookup: asyncio.Task[tuple[int, Any]] | None = None
 
@@ -126,6 +111,24 @@ class TargetAddress:
                 self._lookup = None  # asked again with the next connection
             raise
 
+    async def connect(self, protocol: asyncio.Protocol, turn: int) -> None:
+        """Connect for a protocol; who has the same turn has the same source address.
+
+        Raises:
+            OSError: it cannot be reached, there is no descriptor left, or a source is not of this machine.
+            UnicodeError: the host cannot be a name.
+        """
+        family, address = await self.get()
+        sock = self._open_socket(family, turn)
+        try:
+            await self._reach(sock, address)
+            name = self._host if self._tls else None
+            loop = asyncio.get_running_loop()
+            await loop.create_connection(lambda: protocol, sock=sock, ssl=self._tls, server_hostname=name)
+        except BaseException:
+            sock.close()
+            raise
+
     def close(self) -> None:
         """Ask no more."""
         if self._lookup is not None:
@@ -138,6 +141,35 @@ class TargetAddress:
             return found[0][0], found[0][4]
         with await asyncio.to_thread(connect, self._host, self._port, _REACH_S) as sock:
             return sock.family, sock.getpeername()
+
+    def _open_socket(self, family: int, turn: int) -> socket.socket:
+        """A TCP socket, not blocking and without Nagle's delay."""
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setblocking(False)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._sources:
+                if sys.platform == "linux":
+                    made.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+                made.bind((self._sources[turn % len(self._sources)], 0))
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    @staticmethod
+    async def _reach(sock: socket.socket, address: Any) -> None:
+        """Connect; within this machine that is done at once, without a turn of the loop."""
+        if sock.connect_ex(address) == 0:
+            return
+        try:
+            sock.getpeername()
+        except OSError:  # not yet, or refused
+            try:
+                await asyncio.get_running_loop().sock_connect(sock, address)
+            except OSError as error:
+                if error.errno != errno.EISCONN:  # it stood before it was asked again
+                    raise
 
 
 def explain(error: OSError) -> str:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import itertools
 import socket
 import ssl
 import struct
 from collections import deque
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import httptools
 
-from simulator.fleet.engine.addresses import TargetAddress, explain, open_socket
+from simulator.fleet.engine.addresses import TargetAddress, explain
 from simulator.fleet.engine.http_answers import END_OF_HEAD, AnswerReader, KnownHeads
 from simulator.fleet.engine.origin import Origin
 from simulator.fleet.engine.ports import Caller, Headers
@@ -72,16 +71,14 @@ class Http1Engine:
         self.wheel = wheel or Wheel(LoopClock(self._loop))
         self.readers: list[AnswerReader] = []
         self.heads = KnownHeads()
-        self._origin = origin
         self._device_sockets = device_sockets
-        self._sources = sources
         self._connect_timeout_s = connect_timeout_s
         self._everybody = None if per_device else ConnectionPool(self, pool)
         self._pools: dict[int, ConnectionPool] = {}
         self._leaving: list[Connection] = []
         self._turns = itertools.count()
         self._attempts: set[asyncio.Task[None]] = set()
-        self._address = TargetAddress(origin.host, origin.port, sources)
+        self._address = TargetAddress(origin.host, origin.port, sources, origin.tls)
         self._is_closed = False
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
@@ -148,7 +145,8 @@ class Http1Engine:
         reason = None
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await self._connect(connection, pool.device)
+                turn = pool.device if pool.device >= 0 else next(self._turns)
+                await self._address.connect(connection, turn)
         except TimeoutError:
             pass  # made again while somebody waits
         except ssl.SSLError as error:
@@ -160,33 +158,6 @@ class Http1Engine:
             raise
         if not connection.was_made:
             pool.refused(reason)
-
-    async def _connect(self, connection: Connection, device: int) -> None:
-        origin, sources = self._origin, self._sources
-        family, address = await self._address.get()
-        turn = device if device >= 0 else next(self._turns)
-        sock = open_socket(family, sources[turn % len(sources)] if sources else None)
-        try:
-            await self._reach(sock, address)
-            name = origin.host if origin.tls else None
-            await self._loop.create_connection(lambda: connection, sock=sock, ssl=origin.tls, server_hostname=name)
-        except BaseException:
-            sock.close()
-            raise
-
-    @staticmethod
-    async def _reach(sock: socket.socket, address: Any) -> None:
-        """Connect; within this machine that is done at once, without a turn of the loop."""
-        if sock.connect_ex(address) == 0:
-            return
-        try:
-            sock.getpeername()
-        except OSError:  # not yet, or refused
-            try:
-                await asyncio.get_running_loop().sock_connect(sock, address)
-            except OSError as error:
-                if error.errno != errno.EISCONN:  # it stood before it was asked again
-                    raise
 
 
 class Connection(asyncio.Protocol, Timer):

@@ -37,7 +37,7 @@ from mqtt5 import (
 
 from agent.errors import LockedOut, Offline, SessionTakenOver
 from agent.wire.secret import Secret
-from simulator.fleet.engine.addresses import TargetAddress, explain, open_socket
+from simulator.fleet.engine.addresses import TargetAddress, explain
 from simulator.fleet.engine.wheel import NEVER, LoopClock, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.watched import start_task
@@ -513,18 +513,15 @@ class MqttSessions:
         sources: tuple[str, ...] = (),
         connect_timeout_s: float = 10.0,
     ) -> None:
-        self._broker = broker
-        self._sources = sources
-        self._loop = asyncio.get_running_loop()
-        clock = LoopClock(self._loop)
+        clock = LoopClock()
         self.time = clock.time
-        self.call_soon = self._loop.call_soon
+        self.call_soon = asyncio.get_running_loop().call_soon
         self.wheel = wheel or Wheel(clock)
         self.where = str(broker)
         self.connect_timeout_s = connect_timeout_s
         self._sessions: dict[int, Session] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
-        self._address = TargetAddress(broker.host, broker.port, sources)
+        self._address = TargetAddress(broker.host, broker.port, sources, broker.tls)
         self._opened = 0
 
     def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
@@ -573,17 +570,8 @@ class MqttSessions:
             del self._sessions[session.device]
 
     async def _connect(self, session: Session) -> None:
-        broker, sources = self._broker, self._sources
         try:
-            family, address = await self._address.get()
-            sock = open_socket(family, sources[session.device % len(sources)] if sources else None)
-            try:
-                await self._loop.sock_connect(sock, address)
-                name = broker.host if broker.tls else None
-                await self._loop.create_connection(lambda: session, sock=sock, ssl=broker.tls, server_hostname=name)
-            except BaseException:
-                sock.close()
-                raise
+            await self._address.connect(session, session.device)
         except Exception as error:
             session.fail(_not_connected(error, self.where), OutcomeClass.TRANSPORT)
             if not isinstance(error, OSError | ValueError):  # ValueError: a host name that cannot be one

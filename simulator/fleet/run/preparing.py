@@ -19,7 +19,7 @@ from agent.wire.server import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT, Res
 from simulator.file_lock import lock_file
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
-from simulator.fleet.faults import causes_rejections, skews_clocks
+from simulator.fleet.faults import CLOCK_KINDS, REFUSED_KINDS
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.run.workers import Job
 from simulator.fleet.scenario.checks import product_of
@@ -241,9 +241,9 @@ class Preparation:
             command_id=section.command_id,
             time_zone=section.time_zone,
             results_table=dialect.results_table if as_rows else None,
-            dated_when_made=scenario.kind == "devices" and not skews_clocks(kinds),
+            dated_when_made=scenario.kind == "devices" and CLOCK_KINDS.isdisjoint(kinds),
             late_after_s=scenario.audit.late_after_s,
-            refusals_planned=causes_rejections(kinds),
+            refusals_planned=not REFUSED_KINDS.isdisjoint(kinds),
         )
         devices = enumerate(provisioned.devices)
         make_run_database(self.folder, rules, (AuditedDevice(n, each.device_id, each.name) for n, each in devices))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from simulator.fleet.engine.wheel import FIRES_PER_TURN, Clock, Timer, Wheel
+from simulator.fleet.engine.wheel import FIRES_PER_TURN, Clock, Wheel
 from simulator.fleet.faults import ActiveFaults, Fault
 from simulator.fleet.record import Span
 from simulator.fleet.scenario.model import Scenario
@@ -17,43 +16,6 @@ from simulator.fleet.signals import DeviceRandom
 from simulator.fleet.workload.devices import Devices
 
 Thing = Literal["power", "link"]
-
-
-class CallHeap(Timer):
-    """Functions to call, each at its time; one for each time that the timer fires: the wheel bounds a turn of the loop.
-
-    On the wheel itself ten thousand calls of one instant would be filed anew in one turn.
-
-    Args:
-        wheel: of the worker.
-    """
-
-    __slots__ = ("_calls", "_serial", "_wheel")
-
-    def __init__(self, wheel: Wheel) -> None:
-        super().__init__()
-        self._wheel = wheel
-        self._calls: list[tuple[float, int, Callable[[], object]]] = []
-        self._serial = 0
-
-    def at(self, due_s: float, call: Callable[[], object]) -> None:
-        """Call it once; ``due_s`` is on the wheel's clock."""
-        self._serial += 1
-        heapq.heappush(self._calls, (due_s, self._serial, call))
-        if due_s < self.due_s:
-            self._wheel.at(due_s, self)
-
-    def clear(self) -> None:
-        """Call nothing of what is filed."""
-        self._calls.clear()
-        self._wheel.cancel(self)
-
-    def fire(self) -> None:
-        """The first one's time has come."""
-        _, _, call = heapq.heappop(self._calls)
-        if self._calls:
-            self._wheel.at(self._calls[0][0], self)
-        call()
 
 
 class Switchboard:
@@ -84,7 +46,7 @@ class Switchboard:
         self._wheel = wheel
         self._clock = clock
         self._range = range_of
-        self._calls = CallHeap(wheel)
+        self._is_over = False  # faults strike no more
         self._begun: dict[int, Fault] = {}  # by place in the scenario
         self._without: dict[Thing, Counter[int]] = {"power": Counter(range_of), "link": Counter()}
         self._never_on = set(range_of)
@@ -134,7 +96,7 @@ class Switchboard:
 
     def stop(self) -> None:
         """Faults strike no more."""
-        self._calls.clear()
+        self._is_over = True
 
     async def end(self) -> None:
         """Give power and link to every device without, so that what it holds can be handed over; some in a turn.
@@ -162,14 +124,14 @@ class Switchboard:
         found = fault.away(DeviceRandom.at(self._scenario.seed, device), after_s)
         if found is not None:
             begin_s, end_s = found
-            self._calls.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
+            self._wheel.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
 
     def _strike(self, fault: Fault, end_s: float, device: int) -> None:
-        if fault.takes:
+        if fault.takes and not self._is_over:
             self.take(fault.takes, device)
-        self._calls.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
+            self._wheel.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
 
     def _end_strike(self, fault: Fault, end_s: float, device: int) -> None:
-        if fault.takes:
+        if fault.takes and not self._is_over:
             self.give_back(fault.takes, device)
-        self._plan_next(fault, end_s, device)
+            self._plan_next(fault, end_s, device)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
+from simulator.fleet.engine.addresses import TargetAddress
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import read_origin
 from simulator.fleet.outcomes import OutcomeClass
@@ -362,7 +363,7 @@ def test_an_attempt_to_connect_that_hangs_is_made_again_while_somebody_waits(run
             sock.setblocking(False)
 
         async with Server(OK) as server, engine_for(server.base_url, connect_timeout_s=0.3) as engine:
-            monkeypatch.setattr(Http1Engine, "_reach", staticmethod(connect))
+            monkeypatch.setattr(TargetAddress, "_reach", staticmethod(connect))
             return (await ask(engine))[0], len(attempts)
 
     assert run(story()) == (200, 2)
