@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import Field
 
@@ -59,43 +59,23 @@ class Reboot(Handler):
         """
         chosen, controls = self.settings, context.controls
         boot_id = str(controls.identity()["boot_id"])
-        note = _Note.of(context)
+        noted = controls.recall(_NAME)
+        # What an earlier run left: of which command, in which boot, and whether the request was taken.
+        command_id, asked_in, was_taken = json.loads(noted) if noted else ("", "", False)
+        is_known = command_id == context.command_id
         # In a container the boot id may be the host's, which stays; what lies in /run is gone there as well.
-        if note is not None and (note.boot_id != boot_id or (note.taken and not chosen.taken_file.exists())):
+        if is_known and (asked_in != boot_id or (was_taken and not chosen.taken_file.exists())):
             return {"rebooted": True, "identity": controls.identity()}
-        if note is None:
+        if not is_known:
             if payload.delay_s and context.stopping.wait(payload.delay_s):
                 raise HandlerRejected("stopped", "the agent stopped before it asked for the restart")
-            note = _Note(boot_id)
-            note.write(context)
-        if not note.taken:
+            controls.remember(_NAME, json.dumps([context.command_id, boot_id, False]))
+        if not (is_known and was_taken):
             context.log.warning("asks for a restart of the device, reason=%r", payload.reason)
             # In the first five minutes after a start the unit takes none.
             ask_root(chosen.request_file, UNIT, chosen.answer_timeout_s, context.stopping)
-            _Note(boot_id, taken=True).write(context)
+            controls.remember(_NAME, json.dumps([context.command_id, boot_id, True]))
         if context.stopping.wait(chosen.down_timeout_s):
             return None
         text = f"it has not gone down within {chosen.down_timeout_s:g} s: journalctl -u device-agent-reboot says why"
         raise HandlerFailed("no_reboot", text)
-
-
-class _Note(NamedTuple):
-    """What an earlier run of a command leaves for a later one.
-
-    Attributes:
-        boot_id: of the boot in which it asks.
-        taken: the request was taken.
-    """
-
-    boot_id: str
-    taken: bool = False
-
-    @classmethod
-    def of(cls, context: CommandContext) -> _Note | None:
-        """The note of this very command."""
-        text = context.controls.recall(_NAME)
-        command_id, *rest = json.loads(text) if text else ("",)
-        return cls(*rest) if command_id == context.command_id else None
-
-    def write(self, context: CommandContext) -> None:
-        context.controls.remember(_NAME, json.dumps([context.command_id, *self]))

@@ -87,17 +87,24 @@ class UpdateAgent(Handler):
 
     def _download(self, payload: Payload, context: CommandContext, places: Places, request_id: str) -> bool:
         """Put the file where root's installer finds it; False when the agent stops before that is done."""
-        from agent.handlers.download import Download  # httpx, which a device on MQTT alone does not need
+        from agent.handlers.download import download  # httpx, which a device on MQTT alone does not need
 
         def report(done: int, whole: int) -> None:
             context.report_progress({"phase": "downloading", "bytes": done, "of": whole})
 
-        limits, ca_file = self.settings, context.controls.upkeep.ca_file
-        target = places.download / FILE
-        download = Download(payload.url, payload.sha256, target, limits.max_bytes, limits.give_up_s, ca_file)
         try:
             places.download.mkdir(mode=0o700, exist_ok=True)
-            if not download.fetch(context.stopping, report):
+            is_there = download(
+                payload.url,
+                payload.sha256,
+                places.download / FILE,
+                max_bytes=self.settings.max_bytes,
+                give_up_s=self.settings.give_up_s,
+                ca_file=context.controls.upkeep.ca_file,
+                stopping=context.stopping,
+                report=report,
+            )
+            if not is_there:
                 return False
             replace_file(places.download / COMMAND_ID, request_id, 0o600)
         except (HandlerRejected, OSError) as error:

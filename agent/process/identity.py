@@ -36,18 +36,17 @@ class Owner:
     groups: tuple[int, ...] = ()
 
 
-def owner_of(path: Path) -> Owner | None:
+def owner_of(path: Path, links: int = _LINKS_MAX) -> Owner | None:
     """The first user but root who owns something on the way to this path, links included; None where root owns it all.
 
     What is not there yet belongs to whom the folders before it belong to.
+
+    Args:
+        path: of a file or a folder.
+        links: so many are followed.
     """
-    steps = list(reversed(path.absolute().parts[1:]))
-    here, links = Path("/"), 0
-    while steps:
-        step = steps.pop()
-        if step == "..":
-            here = here.parent
-            continue
+    here = Path("/")
+    for step in path.absolute().parts[1:]:
         here /= step
         try:
             status = here.lstat()
@@ -57,11 +56,9 @@ def owner_of(path: Path) -> Owner | None:
         if status.st_uid != 0:
             return _owner(status.st_uid, status.st_gid)
         if target is not None:
-            links += 1
-            if links > _LINKS_MAX:
-                return None
-            here = here.parent
-            steps += reversed(target.parts)  # the first part of an absolute one leads back to the root
+            found = owner_of(here.parent / target, links - 1) if links else None
+            if found is not None:
+                return found
     return None
 
 

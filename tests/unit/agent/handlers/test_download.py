@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.handlers.base import HandlerRejected
-from agent.handlers.download import Download
+from agent.handlers.download import download
 
 DATA = bytes(range(256)) * 2000
 
@@ -83,7 +83,7 @@ def fetch(server: Server, folder: Path, **changes) -> Path:
         "ca_file": None,
         **changes,
     }
-    assert Download(**members).fetch(threading.Event(), lambda done, whole: None)
+    assert download(**members, stopping=threading.Event(), report=lambda done, whole: None)
     return members["target"]
 
 
