@@ -151,12 +151,12 @@ def _made(make: Callable[[], Any]) -> Any:
 
 
 def _starts(state_dir: Path) -> dict[str, Any]:
-    """The counter of starts, and which layers of the configuration there are."""
+    """The counter of starts, without the texts of a configuration on trial, which may hold secrets; and the layers."""
     folder, counter = state_dir / LAYERS, state_dir / STARTS
-    return {
-        "layers": sorted(file.name for file in folder.iterdir()) if folder.is_dir() else [],
-        "counter": json.loads(counter.read_text("utf-8")) if counter.exists() else None,
-    }
+    found = json.loads(counter.read_text("utf-8")) if counter.exists() else {}
+    trial = {name: value for name, value in (found.get("trial") or {}).items() if name not in {"layer", "former"}}
+    layers = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    return {**found, "trial": trial, "layers": layers}
 
 
 def _system(state_dir: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -43,15 +43,13 @@ class Wheel:
         path: of the file.
         name: of the distribution, as packaging compares names.
         version: of it.
-        requires: what it needs, here and now.
-        files: its members, without scripts, headers and other data (``.data``), which no plug-in is.
+        requires: what it needs.
     """
 
     path: Path
     name: str
     version: str
     requires: tuple[Requirement, ...]
-    files: tuple[str, ...]
 
 
 def plugin_folder(path: Sequence[str] = sys.path) -> Path:
@@ -89,7 +87,7 @@ def install(folder: Path, paths: Iterable[Path]) -> list[str]:
     for wheel in new.values():
         before = f" in place of {there[wheel.name].version}" if wheel.name in there else ""
         sentences.append(f"{wheel.name} {wheel.version} is installed{before}")
-    _replace(folder, {**there, **new}, own)
+    _replace(folder, {**there, **new})
     return sentences
 
 
@@ -108,17 +106,17 @@ def remove(folder: Path, name: str) -> str:
     if wheel is None:
         there = ", ".join(sorted(wheels)) or "nothing"
         raise ConfigurationError([f"{name} is not installed: there is {there}"], _WHO)
-    _replace(folder, wheels, _own_versions(folder))
+    _replace(folder, wheels)
     return f"{wheel.name} {wheel.version} is removed"
+
+
+def _own_path(folder: Path) -> list[str]:
+    return [each for each in sys.path if each != str(folder)]
 
 
 def _own_versions(folder: Path) -> dict[str, str]:
     """The packages that the program has itself, by their normalized names."""
-    return {str(canonicalize_name(each.name)): each.version for each in distributions(path=_path_without(folder))}
-
-
-def _path_without(folder: Path) -> list[str]:
-    return [each for each in sys.path if each != str(folder)]
+    return {str(canonicalize_name(each.name)): each.version for each in distributions(path=_own_path(folder))}
 
 
 def _kept(folder: Path) -> dict[str, Wheel]:
@@ -141,50 +139,38 @@ def _read(path: Path) -> Wheel:
     """
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
-        with zipfile.ZipFile(path) as archive:
-            files = tuple(each for each in archive.namelist() if ".data/" not in each and not each.endswith("/"))
         found = next(iter(distributions(path=[str(path)])))
         requires = tuple(map(Requirement, found.requires or ()))
         pythons = SpecifierSet(",".join(found.metadata.get_all("Requires-Python") or ()))
-    except (InvalidWheelFilename, InvalidRequirement, zipfile.BadZipFile, OSError, ValueError, StopIteration) as error:
+    except (InvalidWheelFilename, zipfile.BadZipFile, OSError, ValueError, StopIteration) as error:
         text = f"{path} is no wheel that can be read ({error or type(error).__name__}): build it by pip wheel"
         raise ConfigurationError([text], _WHO) from None
     if tags.isdisjoint(sys_tags()) or not pythons.contains(platform.python_version(), prereleases=True):
         text = f"{path.name} is not for Python {platform.python_version()} on this machine: take the wheel that is"
         raise ConfigurationError([text], _WHO)
-    return Wheel(path, canonicalize_name(name), str(version), requires, files)
+    return Wheel(path, canonicalize_name(name), str(version), requires)
 
 
-def _faults(folder: Path, wheels: Iterable[Wheel], versions: dict[str, str]) -> list[str]:
-    """One sentence for each conflict: a requirement that no wheel meets, a module or a file that two of them have."""
+def _missing(wheels: dict[str, Wheel], own: dict[str, str]) -> list[str]:
+    """One sentence for each requirement that neither a wheel nor the program meets."""
+    versions = {name: each.version for name, each in wheels.items()} | own
     faults = []
-    owners: dict[str, str] = {}
-    for wheel in wheels:
-        who = f"{wheel.name} {wheel.version}"
+    for wheel in wheels.values():
         for each in wheel.requires:
             if each.marker is not None and not each.marker.evaluate({"extra": ""}):
                 continue
             version = versions.get(canonicalize_name(each.name))
             if version is None:
-                faults.append(f"{who} needs {each}, which is not here: give its wheel as well")
+                faults.append(f"{wheel.name} {wheel.version} needs {each}, which is not here: give its wheel as well")
             elif not each.specifier.contains(version, prereleases=True):
-                faults.append(f"{who} needs {each}, and here is {version}: take a version that goes with it")
-        modules = {file.partition("/")[0].partition(".")[0] for file in wheel.files if ".dist-info/" not in file}
-        for name in sorted(modules):
-            if PathFinder.find_spec(name, _path_without(folder)) is not None:
-                faults.append(f"{wheel.name} brings a module {name}, which the program has: rename it")
-        for file in wheel.files:
-            other = owners.setdefault(file, wheel.name)
-            if other != wheel.name:
-                faults.append(f"{other} and {wheel.name} both have {file}: remove one of them")
+                text = f"{wheel.name} {wheel.version} needs {each}, and here is {version}"
+                faults.append(f"{text}: take a version that goes with it")
     return faults
 
 
-def _replace(folder: Path, wheels: dict[str, Wheel], own: dict[str, str]) -> None:
+def _replace(folder: Path, wheels: dict[str, Wheel]) -> None:
     """Make the folder of these wheels and let it take the old one's place; see :func:`install`."""
-    faults = _faults(folder, wheels.values(), {name: each.version for name, each in wheels.items()} | own)
-    if faults:
-        raise ConfigurationError(faults, _WHO)
+    faults = _missing(wheels, _own_versions(folder))
     new, old = _beside(folder, "new"), _beside(folder, "old")
     if not folder.parent.exists():
         folder.parent.mkdir(parents=True)
@@ -195,7 +181,15 @@ def _replace(folder: Path, wheels: dict[str, Wheel], own: dict[str, str]) -> Non
     for wheel in wheels.values():
         shutil.copyfile(wheel.path, new / _WHEELS / wheel.path.name)
         with zipfile.ZipFile(wheel.path) as archive:
-            archive.extractall(new, wheel.files)
+            twice = [name for name in archive.namelist() if (new / name).is_file()]
+            faults += [f"{wheel.name} and another one both have {name}: remove one of them" for name in twice]
+            archive.extractall(new)
+    for path in new.iterdir():
+        if path.suffix in {"", ".py", ".so"} and PathFinder.find_spec(path.name.partition(".")[0], _own_path(folder)):
+            faults.append(f"a wheel brings a module {path.name}, which the program has: rename it")
+    if faults:
+        shutil.rmtree(new)
+        raise ConfigurationError(faults, _WHO)
     # The agent's user reads it, and cannot write what Python compiles.
     compileall.compile_dir(new, quiet=2)
     for path in (new, *new.rglob("*")):

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -81,7 +81,13 @@ def run_agent(state_dir: Path, environ: Mapping[str, str], read: Read) -> int:
         counter = StartCounter(state_dir)
         counter.begin()
         try:
-            ending = _run_counted(counter, environ, read)
+            loaded = read()
+            if loaded.layer_fault and counter.on_trial and counter.take_back(loaded.layer_fault):
+                loaded = read()
+            counter.choose_mode(loaded.config.safe_mode.starts)
+            process = AgentProcess(loaded, environ, counter, read)
+            held.callback(process.supervisor.close)
+            ending = process.run()
         except ConfigurationError as error:
             taken_back = counter.on_trial and counter.take_back("; ".join(error.faults))
             counter.ended_in_order()
@@ -96,18 +102,6 @@ def run_agent(state_dir: Path, environ: Mapping[str, str], read: Read) -> int:
         else:
             counter.ended_in_order()
         return ending.exit_code
-
-
-def _run_counted(counter: StartCounter, environ: Mapping[str, str], read: Read) -> Ending:
-    loaded = read()
-    if loaded.layer_fault and counter.on_trial and counter.take_back(loaded.layer_fault):
-        loaded = read()
-    counter.choose_mode(loaded.config.safe_mode.starts)
-    process = AgentProcess(loaded, environ, counter, read)
-    try:
-        return process.run()
-    finally:
-        process.supervisor.close()
 
 
 class AgentProcess:
@@ -162,19 +156,15 @@ class AgentProcess:
 
     def run(self) -> Ending:
         """Start in order, wait for the end, stop in reverse."""
-        with self.supervisor.signals(), self._own_signals(), self._client() as client:
+        service = self.config.service  # None where a broker is all there is
+        making = nullcontext() if service is None else make_client(service, self.credentials)
+        with self.supervisor.signals(), self._own_signals(), making as client:
             ending = self._pause() or self._open_store() or self._run_agent(client)
         if ending.exit_code == EXIT_REPLACE:
             _log.info("agent=replaced by a new process image")
         else:
             _log.info("agent=stopped exit_code=%d", ending.exit_code)
         return ending
-
-    def _client(self) -> AbstractContextManager[DeviceClient | None]:
-        """The client of the service; of nothing where a broker is all there is."""
-        if self.config.service is None:
-            return nullcontext()
-        return make_client(self.config.service, self.credentials)
 
     def _pause(self) -> Ending | None:
         """Safe mode that dies as well comes back more and more slowly."""
@@ -371,9 +361,8 @@ def _rename_store(path: Path, owner: str, own: str) -> None:
     former = path.with_name(f"{path.name}.{re.sub('[^A-Za-z0-9_-]', '_', owner)[:100]}.{int(time.time())}.old")
     try:
         for ending in ("-wal", ""):
-            part = path.with_name(path.name + ending)
-            if part.exists():
-                part.rename(former.with_name(former.name + ending))
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + ending).rename(former.with_name(former.name + ending))
     except OSError as error:
         fault = f"the store of device {owner} cannot be renamed: {error}: mend {path.parent}, or take that id again"
         raise ConfigurationError([fault], "state") from None

@@ -4,11 +4,10 @@ A start is counted before anything can go wrong, and taken off again when it end
 for :data:`HEALTHY_AFTER_S` forgets what was before. What is left was ended by a crash, a kill or a power cut, so no
 clock is needed to see a loop.
 
-``config.d`` in the state directory has the layer of the configuration that counts (``remote.yaml``) and, while that is
-on trial, the one before it (``former.yaml``). ``starts.json`` says how the trial stands (:mod:`agent.trial`). A former
-layer without a trial is one that was cut off before it began, and comes back. After the verdict comes the command's
-outcome in the journal, then the trial is forgotten: a crash between them makes the next process do the rest again, and
-the journal takes one outcome, so one result is reported.
+``starts.json`` is the truth about a trial (:mod:`agent.trial`): it holds the layer of the configuration on trial and
+the one before. The layer that counts, ``config.d/remote.yaml``, follows it at each start, before the configuration is
+read. After the verdict comes the command's outcome in the journal, then the trial is forgotten: a crash between them
+makes the next process do the rest again, and the journal takes one outcome, so one result is reported.
 """
 
 from __future__ import annotations
@@ -57,9 +56,8 @@ NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing
 
 _log = logging.getLogger(__name__)
 
-_FORMER: Final = "former.yaml"
 _MOST_STARTS_ON_TRIAL: Final = 3
-_MOST_BYTES: Final = 64 * 1024
+_MOST_BYTES: Final = 1024 * 1024
 _REASON_CHARACTERS: Final = 500
 _NO_WORD: Final = "it ended without a word: killed, out of memory, or the power was cut"
 _PAUSE_S: Final = 5.0
@@ -75,10 +73,13 @@ class ConfigTrial(Trial):
     """A layer that ``update_config`` brought.
 
     Attributes:
+        layer, former: texts of the layer on trial and of the one before.
         changed: dotted keys whose value is another one than before.
         before: part of the agent -> its state before the change.
     """
 
+    layer: str = ""
+    former: str = ""
     changed: tuple[str, ...] = ()
     before: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,7 +111,7 @@ class StartCounter:
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / FILE_NAME
-        self._layer, self._former = state_dir / FOLDER / LAYER, state_dir / FOLDER / _FORMER
+        self._layer = state_dir / FOLDER / LAYER
         found = _read(self._path)
         self.trial = ConfigTrial.read(found.get("trial"))
         is_ours = found.get("version") == VERSION  # the starts of another version say nothing about this one
@@ -131,21 +132,22 @@ class StartCounter:
         """Count this start, before anything that might end it; a layer that came to nothing too often is taken back."""
         trial, last = self.trial, self._reason
         self.failed += 1
-        if trial is None or trial.phase == ROLLED_BACK:
-            try:
-                self._restore()  # a crash may have cut that off
-            except OSError as error:
-                _log.error("configuration=on_trial the former one cannot be brought back: %s", error)
-        elif trial.phase == TRYING:
+        if trial is not None and trial.phase == TRYING:
             if trial.starts == 0:
                 # Starts that failed under the former configuration say nothing about the new one.
                 self.failed, last = 1, ""
-            counted = trial.started(_MOST_STARTS_ON_TRIAL)
-            if counted.phase == TRYING:
-                self.trial = counted
-            else:
-                self.take_back(counted.reason)
-                last = ""
+            trial = trial.started(_MOST_STARTS_ON_TRIAL)
+            if trial.phase == ROLLED_BACK:
+                self.failed, last = 1, ""
+                _log.error("configuration=rolled_back %s", trial.reason)
+        if trial is not None:
+            try:
+                self._follow(trial)
+            except OSError as error:
+                _log.error("configuration=on_trial %s cannot be written: %s", self._layer, error)
+                if trial.phase == TRYING:
+                    trial = trial.taken_back(f"its layer cannot be written: {error}")
+        self.trial = trial
         self._write("")
         self._reason = last
 
@@ -187,22 +189,14 @@ class StartCounter:
 
     # --- a layer of the configuration on trial ------------------------------------------------------------------------
 
-    def propose(self, text: str, trial: ConfigTrial) -> None:
+    def propose(self, trial: ConfigTrial) -> None:
         """Put a layer on trial: from the moment that this returns, each process begins with it.
 
         Raises:
-            OSError: it could not be written; the layer in force is what it was.
+            OSError: it could not be written; nothing was changed.
         """
-        self._layer.parent.mkdir(mode=0o700, exist_ok=True)
-        sync_directory(self._path.parent)
-        former = self._layer.read_bytes() if self._layer.exists() else b""
-        replace_file(self._former, former, 0o600, durable=True)
-        try:
-            replace_file(self._layer, text, 0o600, durable=True)
-            self._store(self._reason, trial)
-        except OSError:
-            self._restore()
-            raise
+        former = self._layer.read_text("utf-8") if self._layer.exists() else ""
+        self._store(self._reason, replace(trial, former=former))
 
     def take_back(self, reason: str) -> bool:
         """The layer on trial did not do: the one before it counts from now on. False when that cannot be written."""
@@ -211,7 +205,7 @@ class StartCounter:
         self.failed = 1
         try:
             self._store("", self.trial.taken_back(reason))
-            self._restore()
+            self._follow(self.trial)
         except OSError as error:
             _log.error("configuration=on_trial it cannot be taken back: %s", error)
             return False
@@ -233,14 +227,17 @@ class StartCounter:
         Raises:
             OSError: it could not be written; the command is answered once more, which changes nothing.
         """
-        self._former.unlink(missing_ok=True)
-        sync_directory(self._former.parent)  # without a trial it would count as one that was cut off
-        self._store(self._reason, None)
+        if self.trial is not None:
+            self._follow(self.trial)
+            self._store(self._reason, None)
 
-    def _restore(self) -> None:
-        if self._former.exists():
-            self._former.replace(self._layer)
-            sync_directory(self._layer.parent)
+    def _follow(self, trial: ConfigTrial) -> None:
+        """Let the layer that counts be what the trial says."""
+        wanted = trial.former if trial.phase == ROLLED_BACK else trial.layer
+        if not self._layer.exists() or self._layer.read_bytes() != wanted.encode():
+            self._layer.parent.mkdir(mode=0o700, exist_ok=True)
+            sync_directory(self._path.parent)
+            replace_file(self._layer, wanted, 0o600, durable=True)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -316,11 +313,12 @@ def put_on_trial(
     trial = ConfigTrial(
         command_id=command_id,
         probation_s=settings.probation_s,
+        layer=text,
         changed=tuple(".".join(key) for key in changed),
         before={name: part.state for name, part in process.health.parts().items()},
     )
     try:
-        process.counter.propose(text, trial)
+        process.counter.propose(trial)
     except OSError as error:
         where = error.filename or process.config.state_dir
         raise HandlerRejected("not_written", f"{where}: {error.strerror}") from error

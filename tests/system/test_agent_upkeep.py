@@ -152,13 +152,13 @@ class TestUpdateConfig:
         deadly = {"name": "deadly", "type": "deadly", "settings": {"trigger": str(trigger)}}
         command = bench.send(command="update_config", config={"sensors": [deadly]})
         # The check creates the sensor, too: it turns deadly after that.
-        wait_until((bench.state_dir / "config.d" / "former.yaml").exists, LONG_S)
+        manager.wait_for("reason='a configuration on trial: sensors")
         trigger.write_text("")
         record = bench.wait_for(command, within_s=LONG_S)
         assert record.status == "failed"
         assert "rolled_back: " in record.status_reason
         assert "did not last until the end of the probation" in record.status_reason
-        assert not (bench.state_dir / "config.d" / "former.yaml").exists()
+        assert (bench.state_dir / "config.d" / "remote.yaml").read_text() == ""
         manager.wait_for(f"command={command} state=reported")  # the service has the result a moment before
         assert manager.log().count(f"command={command} state=reported") == 1
         assert bench.wait_for(bench.send(command="read_sensors"), within_s=LONG_S).result["readings"].keys() == {
