@@ -33,14 +33,13 @@ COMMANDS: Final = {
     "labels": ("simulator.labels.cli:labels_command", "QR labels that are proven to read."),
     "login": ("simulator.login.cli:login_command", "Sign in with a browser; keep the tokens in a file."),
     "onboard": ("simulator.onboarding.cli:onboard_group", "Onboarding in every order of events."),
-    "init": ("simulator.fleet.cli.init:init_command", "Write a commented scenario to start from."),
-    "plan": ("simulator.fleet.cli.plan:plan_command", "What a scenario would do, without doing it."),
-    "run": ("simulator.fleet.cli.run:run_command", "A fleet under load, measured, and proof that nothing was lost."),
-    "report": ("simulator.fleet.cli.report:report_command", "Make the reports of a fleet run anew."),
-    "compare": ("simulator.fleet.cli.compare:compare_command", "Hold two fleet runs against each other."),
-    "audit": ("simulator.fleet.cli.audit:audit_command", "Audit a finished fleet run again."),
-    "scenario-schema": ("simulator.fleet.cli.plan:schema_command", "JSON Schema of scenarios."),
-    "cleanup": ("simulator.fleet.cli.cleanup:cleanup_command", "Take away what fleet runs made on a target."),
+    "init": ("simulator.fleet.cli:init_command", "Write a commented scenario to start from."),
+    "plan": ("simulator.fleet.cli:plan_command", "What a scenario would do, without doing it."),
+    "run": ("simulator.fleet.cli:run_command", "A fleet under load, measured, and proof that nothing was lost."),
+    "report": ("simulator.fleet.cli:report_command", "Make the reports of a fleet run anew."),
+    "compare": ("simulator.fleet.cli:compare_command", "Hold two fleet runs against each other."),
+    "audit": ("simulator.fleet.cli:audit_command", "Audit a finished fleet run again."),
+    "cleanup": ("simulator.fleet.cli:cleanup_command", "Take away what fleet runs made on a target."),
 }
 """Name -> where the command is, and its line in the overview; neither costs an import."""
 

@@ -22,7 +22,7 @@ from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
-from simulator.fleet.target.local import LocalService, remove_local, write_local
+from simulator.fleet.target.target import Target, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
 from simulator.keys import Keys, keep_keys
@@ -168,7 +168,7 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
             fleet = ends.enter_context(_make_fleet(up, settings))
             fleet.switch_on()
             up._parts.append(fleet.look)
-        standing = LocalService(up.base_url, folder / "keys")
+        here = Target(up.base_url, (keys,))
         if settings.gateway:
             yours = _register(up, [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()])
             ids = {transport: device.device_id for transport, device in zip(IDENTIFIERS, yours, strict=True)}
@@ -183,9 +183,9 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
                 up.enroll = f"sudo device-agent enroll {trial.gateway.url} {code}"
             own = folder / "gateway" / "gateway"
             broker = trial.broker
-            standing = LocalService(up.base_url, folder / "keys", trial.gateway.url, own, broker.port, broker.name)
+            here = Target(up.base_url, (keys,), trial.gateway.url, own, broker_port=broker.port, broker=broker.name)
         ends.callback(remove_local, folder)
-        write_local(folder, standing)
+        write_local(folder, here)
         if settings.variant is not None:
             service.set_variant(settings.variant)
         yield up

@@ -20,7 +20,7 @@ from gateway.client import SendCommand
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo.agent import WITNESS, RealAgent
 from simulator.exit_codes import ExitCode
-from simulator.fleet.target.local import running_local
+from simulator.fleet.target.target import running_local
 from simulator.keys import keep_keys
 from simulator.wire.client import ServiceClient
 

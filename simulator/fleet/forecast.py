@@ -19,7 +19,6 @@ from simulator.fleet.scenario.model import (
     OnboardingScenario,
     Scenario,
     StormPhase,
-    preparing_s,
 )
 from simulator.wire.limits import QUOTA_PER_MINUTE
 
@@ -115,7 +114,7 @@ def forecast(plan: Plan, cores: int | None = None) -> Forecast:
         requests=round(requests + _batches_of_history(scenario)),
         sockets=sockets_of(scenario),
         ports=_PORTS * scenario.target.source_count,
-        preparing_s=preparing_s(scenario),
+        preparing_s=0.0 if scenario.kind == "onboarding" else scenario.fleet.devices / REGISTERED_PER_S,
         duration_s=plan.end_s,
         longest_s=plan.end_s + waits_s + scenario.drain_s,
         quota_per_minute=round(busiest * _MINUTE_S / keys),

@@ -28,6 +28,7 @@ from simulator.fleet.scenario.model import (
     RampPhase,
     Scenario,
     Spacing,
+    StepPhase,
     StormPhase,
     TelemetrySettings,
 )
@@ -129,10 +130,9 @@ class Timeline:
             before = spans[-1].online_to if spans else 0.0 if is_ramp else 1.0
             after = phase.to if isinstance(phase, RampPhase) else before
             end_s = begin_s + phase.duration_s
+            waits = phase.until is not None or isinstance(phase, StepPhase)
             spans.append(
-                PhaseSpan(
-                    index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, phase.waits
-                )
+                PhaseSpan(index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, waits)
             )
         return cls(tuple(spans))
 
@@ -466,8 +466,6 @@ def count_workers(scenario: Scenario, cores: int | None = None) -> int:
     if isinstance(scenario, OnboardingScenario):
         return 1
     fleet, target = scenario.fleet, scenario.target
-    if isinstance(scenario.workers, int):
-        return min(scenario.workers, fleet.devices)
     if cores is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = -(-fleet.devices // _DEVICES_OF_A_WORKER)
@@ -476,6 +474,8 @@ def count_workers(scenario: Scenario, cores: int | None = None) -> int:
         wanted = math.ceil(fleet.devices * scenario.backfill.history_s / fastest_s / _HISTORY_OF_A_WORKER)
     # Each has a connection at least.
     most = min(fleet.devices, target.pool) if target.is_pooled else fleet.devices
+    if isinstance(scenario.workers, int):
+        return min(scenario.workers, most)
     return max(1, min(cores, wanted, most))
 
 

@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
 import yaml
 from pydantic import ValidationError
@@ -14,17 +15,21 @@ from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
 from simulator.wire.models import NewProduct
 
+BUILT_IN: Final = "climate-node"
+"""Whose commands the virtual devices understand."""
 
-def load_product(path: Path | None = None) -> NewProduct:
+
+def load_product(name: str = BUILT_IN, folder: Path = Path()) -> NewProduct:
     """A product as ``POST /products`` takes it.
 
     Args:
-        path: the YAML file; None takes the climate node, whose commands the virtual devices understand.
+        name: :data:`BUILT_IN`, or the YAML file.
+        folder: a relative path starts here.
 
     Raises:
         ConfigurationError: the file cannot be read or is no product; the text names the file and each fault.
     """
-    source = path or files("simulator.fleet") / "climate-node.yaml"
+    source = files("simulator.fleet") / "climate-node.yaml" if name == BUILT_IN else folder / name
     try:
         return NewProduct.model_validate_json(_as_json(source.read_text(encoding="utf-8")))
     except ValidationError as error:

@@ -26,9 +26,7 @@ from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.local import running_local
-from simulator.fleet.target.safety import permit
-from simulator.fleet.target.target import Target, TargetOptions, find_target, target_of
+from simulator.fleet.target.target import Target, TargetOptions, find_target, permit, running_local
 from tests.conftest import require_program
 from tests.support.fleet_runs import at_any_speed
 from tests.support.mosquitto import find_mosquitto
@@ -110,7 +108,7 @@ def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with running_local(tmp_path_factory.mktemp("up"), rate_limit=0, gateway=find_mosquitto() is not None) as standing:
-        yield target_of(standing)
+        yield standing
 
 
 def play(

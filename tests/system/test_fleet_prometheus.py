@@ -28,8 +28,7 @@ from simulator.fleet.report.progress import RunView
 from simulator.fleet.report.prometheus import MetricsView
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.safety import permit
-from simulator.fleet.target.target import TargetOptions, find_target
+from simulator.fleet.target.target import TargetOptions, find_target, permit
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program

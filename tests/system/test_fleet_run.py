@@ -24,8 +24,7 @@ from simulator.fleet.run import fleet_run
 from simulator.fleet.run import run as run_module
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.safety import Permission, permit
-from simulator.fleet.target.target import TargetOptions, find_target
+from simulator.fleet.target.target import Permission, TargetOptions, find_target, permit
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.support.fleet_runs import at_any_speed

@@ -15,7 +15,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from gateway.client import SendCommand
-from simulator.fleet.target.local import read_local
+from simulator.fleet.target.target import read_local
 from tests.conftest import require_program
 from tests.support.mosquitto import find_mosquitto
 from tests.system.agent_bench import wait_until

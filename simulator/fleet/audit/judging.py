@@ -310,6 +310,13 @@ def off_times(database: sqlite3.Connection) -> tuple[float, float]:
     return -(early or 0) / 1000, (late or 0) / 1000
 
 
+def last_ms(database: sqlite3.Connection) -> int:
+    """The last thing written down, since the run's begin."""
+    tables = "SELECT at_ms FROM sendings UNION ALL SELECT at_ms FROM answers UNION ALL SELECT at_ms FROM command_events"
+    (last,) = database.execute(f"SELECT coalesce(max(at_ms), 0) FROM ({tables})").fetchone()  # noqa: S608 - our own
+    return int(last)
+
+
 def _clocks_apart_ms(database: sqlite3.Connection) -> int | None:
     """The service's clock minus the run's: nothing is received before it is sent, and some at once. None if unknown."""
     there = "FROM readings WHERE sent_ms IS NOT NULL AND received_ms IS NOT NULL"

@@ -9,10 +9,11 @@ away: a server may hand each command out once, to whoever asks.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from agent.wire.limits import PAGE_MAX
 from agent.wire.models import CommandRecord, CommandStatus, SensorDataRecord
 from agent.wire.server import LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.digest import digest_document, digest_values
-from simulator.fleet.audit.judging import STORED_SCHEMA
+from simulator.fleet.audit.judging import STORED_SCHEMA, last_ms
 from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, plain_id
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, devices_of
 from simulator.fleet.target.client import for_each
@@ -55,17 +56,23 @@ _WINDOW_BEFORE_MS: Final = 60_000
 _WINDOW_AFTER_MS: Final = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class Unjudged:
-    """Why something cannot be judged.
-
-    Attributes:
-        sentence: for a person.
-        counts: which counts of the audit are not known by it: ``readings.lost``.
-    """
-
-    sentence: str
-    counts: tuple[str, ...]
+_ODD_ROWS: Final = {
+    "homeless": (
+        "{:,} stored readings name no device, so that it is not known whose they are: loss cannot be judged",
+        READING_COUNTS[:3],
+    ),
+    "malformed": ("{:,} rows in lists of commands cannot be read as commands", COMMAND_COUNTS),
+    "timeless": (
+        "{:,} readings came back without a recorded_at that can be read, from a service that announces it: whether "
+        "their times were kept cannot be judged",
+        ("readings.altered",),
+    ),
+    "shapeless": (
+        "{:,} rows of GET /sensor-data hold no readings in a shape that is known: loss cannot be judged",
+        READING_COUNTS,
+    ),
+}
+"""What a row may be that nobody can judge: the sentence, and which counts of the audit are not known by it."""
 
 
 class ReadBack:
@@ -108,12 +115,13 @@ class ReadBack:
         self._window = _window(database, rules)
         self._asks_by_parameters = LIST_PARAMETERS in rules.offers
         self._keeps_times = RECORDED_AT in rules.offers and rules.time_name is None
-        self._queries = _queries(self._window) if self._asks_by_parameters else [{}]
+        times = {} if self._window is None else {"from": self._window.start, "to": self._window.stop}
+        self._query: Query = {**times, "order": "asc", "limit": PAGE_MAX} if self._asks_by_parameters else {}
         self._stored: list[tuple[Any, ...]] = []
         self._listed: list[tuple[Any, ...]] = []
         self._results: list[tuple[Any, ...]] = []
         self._unread: set[int] = set()
-        self._shapeless = self._timeless = self._homeless = self._malformed = 0
+        self._odd: Counter[str] = Counter()
         self._done = 0
         self._rows = 0
 
@@ -127,34 +135,19 @@ class ReadBack:
         self.readings_of -= self._unread
         self._write()
 
-    def unjudged(self) -> Iterator[Unjudged]:
-        """What cannot be judged by what came back."""
-        if self._homeless:
-            yield Unjudged(
-                f"{self._homeless:,} stored readings name no device, so that it is not known whose they are: loss "
-                "cannot be judged",
-                READING_COUNTS[:3],
-            )
-        if self._malformed:
-            yield Unjudged(f"{self._malformed:,} rows in lists of commands cannot be read as commands", COMMAND_COUNTS)
-        if self._timeless:
-            yield Unjudged(
-                f"{self._timeless:,} readings came back without a recorded_at that can be read, from a service that "
-                "announces it: whether their times were kept cannot be judged",
-                ("readings.altered",),
-            )
-        if self._shapeless:
-            yield Unjudged(
-                f"{self._shapeless:,} rows of GET /sensor-data hold no readings in a shape that is known: loss cannot "
-                "be judged",
-                READING_COUNTS,
-            )
+    def unjudged(self) -> dict[str, tuple[str, ...]]:
+        """Why something cannot be judged by what came back, a sentence each; and which counts of the audit."""
+        return {text.format(self._odd[odd]): counts for odd, (text, counts) in _ODD_ROWS.items() if self._odd[odd]}
 
     async def _read_all(self) -> None:
         devices = self.devices
         if devices and not self._asks_by_parameters:
-            await self._read_unfiltered()
-        elif devices and not await self._find_query(devices[0]):
+            try:
+                await self._readings_of_all()
+            except (NotFound, Refused):  # then device by device
+                if self._rows or self.foreign:
+                    raise
+        elif devices and not await self._filters_by_device(devices[0]):
             await self._readings_of_all()
         await for_each(devices, self._device)
         if self._results_table is not None:
@@ -180,14 +173,6 @@ class ReadBack:
             digest = None if result is None else digest_document(result)
             self._results.append((plain_id(command_id), str(payload.get("status")), digest))
 
-    async def _read_unfiltered(self) -> None:
-        """Everything, without a parameter; device by device where the service refuses that."""
-        try:
-            await self._readings_of_all()
-        except (NotFound, Refused):
-            if self._rows or self.foreign:
-                raise
-
     async def _device(self, device: AuditedDevice) -> None:
         if device.device not in self.readings_of:
             await self._readings(device)
@@ -197,28 +182,17 @@ class ReadBack:
         if self._done % _TOLD_EVERY == 0 or self._done == len(self.devices):
             self._on_progress(self._done, len(self.devices))
 
-    async def _find_query(self, device: AuditedDevice) -> bool:
-        """Find the parameters that the service takes; whether it gives one device's readings alone."""
-        while True:
-            try:
-                async for items in self._pages(paths.SENSOR_DATA, self._query(device)):
-                    if any(_device_id(item) not in {None, device.device_id} for item in items):
-                        return False
-            except NotFound:
-                return True
-            except Refused:
-                if len(self._queries) == 1:
-                    raise
-                self._queries = self._queries[1:]
-            else:
-                return True
-
-    def _query(self, device: AuditedDevice) -> Query:
-        return {"device_id": device.device_id, **self._queries[0]}
+    async def _filters_by_device(self, device: AuditedDevice) -> bool:
+        """Whether the service gives one device's readings alone."""
+        with contextlib.suppress(NotFound):
+            async for items in self._pages(paths.SENSOR_DATA, {"device_id": device.device_id, **self._query}):
+                if any(_device_id(item) not in {None, device.device_id} for item in items):
+                    return False
+        return True
 
     async def _readings(self, device: AuditedDevice) -> None:
         try:
-            async for items in self._pages(paths.SENSOR_DATA, self._query(device)):
+            async for items in self._pages(paths.SENSOR_DATA, {"device_id": device.device_id, **self._query}):
                 for item in items:
                     if _device_id(item) in {None, device.device_id}:
                         self._take(device.device, item)
@@ -231,7 +205,7 @@ class ReadBack:
         index = {device.device_id: device.device for device in self.devices}
         only = self.devices[0].device if len(index) == 1 else None
         sizes, homeless = [], 0
-        async for items in self._pages(paths.SENSOR_DATA, self._queries[0]):
+        async for items in self._pages(paths.SENSOR_DATA, self._query):
             sizes.append(len(items))
             for item in items:
                 name = _device_id(item)
@@ -243,14 +217,14 @@ class ReadBack:
         if not self._asks_by_parameters and len(sizes) == 1 and sizes[0] in _USUAL_PAGES:
             self.perhaps_cut = sizes[0]
         if homeless:
-            self._homeless = homeless
+            self._odd["homeless"] = homeless
             self._unread |= set(index.values())
 
     def _take(self, device: int, item: Any) -> None:
         rules = self._rules
         values, recorded_ms, received_ms = _read_row(item, rules.sequence_name)
         if not values:
-            self._shapeless += 1
+            self._odd["shapeless"] += 1
             self._unread.add(device)
             return
         carried = values.pop(rules.time_name, None) if rules.time_name is not None else None
@@ -264,7 +238,7 @@ class ReadBack:
             self.foreign += 1
             return
         self._rows += 1
-        self._timeless += self._keeps_times and recorded_ms is None
+        self._odd["timeless"] += self._keeps_times and recorded_ms is None
         self._stored.append((device, sequence or None, digest_values(values), recorded_ms, received_ms))
         if len(self._stored) >= _CHUNK_ROWS:
             self._write()
@@ -284,7 +258,7 @@ class ReadBack:
             record = CommandRecord.receive(item, self._reading)
             command_id = record.stable_id()
         except InvalidMessage:
-            self._malformed += 1
+            self._odd["malformed"] += 1
             return
         if record.device_id not in {None, device.device_id}:
             return
@@ -305,13 +279,6 @@ class ReadBack:
             rows.clear()
 
 
-def last_ms(database: sqlite3.Connection) -> int:
-    """The last thing written down, since the run's begin."""
-    tables = "SELECT at_ms FROM sendings UNION ALL SELECT at_ms FROM answers UNION ALL SELECT at_ms FROM command_events"
-    (last,) = database.execute(f"SELECT coalesce(max(at_ms), 0) FROM ({tables})").fetchone()  # noqa: S608 - our own
-    return int(last)
-
-
 def _window(database: sqlite3.Connection, rules: AuditRules) -> range | None:
     """The times that the run's readings carry; None where some carry none, since the service dates those."""
     dated = "SELECT min(recorded_ms), max(recorded_ms), sum(recorded_ms IS NULL) FROM sendings"
@@ -321,12 +288,6 @@ def _window(database: sqlite3.Connection, rules: AuditRules) -> range | None:
     # A service that dates all readings itself does so while the run lasts.
     ended_ms = rules.began_ms + last_ms(database)
     return range(low - _WINDOW_BEFORE_MS, max(ended_ms, high) + _WINDOW_AFTER_MS)
-
-
-def _queries(window: range | None) -> list[Query]:
-    """Query parameters that may narrow a list of readings, the narrowest first."""
-    times = {} if window is None else {"from": window.start, "to": window.stop}
-    return [{**times, "order": "asc", "limit": PAGE_MAX}, {"limit": PAGE_MAX}, {}]
 
 
 def _device_id(item: Any) -> str | None:

@@ -1,63 +1,50 @@
-"""The audit of a run: its ledgers against what the service gives back, all in ``run.sqlite``.
+"""The audit of a run: its ledgers against what the service gives back, in ``run.sqlite`` and in sentences.
 
 The steps: take in the workers' ledgers; read back (:mod:`simulator.fleet.audit.readback`); judge
-(:mod:`simulator.fleet.audit.judging`); say it in sentences (:mod:`simulator.fleet.audit.audit_text`).
+(:mod:`simulator.fleet.audit.judging`); say it. Each count is judged by itself: one that cannot be known counts nowhere
+as passed.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
+from agent.wire.server import RECORDED_AT
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.audit_text import audit_sentences, time_sentences
-from simulator.fleet.audit.judging import Sums, judge_commands, judge_readings, off_times, worst_findings
-from simulator.fleet.audit.readback import (
-    COMMAND_COUNTS,
-    READING_COUNTS,
-    OnProgress,
-    Pages,
-    ReadBack,
-    Unjudged,
+from simulator.fleet.audit.judging import (
+    OFF_S,
+    Sums,
+    judge_commands,
+    judge_readings,
     last_ms,
+    off_times,
+    worst_findings,
 )
+from simulator.fleet.audit.readback import COMMAND_COUNTS, READING_COUNTS, OnProgress, Pages, ReadBack
 from simulator.fleet.audit.run_database import AuditRules, open_run_database, rules_of, take_in_ledgers
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
 
-_EVERY_COUNT = (
-    *READING_COUNTS,
-    *COMMAND_COUNTS,
-    *(f"{stream}.{kind}" for stream in ("readings", "commands") for kind in ("reordered", "late", "misdated")),
-)
+_FINDINGS_MAX: Final = 1000
+_OTHER_KINDS: Final = ("reordered", "late", "misdated")
+_EVERY_READING_COUNT: Final = (*READING_COUNTS, *(f"readings.{kind}" for kind in _OTHER_KINDS))
+_EVERY_COUNT: Final = (*_EVERY_READING_COUNT, *COMMAND_COUNTS, *(f"commands.{kind}" for kind in _OTHER_KINDS))
 
 
-@dataclass(frozen=True, slots=True)
-class AuditSettings:
-    """What a person can choose for one audit.
-
-    Attributes:
-        late_after_s: in place of the scenario's; None goes by that.
-        findings_max: how many devices are listed; the sums and the table ``findings`` have all.
-        ended_s: when the run ended, epoch seconds; None goes by the last thing that was written down.
-    """
-
-    late_after_s: float | None = None
-    findings_max: int = 1000
-    ended_s: float | None = None
-
-
-async def audit_run(run: Path, pages: Pages, settings: AuditSettings, on_progress: OnProgress) -> AuditRecord:
+async def audit_run(run: Path, pages: Pages, on_progress: OnProgress, *, ended_s: float | None = None) -> AuditRecord:
     """Read back everything that a run did and hold it against its ledgers.
 
     Args:
         run: the run's folder.
         pages: how to ask the service.
-        settings: what to go by.
         on_progress: called now and then with how many devices are read back and how many there are.
+        ended_s: when the run ended, epoch seconds; None goes by the last thing that was written down. Ledgers count
+            from the moment at which workers begin, some seconds after the run's begin: by their times alone the
+            commands of these last seconds would be another run's.
 
     Raises:
         ConfigurationError: there is no database of a run, or it is damaged.
@@ -67,11 +54,12 @@ async def audit_run(run: Path, pages: Pages, settings: AuditSettings, on_progres
     with open_run_database(run) as database:
         faults = take_in_ledgers(run, database)
         rules = rules_of(database)
-        if settings.late_after_s is not None:
-            rules = replace(rules, late_after_s=settings.late_after_s)
         read = ReadBack(rules, pages, database, on_progress)
         await read.run()
-        audit = _judge(database, rules, read, settings, faults)
+        ended_ms = last_ms(database)
+        if ended_s is not None:
+            ended_ms = max(ended_ms, round(ended_s * 1000) - rules.began_ms)
+        audit = _judge(database, rules, read, faults, ended_ms)
         database.commit()
     return replace(audit, took_s=time.monotonic() - began_s)
 
@@ -97,78 +85,70 @@ def exit_code_of_audit(audit: AuditRecord) -> ExitCode:
 
 
 def _judge(
-    database: sqlite3.Connection, rules: AuditRules, read: ReadBack, settings: AuditSettings, faults: list[str]
+    database: sqlite3.Connection, rules: AuditRules, read: ReadBack, faults: list[str], ended_ms: int
 ) -> AuditRecord:
     database.execute("UPDATE devices SET readings_read = 0, commands_read = 0")
     for column, devices in (("readings_read", read.readings_of), ("commands_read", read.commands_of)):
         marked = f"UPDATE devices SET {column} = 1 WHERE device = ?"  # noqa: S608 - one of two
         database.executemany(marked, ((device,) for device in devices))
     readings = judge_readings(database, rules)
-    ended_ms = _ended_ms(database, rules, settings)
     commands = judge_commands(database, rules, results_read=read.results_read, ended_ms=ended_ms)
-    unjudged = [*(Unjudged(fault, _EVERY_COUNT) for fault in faults), *read.unjudged()]
+    unjudged = dict.fromkeys(faults, _EVERY_COUNT) | read.unjudged()
     if readings["lost"] and read.perhaps_cut:
         sentence = (
             f"{readings['lost']:,} readings did not come back, and GET /sensor-data gave {read.perhaps_cut} in one "
             "page without a word of a next one: that may be all that it gives, so loss cannot be judged"
         )
-        unjudged.append(Unjudged(sentence, ("readings.lost",)))
+        unjudged[sentence] = ("readings.lost",)
         database.execute("DELETE FROM findings WHERE stream = 'readings' AND kind = 'lost'")
         readings = {**readings, "lost": 0}
-    unjudged += _unjudged(database, rules, commands)
-    why = [each.sentence for each in unjudged]
-    counts = {name for each in unjudged for name in each.counts}
+    (dateless,) = database.execute("SELECT EXISTS (SELECT 1 FROM sendings WHERE recorded_ms IS NULL)").fetchone()
+    if rules.sequence_name is None and dateless:
+        unjudged[_NAMELESS] = _EVERY_READING_COUNT
+    for name, (sentence, counts) in _UNJUDGED_COMMANDS.items():
+        if commands[name]:
+            unjudged[sentence.format(commands[name])] = counts
+    unknown = {count for counts in unjudged.values() for count in counts}
     if read.failure is not None:
-        counts |= set(_EVERY_COUNT)
+        unknown |= set(_EVERY_COUNT)
     (had_commands,) = database.execute("SELECT EXISTS (SELECT 1 FROM command_events)").fetchone()
-    times = tuple(time_sentences(readings, *off_times(database)))
-    said = audit_sentences(readings, commands if had_commands else None, rules, read, why)
+    times = tuple(_time_sentences(readings, *off_times(database)))
+    said = _sentences(readings, commands if had_commands else None, rules, read)
     return AuditRecord(
         readings=_stream(readings),
         commands=_stream({**commands, "resent": commands["again"]}) if had_commands else None,
         complete=read.failure is None and not unjudged,
-        sentences=(*said, *times),
-        findings=tuple(_listed(database, settings.findings_max)),
+        sentences=(*_failure_sentences(read), *unjudged, *said, *times),
+        findings=tuple(_findings(database)),
         failures=(*_failures(readings, rules), *times),
-        unjudged=(*([] if read.failure is None else [read.failure]), *why),
-        unjudged_counts=tuple(sorted(counts)),
+        unjudged=(*([] if read.failure is None else [read.failure]), *unjudged),
+        unjudged_counts=tuple(sorted(unknown)),
     )
 
 
-def _ended_ms(database: sqlite3.Connection, rules: AuditRules, settings: AuditSettings) -> int:
-    """The run's end on the wall clock, in milliseconds after its preparation.
-
-    Ledgers count from the moment at which workers begin, some seconds later: by their times alone the commands of these
-    last seconds would be another run's.
-    """
-    ended_ms = last_ms(database)
-    return ended_ms if settings.ended_s is None else max(ended_ms, round(settings.ended_s * 1000) - rules.began_ms)
-
-
-_UNJUDGED: Final = {
-    "stateless": "{:,} commands are listed in a state that is not known, or in none, although their result was taken: "
-    "whether it was kept cannot be judged",
-    "results_unread": "{:,} results of commands were taken by a service that gives none of them back: whether they "
-    "were kept cannot be judged",
-    "unjudged": "{:,} commands never came to their devices, and their lists were not read: this service announces no "
-    "command-status and may hand each command out once; where it lists everything, say so in "
-    "target.dialect.command_lists",
+_NAMELESS: Final = (
+    "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they cannot be "
+    "identified"
+)
+_UNJUDGED_COMMANDS: Final = {
+    "stateless": (
+        "{:,} commands are listed in a state that is not known, or in none, although their result was taken: whether "
+        "it was kept cannot be judged",
+        ("commands.lost", "commands.altered"),
+    ),
+    "results_unread": (
+        "{:,} results of commands were taken by a service that gives none of them back: whether they were kept cannot "
+        "be judged",
+        ("commands.lost", "commands.altered"),
+    ),
+    "unjudged": (
+        "{:,} commands never came to their devices, and their lists were not read: this service announces no "
+        "command-status and may hand each command out once; where it lists everything, say so in "
+        "target.dialect.command_lists",
+        ("commands.lost",),
+    ),
 }
-"""Sums of commands for which loss and results cannot be judged."""
-
-
-def _unjudged(database: sqlite3.Connection, rules: AuditRules, commands: Sums) -> Iterator[Unjudged]:
-    (dateless,) = database.execute("SELECT EXISTS (SELECT 1 FROM sendings WHERE recorded_ms IS NULL)").fetchone()
-    if rules.sequence_name is None and dateless:
-        yield Unjudged(
-            "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they "
-            "cannot be identified",
-            tuple(name for name in _EVERY_COUNT if name.startswith("readings.")),
-        )
-    for name, sentence in _UNJUDGED.items():
-        if commands[name]:
-            counts = ("commands.lost",) if name == "unjudged" else ("commands.lost", "commands.altered")
-            yield Unjudged(sentence.format(commands[name]), counts)
+"""Sums of commands, and which counts cannot be judged where they are not 0."""
 
 
 def _failures(readings: Sums, rules: AuditRules) -> Iterator[str]:
@@ -187,8 +167,83 @@ def _stream(sums: Sums) -> StreamAudit:
     return StreamAudit(**{name: sums[name] for name in names if name in sums})
 
 
-def _listed(database: sqlite3.Connection, most: int) -> Iterator[DeviceFinding]:
-    for device, kind, count, keys in worst_findings(database, most):
+def _findings(database: sqlite3.Connection) -> Iterator[DeviceFinding]:
+    for device, kind, count, keys in worst_findings(database, _FINDINGS_MAX):
         found = database.execute("SELECT device_id, name FROM devices WHERE device = ?", (device,)).fetchone()
         device_id, name = found or ("", f"device {device}")
         yield DeviceFinding(device_id=device_id, name=name, kind=kind, count=count, keys=tuple(keys))
+
+
+# --- in sentences -----------------------------------------------------------------------------------------------------
+
+_OF_READINGS: Final = {
+    "ambiguous": "{:,} readings were sent and never answered for good: they may be stored or not",
+    "doubled_by_resend": "{:,} readings are stored more than once since they were sent more than once: the service "
+    "keeps no idempotency keys",
+    "refused": "the service refused {:,} readings for good",
+    "unaccounted": "{:,} readings came back that no ledger has; their worker's ledger is not whole",
+    "dated_by_service": "{:,} readings came back with the service's time instead of their own: it does not keep "
+    "recorded_at",
+    "unordered": "{:,} readings came back without a time of arrival: their order cannot be judged",
+}
+_OF_COMMANDS: Final = {
+    "again": "{:,} effects began again after the power had gone, as their handlers' contract allows",
+    "undelivered": "{:,} commands never came to their device: they expired, or still wait",
+    "ambiguous": "{:,} commands were sent by an operator and got no answer, or one without an id: they may exist or "
+    "not",
+    "foreign_ones": "{:,} commands of other runs with the same devices were left out",
+}
+"""Sums that are said where they are not 0."""
+
+
+def _failure_sentences(read: ReadBack) -> Iterator[str]:
+    if read.failure is not None:
+        yield (
+            f"not everything could be read back: {len(read.readings_of):,} of {len(read.devices):,} devices, then "
+            f"{read.failure}; repeat it with 'fleet-simulator audit'"
+        )
+
+
+def _sentences(readings: Sums, commands: Sums | None, rules: AuditRules, read: ReadBack) -> Iterator[str]:
+    counted = f"{readings['sent']:,} sent, {readings['accepted']:,} accepted, {readings['stored']:,} given back"
+    yield f"readings: {counted}{_wrong(readings)}"
+    yield from _said(_OF_READINGS, readings)
+    if commands is not None:
+        counted = f"{commands['sent']:,} sent, {commands['accepted']:,} accepted, {commands['stored']:,} listed"
+        yield f"commands: {counted}, {commands['effects']:,} effects{_wrong(commands)}"
+        yield from _said(_OF_COMMANDS, commands)
+    if readings["sent"] and RECORDED_AT not in rules.offers and rules.time_name is None:
+        yield "the service takes no recorded_at: readings are identified by number, and their times cannot be compared"
+    if read.gone:
+        names = ", ".join(device.name for device in list(read.gone.values())[:3])
+        yield f"the service does not know {len(read.gone):,} devices any more ({names}): what they sent is lost"
+    if read.foreign:
+        yield f"{read.foreign:,} readings of other runs with the same devices were left out"
+
+
+def _time_sentences(sums: Sums, early_s: float, late_s: float) -> Iterator[str]:
+    """How far the times that readings carry are off, where that is too far."""
+    if sums["misdated"]:
+        yield (
+            f"{sums['misdated']:,} of {sums['sent']:,} readings carry a time that is more than {OFF_S:g} s away from "
+            f"when they were made: up to {early_s:.1f} s too early, {late_s:.1f} s too late"
+        )
+
+
+def _said(sentences: Mapping[str, str], sums: Sums) -> Iterator[str]:
+    return (sentence.format(sums[name]) for name, sentence in sentences.items() if sums[name])
+
+
+def _wrong(sums: Sums) -> str:
+    kinds = ("lost", "doubled", "altered", "unknown", "reordered", "late")
+    return "".join(f", {sums[kind]:,} {kind}" for kind in kinds if sums[kind])
+
+
+def audit_text(audit: AuditRecord) -> str:
+    """The audit for a terminal: its sentences, then one line for each finding."""
+    found = [
+        f"  {each.kind:9} {each.count:>7,}  {each.name} ({each.device_id}): "
+        + ", ".join([*each.keys, *(["..."] if each.count > len(each.keys) else [])])
+        for each in audit.findings
+    ]
+    return "\n".join((*audit.sentences, *(["findings by device:", *found] if found else [])))

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from agent.errors import AgentError, StorageError
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit.run_audit import AuditSettings, audit_run
+from simulator.fleet.audit.run_audit import audit_run
 from simulator.fleet.audit.run_database import has_ledgers
 from simulator.fleet.forecast import busiest_rate
 from simulator.fleet.metrics.ages import EndState
@@ -44,8 +44,7 @@ from simulator.fleet.run.workers import LocalWorkers, WallClock, work
 from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.safety import Permission
-from simulator.fleet.target.target import Target
+from simulator.fleet.target.target import Permission, Target
 from simulator.fleet.verdict import judge_run, without_reports
 from simulator.watched import describe
 
@@ -207,8 +206,8 @@ def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> Audi
             return await audit_run(
                 folder,
                 client.pages,
-                AuditSettings(ended_s=time.time()),
                 lambda done, whole: run.progress.stage("reading everything back", done, whole),
+                ended_s=time.time(),
             )
 
     try:

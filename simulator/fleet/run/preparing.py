@@ -15,22 +15,20 @@ from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
-from agent.wire.server import COMMAND_RESULTS, LIST_PARAMETERS, RECORDED_AT, ResultPlace
+from agent.wire.server import COMMAND_RESULTS, RECORDED_AT, ResultPlace
 from simulator.file_lock import lock_file
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
 from simulator.fleet.faults import CLOCK_KINDS, REFUSED_KINDS
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
+from simulator.fleet.products import load_product
 from simulator.fleet.run.workers import Job
-from simulator.fleet.scenario.checks import product_of
-from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
-from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.scenario.reading import ScenarioFile, read_identifiers
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
-from simulator.fleet.target.provisioning import Provisioned, ProvisioningRequest, provision
+from simulator.fleet.target.provisioning import Provisioned, issue_gateway_tokens, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
-from simulator.fleet.workload.backfill import BackfillJob, history_name, window_of
+from simulator.fleet.workload.backfill import BackfillJob, end_of_history
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
 from simulator.fleet.workload.storm import StormJob
@@ -38,7 +36,6 @@ from simulator.keys import write_secret
 
 _BACKFILL_CONNECTIONS: Final = 32
 """Arrays of readings are large: more of them at once only wait for each other."""
-_SECOND_PERSON: Final = "-2"
 _WITHOUT_DEVICES: Final = "onboarding"
 """This kind makes devices of its own for each run."""
 _TEXT_BYTES: Final = 200
@@ -106,7 +103,7 @@ class Preparation:
             ConfigurationError: a file that the scenario names cannot be used.
         """
         file, target, scenario = self.file, self.target, self.file.scenario
-        product = product_of(scenario, file.folder)
+        product = load_product(scenario.fleet.product, file.folder)
         identifiers = read_identifiers(scenario, file.folder)
         self.offers = find_offers(target, scenario.target.dialect.dialect())
         if scenario.kind == "backfill":
@@ -120,8 +117,9 @@ class Preparation:
             offers=self.offers,
             ca_file=target.ca_file,
         ) as client:
-            wanted = ProvisioningRequest(product, scenario.scenario, user, registered)
-            provisioned = await provision(client, wanted, on_progress)
+            provisioned = await provision(
+                client, product, registered, on_progress, scenario=scenario.scenario, user_id=user
+            )
         self.began_ms = round(time.time() * 1000)
         if isinstance(scenario, OnboardingScenario):
             self.is_audited = False  # it reads back by itself
@@ -138,23 +136,13 @@ class Preparation:
         return {str(number): name for job in fleets for number, name in zip(job.devices, job.names, strict=True)}
 
     def _storm_job(self, scenario: OnboardingScenario, provisioned: Provisioned, labels: tuple[str, ...]) -> StormJob:
-        settings, target = scenario.onboarding, self.target
-        user = scenario.fleet.identities.user_id
         return StormJob(
-            base_url=target.base_url,
-            ca_file=target.ca_file,
-            keys=target.key_files,
+            scenario=scenario,
+            base_url=self.target.base_url,
+            ca_file=self.target.ca_file,
+            keys=self.target.key_files,
             product_id=provisioned.product_id,
-            scenario=scenario.scenario,
             identifiers=labels,
-            users=(user, user + _SECOND_PERSON),
-            rate_per_s=settings.rate_per_s,
-            rate_factors=tuple(phase.rate_factor for phase in scenario.phases),
-            races=settings.races,
-            remove=settings.remove,
-            seed=scenario.seed,
-            connections=scenario.target.pool,
-            timeout_s=scenario.target.timeout_s,
             offers=self.offers,
         )
 
@@ -177,11 +165,10 @@ class Preparation:
 
     def _backfill_jobs(self, scenario: BackfillScenario, provisioned: Provisioned) -> Iterator[BackfillJob]:
         target = self.target
-        from_s, to_s = window_of(scenario, self.began_ms / 1000)
-        first_number = first_number_of(history_name(scenario, from_s, to_s))
+        to_s = end_of_history(self.began_ms / 1000)
         connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
-        for share in self._shares(provisioned, first_number, connections):
-            yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, from_s=from_s, to_s=to_s)
+        for share in self._shares(provisioned, first_number_of(self.run), connections):
+            yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, run=self.run, to_s=to_s)
 
     def _shares(self, provisioned: Provisioned, first_number: int, connections: int) -> Iterator[dict[str, Any]]:
         """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
@@ -270,11 +257,10 @@ class Preparation:
 
 
 def check_backfill(offers: frozenset[str]) -> None:
-    missing = sorted({LIST_PARAMETERS, RECORDED_AT} - offers)
-    if missing:
+    if RECORDED_AT not in offers:
         fault = (
-            f"kind backfill: the service announces no {' and no '.join(missing)}, so that a history can neither keep "
-            "its times nor be gone on with; where it takes them all the same, say so in target.dialect.extensions"
+            f"kind backfill: the service announces no {RECORDED_AT}, so that a history cannot keep its times; where it "
+            "takes them all the same, say so in target.dialect.extensions"
         )
         raise ConfigurationError([fault], "target")
 

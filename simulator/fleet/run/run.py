@@ -52,8 +52,7 @@ from simulator.fleet.run.workers import (
     ToWorker,
     WorkerLost,
 )
-from simulator.fleet.scenario.conditions import Condition, parse_condition
-from simulator.fleet.scenario.model import LabelPhase, Phase, Scenario, StepPhase, StepsPhase
+from simulator.fleet.scenario.model import LabelPhase, Phase, Scenario, StepPhase, StepsPhase, holds
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.workload.base import WorkloadSummary
 from simulator.interrupts import interrupts_afterwards
@@ -292,9 +291,9 @@ class Run:
             if isinstance(phase, StepPhase):
                 self._held, self._stood_still_before_s = [], self.stood_still_s
             self._play_until((self._began_s or 0.0) + end_s)
-            was_barrier = phase.waits
+            was_barrier = self._timeline.spans[index].waits
             if phase.until is not None:
-                self._wait_for(phase, parse_condition(phase.until))
+                self._wait_for(phase, phase.until)
                 end_s = max(end_s, self._since_begin_s())
             if isinstance(phase, StepPhase):
                 if not self._step_holds(phase):
@@ -318,16 +317,16 @@ class Run:
             if self.aborted:
                 raise _Aborted
 
-    def _wait_for(self, phase: Phase | LabelPhase, until: Condition) -> None:
+    def _wait_for(self, phase: Phase | LabelPhase, until: str) -> None:
         """Wait at a phase's end until its condition holds, for its time at most."""
         within_s = phase.until_within_s
         deadline_s = self._now() + within_s
-        self._waiting_for = until.text
-        while not (self._latest and until.holds(self._latest.gauges, self.record.devices)):
+        self._waiting_for = until
+        while not (self._latest and holds(until, self._latest.gauges, self.record.devices)):
             late_s = self._now() - deadline_s
             if late_s > PATIENCE or (late_s > 0 and self._has_seen(deadline_s)):
                 self.failures.append(
-                    f"phase {phase.name}: {until.text!r} did not come true within {within_s:g} s after its end"
+                    f"phase {phase.name}: {until!r} did not come true within {within_s:g} s after its end"
                 )
                 break
             self._play_until(self._now() + _WAIT_S)

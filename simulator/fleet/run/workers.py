@@ -42,8 +42,7 @@ from simulator.fleet.record import Second
 from simulator.fleet.run.capacity import addresses_of_devices, check_capacity, find_sources
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.target.safety import is_here
-from simulator.fleet.target.target import Target
+from simulator.fleet.target.target import Target, is_here
 from simulator.fleet.workload.base import Leftover, Workload, WorkloadSummary
 from simulator.interrupts import without_interrupts
 from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task

@@ -9,16 +9,16 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
-from collections.abc import Iterable
+import operator
+import re
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from agent.config.model import DialectConfig
-from agent.errors import InvalidMessage
-from agent.wire.times import parse_time
 from simulator.fleet.faults import AnyFault, AnyLinkFault
 from simulator.fleet.settings import Delay, Name, Rate, Seconds, Section, Share
 from simulator.fleet.signals import CLIMATE_SETTINGS, SignalMap
@@ -30,9 +30,10 @@ REGISTERED_PER_S: Final = 400.0
 """Devices that the local service registered in a second, on two cores with little other work."""
 _ADDRESSES_MAX: Final = 65_536
 _POOL: Final = 256
-_HOUR_S: Final = 3600.0
 _STEPS_MAX: Final = 200
 _ROUNDING: Final = 1e-9
+_SHARES_TOLERANCE: Final = 1e-6
+"""What decimals such as 0.333333 leave."""
 
 
 def _form(value: object) -> str:
@@ -129,36 +130,36 @@ class LabelFleet(_Fleet):
     models: ClassVar[tuple[ModelSettings, ...]] = ()
 
 
-class _RegisteredFleet(_Fleet):
-    prepare_within_s: Seconds = Field(
-        default=900.0,
-        description="How long registering the devices may take, at the 400/s of a local service; 'plan' and 'run' "
-        "refuse more devices than that.",
-    )
+def _check_models(models: tuple[AnyModel, ...]) -> tuple[AnyModel, ...]:
+    names = [model.name for model in models]
+    if again := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"several models are called {again.pop()!r}: give each a name of its own")
+    total = sum(model.share for model in models)
+    if not math.isclose(total, 1.0, abs_tol=_SHARES_TOLERANCE):
+        raise ValueError(f"the shares of the models make {total:.6g} together; they must make 1")
+    return models
 
 
-class RequestFleet(_RegisteredFleet):
+AnyModel = TypeVar("AnyModel", bound=ModelSettings)
+Models = Annotated[tuple[AnyModel, ...], Field(min_length=1, max_length=50), AfterValidator(_check_models)]
+
+
+class RequestFleet(_Fleet):
     """The devices that requests are made for."""
 
-    models: tuple[ModelSettings, ...] = Field(
-        default=(ModelSettings(),), min_length=1, max_length=50, description="What they are."
-    )
+    models: Models[ModelSettings] = Field(default=(ModelSettings(),), description="What they are.")
 
 
-class HistoryFleet(_RegisteredFleet):
+class HistoryFleet(_Fleet):
     """The devices that have a history."""
 
-    models: tuple[ReadingModelSettings, ...] = Field(
-        default=(ReadingModelSettings(),), min_length=1, max_length=50, description="What they are."
-    )
+    models: Models[ReadingModelSettings] = Field(default=(ReadingModelSettings(),), description="What they are.")
 
 
-class DeviceFleet(_RegisteredFleet):
+class DeviceFleet(_Fleet):
     """The devices."""
 
-    models: tuple[DeviceModelSettings, ...] = Field(
-        default=(DeviceModelSettings(),), min_length=1, max_length=50, description="What they are."
-    )
+    models: Models[DeviceModelSettings] = Field(default=(DeviceModelSettings(),), description="What they are.")
 
 
 # --- the target -------------------------------------------------------------------------------------------------------
@@ -194,6 +195,9 @@ Connections = Annotated[
 ]
 Through = Literal["service", "gateway"]
 
+_CA_FILE: Final[Any] = Field(
+    default=None, description="PEM file with the authority that alone is trusted over TLS; left out: the system's."
+)
 _SOURCES: Final[Any] = Field(
     default=1,
     description="Addresses to connect from, each with about 28,000 ports: how many of 127.0.0.1, 127.0.0.2, ..., for a "
@@ -208,23 +212,19 @@ _THROUGH: Final[Any] = Field(
 )
 
 
-class TlsSettings(Section):
-    """TLS towards the target; it is used when the address begins with https."""
-
-    ca_file: Path | None = Field(
-        default=None, description="PEM file with the authority to trust; left out: the system's."
-    )
-
-
 class BrokerSettings(Section):
     """The MQTT broker."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Host name or address of the broker.")
     port: int = Field(default=1883, ge=1, le=65535, description="Its port; 8883 is usual with TLS.")
     tls: bool = Field(default=False, description="Speak TLS.")
-    ca_file: Path | None = Field(
-        default=None, description="PEM file with the authority to trust; left out: the system's."
-    )
+    ca_file: Path | None = _CA_FILE
+
+    @model_validator(mode="after")
+    def _check_authority(self) -> Self:
+        if self.ca_file is not None and not self.tls:
+            raise ValueError("ca_file needs 'tls: true'")
+        return self
 
 
 class KeySettings(Section):
@@ -236,6 +236,12 @@ class KeySettings(Section):
     )
 
 
+def _check_keys(keys: tuple[KeySettings, ...]) -> tuple[KeySettings, ...]:
+    if len({pair.api_key for pair in keys}) < len(keys):
+        raise ValueError("holds a key pair twice; each pair of a pool is another one")
+    return keys
+
+
 class _Target(Section):
     base_url: str = Field(
         default="http://127.0.0.1:8080",
@@ -243,8 +249,8 @@ class _Target(Section):
         description="Address of the service, or of the gateway's HTTP front. --base-url of 'run' wins over it.",
     )
     timeout_s: Seconds = Field(default=10.0, description="Patience with one request; a held poll has its wait on top.")
-    tls: TlsSettings | None = Field(default=None, description="TLS towards the target.")
-    keys: tuple[KeySettings, ...] = Field(
+    ca_file: Path | None = _CA_FILE
+    keys: Annotated[tuple[KeySettings, ...], AfterValidator(_check_keys)] = Field(
         default=(),
         max_length=1000,
         description="The pool of key pairs; left out: the key pair that 'run' is given on the command line.",
@@ -352,17 +358,65 @@ DeviceTarget = Annotated[
 # --- what happens -----------------------------------------------------------------------------------------------------
 
 
+GAUGES: Final = ("online", "connections", "open_commands", "waiting_readings")
+"""What a condition may be about; the gauges of a run's seconds."""
+_COMPARE: Final = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_COMPARISON: Final = re.compile(
+    rf"\s*({'|'.join(GAUGES)})\s*({'|'.join(_COMPARE)})\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*", re.ASCII
+)
+_OF_DEVICES: Final = frozenset({"online", "connections"})
+_WHOLE_PERCENT: Final = 100.0
+
+
+def holds(condition: str, gauges: Mapping[str, float], devices: int) -> bool:
+    """Whether what a phase waits for is so now; never while a gauge in it was not measured yet.
+
+    Args:
+        condition: comparisons of a gauge with a number, joined by ``and``; ``%`` means of the fleet's devices.
+        gauges: of the latest second, by name.
+        devices: of the whole fleet.
+
+    Raises:
+        ValueError: it is no condition; the text says what to write.
+    """
+    held = True
+    for term in re.split(r"\band\b", condition):
+        found = _COMPARISON.fullmatch(term)
+        if found is None or (found[4] and found[1] not in _OF_DEVICES):
+            raise ValueError(
+                f"{term.strip()!r} is no condition: compare {', '.join(GAUGES)} with a number, or the first two with a "
+                "share of all devices, such as 'online >= 99%' or 'open_commands == 0', and join several by 'and'"
+            )
+        gauge, comparison, number, percent = found.groups()
+        limit = float(number) * devices / _WHOLE_PERCENT if percent else float(number)
+        value = gauges.get(gauge, math.nan)
+        # Half a percent of 1,000 devices must not fail for the last binary digit of 0.995.
+        value = limit if math.isclose(value, limit, rel_tol=1e-9) else value
+        held = held and not math.isnan(value) and _COMPARE[comparison](value, limit)
+    return held
+
+
+def _check_condition(text: str) -> str:
+    holds(text, {}, 1)
+    return text
+
+
+Condition = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_condition)]
+
+
 class _Phase(Section):
     name: Name = Field(description="What the report calls it.")
     duration_s: Seconds = Field(description="How long it lasts.")
     rate_factor: float = Field(
         default=1.0, gt=0, le=1000, description="Multiplies the rates of requests during this phase."
     )
-
-    @property
-    def waits(self) -> bool:
-        """Whether the next phase begins when the conductor says so, and not at this one's end."""
-        return False
 
 
 class LabelPhase(_Phase):
@@ -374,20 +428,13 @@ class LabelPhase(_Phase):
 
 
 class _WaitingPhase(_Phase):
-    until: str | None = Field(
+    until: Condition | None = Field(
         default=None,
-        min_length=1,
-        max_length=200,
         description="A barrier at its end, such as 'online >= 99%': the next phase waits until this holds.",
     )
     until_within_s: Delay = Field(
         default=60.0, description="How long the barrier may keep the run waiting; then the run fails."
     )
-
-    @property
-    def waits(self) -> bool:
-        """See :attr:`_Phase.waits`."""
-        return self.until is not None
 
 
 class RampPhase(_WaitingPhase):
@@ -407,7 +454,7 @@ class StormPhase(_WaitingPhase):
     """Devices vanish in the same instant and come back in the same instant, once or in waves."""
 
     kind: Literal["storm"]
-    share: Share = Field(default=1.0, description="Share of the fleet that each wave takes down.")
+    share: Share = Field(default=1.0, gt=0, description="Share of the fleet that each wave takes down.")
     away_s: Seconds = Field(default=5.0, description="How long a wave keeps them away.")
     waves: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, description="How many times, spread evenly over the phase."
@@ -416,6 +463,13 @@ class StormPhase(_WaitingPhase):
         default="power",
         description="What they lose: the connection alone, or the power (what was not committed is gone).",
     )
+
+    @model_validator(mode="after")
+    def _check_waves(self) -> Self:
+        needed_s = self.waves * self.away_s
+        if needed_s > self.duration_s:
+            raise ValueError(f"{self.waves} waves of {self.away_s:g} s need a duration_s of {needed_s:g} at least")
+        return self
 
 
 class StepPhase(HoldPhase):
@@ -426,11 +480,6 @@ class StepPhase(HoldPhase):
     """
 
     level: float
-
-    @property
-    def waits(self) -> bool:
-        """See :attr:`_Phase.waits`."""
-        return True
 
 
 class StepsPhase(Section):
@@ -538,31 +587,12 @@ class AuditedSettings(Section):
 
 
 class BackfillSettings(Section):
-    """History at full speed: the devices live through it in virtual time and send what they recorded."""
+    """History at full speed: the devices live through it in virtual time and send what they recorded, up to the last
+    full hour before the run begins.
+    """
 
     history_s: Seconds = Field(default=30 * 86_400.0, description="How far back it begins.")
-    ends_at: str | None = Field(
-        default=None,
-        description="When it ends, as 2026-01-31T00:00:00Z: the same history whenever it is sent, so that one that was "
-        "broken off can be gone on with. Without it, the last full hour before the run begins.",
-    )
     within_s: Seconds = Field(default=3600.0, description="How long sending it may take; then the run fails.")
-
-    @field_validator("ends_at")
-    @classmethod
-    def _check_time(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                parse_time(value)
-            except InvalidMessage as error:
-                raise ValueError(f"{error}; write it as 2026-01-31T00:00:00Z") from None
-        return value
-
-    def end_s(self, began_s: float) -> float:
-        """When the history ends, for a run that begins then; both in seconds since the epoch."""
-        if self.ends_at is not None:
-            return parse_time(self.ends_at)
-        return began_s // _HOUR_S * _HOUR_S
 
 
 # --- the kinds --------------------------------------------------------------------------------------------------------
@@ -725,11 +755,6 @@ READER: Final[TypeAdapter[Scenario]] = TypeAdapter(
     ]
 )
 """Reads and writes the document of a scenario of any kind."""
-
-
-def preparing_s(scenario: Scenario) -> float:
-    """Seconds to register all devices at :data:`REGISTERED_PER_S`; 0 where labels are what is registered."""
-    return 0.0 if isinstance(scenario, OnboardingScenario) else scenario.fleet.devices / REGISTERED_PER_S
 
 
 def scenario_schema() -> dict[str, Any]:

@@ -1,9 +1,16 @@
-"""A scenario out of its file: all faults at once, each with its line and column."""
+"""A scenario out of its file: all faults at once, each with its line and column.
+
+The sections judge their own keys (:mod:`simulator.fleet.scenario.model`). Here is what none of them can know on its
+own: whether the parts fit each other, and the files that they name.
+"""
 
 from __future__ import annotations
 
+import csv
 import difflib
+import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,11 +19,30 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
-from simulator.fleet.scenario.checks import check_code, check_scenario
-from simulator.fleet.scenario.model import KINDS, READER, Scenario, scenario_schema
+from agent.wire.secret import read_key_file
+from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
+from simulator.fleet.metrics.thresholds import Source, ThresholdError, parse
+from simulator.fleet.products import BUILT_IN, load_product
+from simulator.fleet.scenario.model import (
+    KINDS,
+    READER,
+    CommandSettings,
+    DevicesScenario,
+    OnboardingScenario,
+    Scenario,
+    StepsPhase,
+    scenario_schema,
+)
+from simulator.fleet.signals import build_signals
 from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document
 
 _SHOWN: Final = 60
+_OTHERS_MAY_NOT: Final = 0o077
+_COLUMN: Final = "device_identifier"
+_IDENTIFIER_MAX: Final = 128
+
+Found = Iterator[tuple[KeyPath, str]]
+"""Where something does not fit, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +102,14 @@ def parse_scenario(raw: bytes, folder: Path, source: str = "scenario", *, allow_
         except ValidationError as error:
             faults += [_fault_of(each, document) for each in error.errors() if not _is_consequence(each)]
         else:
-            code = [] if allow_python else list(check_code(scenario))
-            found = code or check_scenario(scenario, folder)
+            found = [] if allow_python else list(_code(scenario))  # none of it runs before somebody allowed it
+            found = found or [
+                *_polls(scenario),
+                *_phases(scenario),
+                *_faults(scenario),
+                *_thresholds(scenario),
+                *_files(scenario, folder),
+            ]
             faults += [Fault(document.place_of(path), path, issue) for path, issue in found]
     if scenario is None or faults:
         raise ConfigurationError([str(fault) for fault in sorted(set(faults))], source)
@@ -90,7 +122,7 @@ def _is_consequence(raw: Any) -> bool:
 
 
 def _fault_of(raw: Any, document: Document) -> Fault:
-    kind, path = raw["type"], _path_of(raw["loc"], document.value)
+    kind, path = raw["type"], _path_of(raw, document.value)
     given = path[-1] if path else ""
     if kind == "missing":
         issue = "is missing; add it"
@@ -110,15 +142,14 @@ def _fault_of(raw: Any, document: Document) -> Fault:
     return Fault(document.place_of(path, key=kind == "extra_forbidden"), path, issue)
 
 
-def _path_of(loc: tuple[str | int, ...], value: Any) -> KeyPath:
+def _path_of(raw: Any, value: Any) -> KeyPath:
     """The keys of an error's place; pydantic names the members of unions there as well, which the document has not."""
     path: KeyPath = ()
-    for number, step in enumerate(loc[1:], start=2):  # the first names the kind of the scenario
-        if isinstance(value, dict) and (step in value or number == len(loc)):
-            path, value = (*path, step), value.get(step)
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+    for step in raw["loc"][1:]:  # the first names the kind of the scenario
+        is_key = isinstance(value, dict) and step in value
+        if is_key or (isinstance(value, list) and isinstance(step, int) and step < len(value)):
             path, value = (*path, step), value[step]
-    return path
+    return (*path, raw["loc"][-1]) if raw["type"] == "missing" else path
 
 
 @cache
@@ -133,3 +164,197 @@ def _shown(value: Any) -> str:
     if "msk_" in text or "mk_" in text:
         return "a key"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+# --- whether the parts fit each other ---------------------------------------------------------------------------------
+
+
+def _code(scenario: Scenario) -> Found:
+    """The signals that run code, which somebody has to allow."""
+    for index, model in enumerate(scenario.fleet.models):
+        for name, settings in model.signals.items():
+            if settings.kind == "python":
+                here = ("fleet", "models", index, "signals", name, "file")
+                yield here, "is a program; look into it, and give --allow-python if you trust it"
+
+
+def _polls(scenario: Scenario) -> Found:
+    if isinstance(scenario, DevicesScenario):
+        transport = scenario.target.transport
+        useless = "wait_s" if transport == "http_poll" else "every_s"
+        for index, model in enumerate(scenario.fleet.models):
+            if useless in model.poll.model_fields_set:
+                here = ("fleet", "models", index, "poll", useless)
+                yield here, f"does nothing with 'transport: {transport}'; remove it"
+
+
+def _phases(scenario: Scenario) -> Found:
+    names = [phase.name for phase in scenario.phases]
+    if again := next((name for name in names if names.count(name) > 1), None):
+        yield ("phases",), f"several phases are called {again!r}: give each a name of its own"
+    if isinstance(scenario, OnboardingScenario):
+        rate_per_s, labels = scenario.onboarding.rate_per_s, scenario.fleet.devices
+        scanned = rate_per_s * sum(phase.rate_factor * phase.duration_s for phase in scenario.phases)
+        if scanned < labels:
+            issue = f"at {rate_per_s:g} labels/s only {scanned:.0f} of {labels} are scanned"
+            yield ("phases",), f"{issue}; make a phase longer or the rate higher"
+    for index, phase in enumerate(getattr(scenario, "listed", ())):
+        if isinstance(phase, StepsPhase):
+            yield from _steps(scenario, phase, ("phases", index))
+
+
+def _steps(scenario: Any, steps: StepsPhase, here: KeyPath) -> Found:
+    if steps is not scenario.search:
+        yield here, "a search for the limit ends the run: make it the last phase"
+    of_devices = isinstance(scenario, DevicesScenario)
+    if steps.to > scenario.whole:
+        whole = f"{scenario.whole:,.10g}"
+        devices = f"the fleet has {whole} devices: write fewer, or more in fleet.devices"
+        requests = f"all arrivals make {whole} requests a second: raise their rate_per_s"
+        yield (*here, "to"), devices if of_devices else requests
+    for name, value in (("from", steps.first), ("to", steps.to), ("by", steps.by)):
+        if of_devices and not value.is_integer():
+            yield (*here, name), "counts devices: write a whole number"
+    for place, expression in enumerate(steps.until_broken):
+        at: KeyPath = (*here, "until_broken", place)
+        if faults := list(_threshold(scenario, expression, at)):
+            yield from faults
+            continue
+        threshold = parse(expression)
+        if threshold.source is Source.AUDIT or threshold.phase is not None:
+            yield at, "is about one step: leave out 'in', and put the audit in 'thresholds'"
+        elif (threshold.over_s or 0) > steps.hold_s - 1:
+            yield at, f"no {threshold.over_s} s fit into hold_s: hold longer"
+
+
+def _faults(scenario: Scenario) -> Found:
+    known = {name for model in scenario.fleet.models for name in model.signals}
+    for index, fault in enumerate(scenario.faults):
+        end_s = fault.at_s + fault.duration_s
+        if end_s > scenario.duration_s:
+            issue = f"ends {end_s:g} s after the begin; the phases end after {scenario.duration_s:g} s"
+            yield ("faults", index), issue
+        for name in getattr(fault, "readings", ()):
+            if name not in known:
+                issue = f"no model has a reading {name!r}; there are {', '.join(sorted(known))}"
+                yield ("faults", index, "readings"), issue
+
+
+def _thresholds(scenario: Scenario) -> Found:
+    for index, expression in enumerate(scenario.thresholds):
+        yield from _threshold(scenario, expression, ("thresholds", index))
+    for index, expression in enumerate(scenario.abort_on):
+        here: KeyPath = ("abort_on", index)
+        if faults := list(_threshold(scenario, expression, here)):
+            yield from faults
+        elif parse(expression).over_s is None or parse(expression).phase is not None:
+            yield here, "is held against the latest seconds of the run: write 'over 10s' or the like, and no 'in'"
+
+
+def _threshold(scenario: Scenario, expression: str, here: KeyPath) -> Found:
+    commands = {command.name for command in scenario.commands}
+    reads = isinstance(scenario, DevicesScenario) or any(each.operation == "sensor_data" for each in scenario.arrivals)
+    try:
+        parse(expression, phases={phase.name for phase in scenario.phases}, commands=commands)
+    except ThresholdError as error:
+        yield here, str(error)
+        return
+    if expression.strip().startswith("commands.") and not commands:
+        yield here, "the scenario sends no commands: add 'commands:', or remove the threshold"
+    if expression.strip().startswith("readings.") and not reads:
+        yield here, "nothing takes readings here that could grow old; remove the threshold"
+
+
+# --- the files that it names ------------------------------------------------------------------------------------------
+
+
+def _files(scenario: Scenario, folder: Path) -> Found:
+    """Whether files are there, readable, and where they hold a secret, private."""
+    fleet, target = scenario.fleet, scenario.target
+    try:
+        words = [command.name for command in load_product(fleet.product, folder).commands or ()]
+    except ConfigurationError as error:
+        yield ("fleet", "product"), f"{error.source}: {'; '.join(error.faults)}; built in is {BUILT_IN!r}"
+    else:
+        for index, command in enumerate(scenario.commands):
+            if command.expect not in {"rejected", "any"} and (fault := _refusal(scenario, command, words)):
+                yield ("commands", index, "payload"), f"{fault}; give 'expect: rejected' if that is meant"
+    for index, model in enumerate(fleet.models):
+        try:
+            build_signals(model.signals, folder=folder)
+        except ConfigurationError as error:
+            for fault in error.faults:
+                yield ("fleet", "models", index, "signals"), fault
+    for index, pair in enumerate(target.keys):
+        try:
+            read_key_file(folder / pair.secret_key_file, others_may_not=_OTHERS_MAY_NOT)
+        except ConfigurationError as error:
+            yield ("target", "keys", index, "secret_key_file"), "; ".join(error.faults)
+    named: dict[KeyPath, Path | None] = {("target", "ca_file"): target.ca_file}
+    if target.broker is not None:
+        named["target", "broker", "ca_file"] = target.broker.ca_file
+    for here, path in named.items():
+        if path is not None and not (folder / path).is_file():
+            yield here, f"{folder / path} is no file; name a PEM file that is there"
+    try:
+        read_identifiers(scenario, folder)
+    except ConfigurationError as error:
+        yield ("fleet", "identities", "from"), "; ".join(error.faults)
+
+
+def _refusal(scenario: Scenario, command: CommandSettings, words: list[str]) -> str:
+    """Why product or virtual devices refuse a command; empty where they take it."""
+    name = command.payload.get("command")
+    known = words or list(VOCABULARY)
+    if not isinstance(name, str) or name not in known:
+        return f"command {name!r} is not in the product's vocabulary ({', '.join(known)})"
+    if name not in VOCABULARY:
+        return f"virtual devices have no handler for {name!r} and reject it ({', '.join(VOCABULARY)})"
+    if fault := payload_fault(VOCABULARY[name], command.payload):
+        return fault[:200]
+    if others := {*command.payload.get("names", ()), command.payload.get("name", SENSOR)} - {SENSOR}:
+        return f"virtual devices have one sensor, {SENSOR!r}, and no {str(others.pop())[:80]!r}"
+    for model in scenario.fleet.models if isinstance(scenario, DevicesScenario) else ():
+        if name == "update_firmware" and model.firmware is None:
+            return f"devices of the model {model.name!r} have no firmware that could be updated: give it 'firmware:'"
+    return ""
+
+
+def read_identifiers(scenario: Scenario, folder: Path) -> list[str]:
+    """What the devices are called, in the order of their numbers.
+
+    Args:
+        scenario: whose they are.
+        folder: a relative path of its file starts here.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or does not have enough good rows.
+    """
+    fleet, identities = scenario.fleet, scenario.fleet.identities
+    if identities.from_file is None:
+        return [f"{identities.prefix}{number:06d}" for number in range(1, fleet.devices + 1)]
+    path = folder / identities.from_file
+    names: list[str] = []
+    fault = ""
+    try:
+        rows = csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig")))
+        if _COLUMN not in (rows.fieldnames or ()):
+            fault = f"{path} has no column {_COLUMN!r}; its first row names the columns"
+        else:
+            names = [(row[_COLUMN] or "").strip() for row in rows][: fleet.devices]
+    except OSError as error:
+        fault = f"{path} cannot be read: {error.strerror}"
+    except (UnicodeDecodeError, csv.Error) as error:
+        fault = f"{path} is no CSV in UTF-8: {error}"
+    if not fault and len(names) < fleet.devices:
+        fault = f"{path} has {len(names)} rows for {fleet.devices} devices; add rows"
+    seen: set[str] = set()
+    for row, name in enumerate(names, start=2):
+        if not fault and not 0 < len(name) <= _IDENTIFIER_MAX:
+            fault = f"{path}, row {row}: an identifier has 1 to {_IDENTIFIER_MAX} characters"
+        if not fault and name in seen:
+            fault = f"{path}, row {row}: {name!r} is there already; each device has one"
+        seen.add(name)
+    if fault:
+        raise ConfigurationError([fault], str(path))
+    return names

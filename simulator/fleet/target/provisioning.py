@@ -1,16 +1,25 @@
-"""What a run needs on the target, made or found: a product and devices, each with the mark of this program."""
+"""What a run needs on the target, made or found: a product, devices, tokens of a gateway; and how it is taken away.
+
+Product and devices carry the mark of this program. Cleanup goes by it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from agent.errors import Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
+from agent.errors import ConfigurationError, Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
 from agent.wire.models import Device
+from agent.wire.secret import Secret
 from gateway.client import RegisterDevice
+from simulator.children import program_path
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
 from simulator.fleet.target.client import TargetClient, for_each
@@ -22,68 +31,61 @@ MARK: Final = "fleet-simulator"
 _PLAIN: Final = frozenset({"name", "category", "model", "description"})
 """The members of a product that the specification names."""
 _TOLD_EVERY: Final = 100
+GATEWAY_CONFIG: Final = "gateway.yaml"
+_PATIENCE_S: Final = 60.0
+_S_EACH: Final = 0.005
+# A command line holds 2 MB; an id is seldom longer than 64 bytes.
+_ROTATED_AT_ONCE: Final = 5000
 
 OnProgress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisioningRequest:
-    """What a run asks for.
-
-    Attributes:
-        product: as its file has it; the mark is added.
-        scenario: whose devices they are.
-        user_id: account that the devices are linked to.
-        identifiers: one for each device, in the order of the devices' indices.
-    """
-
-    product: NewProduct
-    scenario: str
-    user_id: str
-    identifiers: Sequence[str]
+Record = TypeVar("Record", Device, Product)
 
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """What is there now.
-
-    Attributes:
-        devices: in the order of the identifiers.
-        made: how many of them were registered just now; the others were there from an earlier run.
-    """
+    """What is there now; the devices in the order of the identifiers."""
 
     product_id: str
     devices: tuple[DeviceIdentity, ...]
-    made: int
 
 
-async def provision(client: TargetClient, wanted: ProvisioningRequest, on_progress: OnProgress) -> Provisioned:
+async def provision(
+    client: TargetClient,
+    wanted: NewProduct,
+    identifiers: Sequence[str],
+    on_progress: OnProgress,
+    *,
+    scenario: str,
+    user_id: str,
+) -> Provisioned:
     """Find or make the product and every device.
 
     Registering a device again answers the same record, so a run that was killed in the middle goes on from there.
 
     Args:
         client: how to ask the target.
-        wanted: what is needed.
+        wanted: the product as its file has it; the mark is added.
+        identifiers: one for each device.
         on_progress: called now and then, with how many devices are there and how many are wanted.
+        scenario: whose devices they are.
+        user_id: account that the devices are linked to.
 
     Raises:
         Conflict: an identifier is registered for somebody else.
         ServiceError: the target refused something, or does not answer.
     """
     product_id = await _product(client, wanted)
-    found = await _registered(client, wanted, product_id)
-    missing = [number for number, name in enumerate(wanted.identifiers) if name not in found]
-    total = len(wanted.identifiers)
+    found = await _registered(client, user_id, product_id, set(identifiers))
+    total = len(identifiers)
     nameless: list[str] = []
-    on_progress(total - len(missing), total)
+    on_progress(total - sum(name not in found for name in identifiers), total)
 
-    async def register(number: int) -> None:
-        identifier = wanted.identifiers[number]
+    async def register(numbered: tuple[int, str]) -> None:
+        number, identifier = numbered
         body = RegisterDevice(
-            user_id=wanted.user_id,
+            user_id=user_id,
             product_id=product_id,
-            device_name=f"{MARK} {wanted.scenario} {number:06d}",
+            device_name=f"{MARK} {scenario} {number:06d}",
             device_identifier=identifier,
         )
         try:
@@ -99,29 +101,28 @@ async def provision(client: TargetClient, wanted: ProvisioningRequest, on_progre
         if len(found) % _TOLD_EVERY == 0:
             on_progress(len(found), total)
 
-    await for_each(missing, register)
+    await for_each([each for each in enumerate(identifiers) if each[1] not in found], register)
     if nameless:
-        found |= await _registered(client, wanted, product_id)
+        found |= await _registered(client, user_id, product_id, set(nameless))
         if lost := [name for name in nameless if not found.get(name)]:
             raise UnexpectedAnswer(
                 f"the service registered {len(lost)} devices such as {lost[0]}, and neither its answers nor the list "
-                f"of {wanted.user_id}'s devices names their device_id: let one of the two name it"
+                f"of {user_id}'s devices names their device_id: let one of the two name it"
             )
     on_progress(total, total)
-    devices = tuple(DeviceIdentity(found[name], product_id, name) for name in wanted.identifiers)
-    return Provisioned(product_id, devices, len(missing))
+    return Provisioned(product_id, tuple(DeviceIdentity(found[name], product_id, name) for name in identifiers))
 
 
-async def _product(client: TargetClient, wanted: ProvisioningRequest) -> str:
-    name = f"{MARK} {wanted.product.name}"
+async def _product(client: TargetClient, wanted: NewProduct) -> str:
+    name = f"{MARK} {wanted.name}"
     if product_id := await _product_named(client, name):
         return product_id
-    mark = {**(wanted.product.metadata or {}), "made_by": MARK}
-    body = wanted.product.model_copy(update={"name": name, "metadata": mark})
+    mark = {**(wanted.metadata or {}), "made_by": MARK}
+    body = wanted.model_copy(update={"name": name, "metadata": mark}).to_wire()
     try:
-        answer = await client.ask("POST", paths.PRODUCTS, body.to_wire())
+        answer = await client.ask("POST", paths.PRODUCTS, body)
     except Refused:  # members beyond those that the specification names
-        answer = await client.ask("POST", paths.PRODUCTS, {n: v for n, v in body.to_wire().items() if n in _PLAIN})
+        answer = await client.ask("POST", paths.PRODUCTS, {n: v for n, v in body.items() if n in _PLAIN})
     product_id = read_written(Product, answer, "product", {}).product_id or await _product_named(client, name)
     if not product_id:
         raise UnexpectedAnswer(
@@ -134,52 +135,45 @@ async def _product(client: TargetClient, wanted: ProvisioningRequest) -> str:
 async def _product_named(client: TargetClient, name: str) -> str:
     """The id of this program's product of that name; empty where there is none."""
     with contextlib.suppress(NotFound):  # a service may say so where there is no product at all
-        async for items in client.pages(paths.PRODUCTS, client.paging):
-            for item in items:
-                product = _received_product(item)
-                if product is not None and product.name == name and is_marked(product):
-                    return product.product_id
+        for product in await _listed(client, paths.PRODUCTS, Product):
+            if product.name == name and _is_marked(product):
+                return product.product_id
     return ""
 
 
-async def _registered(client: TargetClient, wanted: ProvisioningRequest, product_id: str) -> dict[str, str]:
+async def _registered(client: TargetClient, user_id: str, product_id: str, names: set[str]) -> dict[str, str]:
     """Identifier -> device id, of those that are there already."""
-    names = set(wanted.identifiers)
-    found: dict[str, str] = {}
-    target = paths.user_devices(wanted.user_id)
-    # A user is created by the first registration; before that there is none to ask for.
-    with contextlib.suppress(NotFound):
-        async for items in client.pages(target, client.paging):
-            for device in filter(None, map(_received_device, items)):
-                if device.product_id in {None, product_id} and device.device_identifier in names:
-                    found[device.device_identifier] = device.device_id
+    with contextlib.suppress(NotFound):  # a user is created by the first registration
+        return {
+            device.device_identifier: device.device_id
+            for device in await _listed(client, paths.user_devices(user_id), Device)
+            if device.product_id in {None, product_id} and device.device_identifier in names
+        }
+    return {}
+
+
+async def _listed(client: TargetClient, path: str, model: type[Record]) -> list[Record]:
+    """A list to its end; rows that are no such records are left out."""
+    found: list[Record] = []
+    async for items in client.pages(path, client.paging):
+        for item in items:
+            with contextlib.suppress(InvalidMessage, UnexpectedAnswer):
+                found.append(model.receive(item))
     return found
 
 
-def is_marked(product: Product) -> bool:
-    """Whether this program made it."""
+def _is_marked(product: Product) -> bool:
     if product.metadata is None:  # a service that keeps no further members has the name alone
         return (product.name or "").startswith(f"{MARK} ")
     return product.metadata.get("made_by") == MARK
 
 
-@dataclass(slots=True)
-class CleanupCount:
-    """What a cleanup took away.
-
-    Attributes:
-        products, devices: how many.
-        names: of the products.
-    """
-
-    products: int = 0
-    devices: int = 0
-    names: tuple[str, ...] = ()
+# --- taken away -------------------------------------------------------------------------------------------------------
 
 
 async def clean_up(
     client: TargetClient, on_progress: OnProgress, *, prefix: str = "", dry_run: bool = False
-) -> CleanupCount:
+) -> tuple[int, int, tuple[str, ...]]:
     """Take away the products that carry the mark, with their devices.
 
     Args:
@@ -189,46 +183,46 @@ async def clean_up(
             one of these was theirs; empty takes all.
         dry_run: only count.
 
+    Returns:
+        How many devices and how many products were taken away, and the names of these.
+
     Raises:
         ServiceError: the target refused something, or does not answer.
     """
-    marked: dict[str, str] = {}
-    async for items in client.pages(paths.PRODUCTS, client.paging):
-        products = filter(None, map(_received_product, items))
-        marked |= {product.product_id: product.name or "" for product in products if is_marked(product)}
+    products = await _listed(client, paths.PRODUCTS, Product)
+    marked = {product.product_id: product.name or "" for product in products if _is_marked(product)}
     if not marked:
-        return CleanupCount()
-    ours: list[Device] = []
-    async for items in client.pages(paths.DEVICES, client.paging):
-        devices = filter(None, map(_received_device, items))
-        ours += [device for device in devices if device.device_id and _is_ours(device, marked)]
+        return 0, 0, ()
+    ours = [
+        device
+        for device in await _listed(client, paths.DEVICES, Device)
+        if device.device_id
+        # Where the list names no product, a device with the mark in its own name.
+        and (device.product_id in marked if device.product_id else (device.device_name or "").startswith(f"{MARK} "))
+    ]
     chosen = [device for device in ours if (device.device_identifier or "").startswith(prefix)]
-    product_ids = _emptied(marked, ours, chosen) if prefix else list(marked)
-    device_ids = [device.device_id for device in chosen]
-    count = CleanupCount(len(product_ids), len(device_ids), tuple(marked[one] for one in product_ids))
+    product_ids = list(marked)
+    if prefix:
+        leaving, there = (Counter(device.product_id for device in each) for each in (chosen, ours))
+        # None while the list names no product for some device.
+        product_ids = [] if None in there else [one for one in marked if 0 < leaving[one] == there[one]]
+    count = len(chosen), len(product_ids), tuple(marked[one] for one in product_ids)
     if dry_run:
         return count
     gone = 0
 
-    async def remove(device_id: str) -> None:
+    async def remove(device: Device) -> None:
         nonlocal gone
-        await _delete(client, paths.onboarding_device(device_id))
+        await _delete(client, paths.onboarding_device(device.device_id))
         gone += 1
         if gone % _TOLD_EVERY == 0:
-            on_progress(gone, len(device_ids))
+            on_progress(gone, len(chosen))
 
-    await for_each(device_ids, remove)
-    on_progress(gone, len(device_ids))
+    await for_each(chosen, remove)
+    on_progress(gone, len(chosen))
     for product_id in product_ids:
         await _delete(client, paths.product(product_id))
     return count
-
-
-def _emptied(marked: Iterable[str], ours: Iterable[Device], chosen: Iterable[Device]) -> list[str]:
-    """The marked products that lose all of their devices; none while the list names no product for some device."""
-    leaving = Counter(device.product_id for device in chosen)
-    there = Counter(device.product_id for device in ours)
-    return [] if None in there else [one for one in marked if leaving[one] and leaving[one] == there[one]]
 
 
 async def _delete(client: TargetClient, target: str) -> None:
@@ -237,22 +231,56 @@ async def _delete(client: TargetClient, target: str) -> None:
         await client.ask("DELETE", target)
 
 
-def _is_ours(device: Device, marked: Mapping[str, str]) -> bool:
-    """Of a marked product; where the list names none, a device with the mark in its own name."""
-    if device.product_id is None:
-        return (device.device_name or "").startswith(f"{MARK} ")
-    return device.product_id in marked
+# --- tokens of a gateway ----------------------------------------------------------------------------------------------
 
 
-def _received_device(item: Any) -> Device | None:
+def issue_gateway_tokens(gateway_folder: Path, device_ids: Sequence[str], gateway_url: str) -> dict[str, Secret]:
+    """A fresh token for each device, by the program of a gateway on this machine; earlier ones are good no more.
+
+    A gateway drops what devices without a token send. It follows its file of tokens within a second.
+
+    Args:
+        gateway_folder: of the gateway's own files, with its configuration.
+        device_ids: the service's ids.
+        gateway_url: where the gateway serves devices over HTTP.
+
+    Raises:
+        ConfigurationError: there is no such gateway.
+        UnexpectedAnswer: its program failed, or gave some device no token.
+    """
+    config = gateway_folder / GATEWAY_CONFIG
+    if not config.is_file():
+        fix = "name the folder of a running 'fleet-simulator up' (without --no-gateway)"
+        raise ConfigurationError([f"{config} is not there: {fix}"], "gateway")
+    if not device_ids:
+        return {}
+    options = ["--config", str(config), "--json", "--plain", "--url", gateway_url]
+    timeout_s = _PATIENCE_S + _S_EACH * len(device_ids)
+    with tempfile.TemporaryDirectory(prefix="fleet-") as name:
+        listed = Path(name) / "devices"
+        listed.write_text("".join(f"{each}\n" for each in device_ids), "utf-8")
+        answer = _ask_gateway(["devices", "add", "--from", str(listed), "--no-check", *options], timeout_s)
+    answers = [answer]
+    kept = [str(each) for each in answer.get("kept") or []]  # from an earlier run: nobody can read those again
+    for first in range(0, len(kept), _ROTATED_AT_ONCE):
+        some = kept[first : first + _ROTATED_AT_ONCE]
+        answers.append(_ask_gateway(["devices", "rotate", "--overlap-s", "0", *options, "--", *some], timeout_s))
+    issued = {
+        str(each["device_id"]): Secret(str(each["token"])) for answer in answers for each in answer.get("issued") or []
+    }
+    missing = [each for each in device_ids if each not in issued]
+    if missing:
+        raise UnexpectedAnswer(f"the gateway gave {len(missing)} devices no token, such as {missing[0]}")
+    return issued
+
+
+def _ask_gateway(words: list[str], timeout_s: float) -> dict[str, Any]:
+    program = [str(program_path("device-gateway")), *words]
     try:
-        return Device.receive(item)
-    except (InvalidMessage, UnexpectedAnswer):
-        return None
-
-
-def _received_product(item: Any) -> Product | None:
-    try:
-        return Product.receive(item)
-    except (InvalidMessage, UnexpectedAnswer):
-        return None
+        done = subprocess.run(program, capture_output=True, text=True, timeout=timeout_s, check=False)
+        if done.returncode in {0, 1}:  # 1: some devices have one already
+            return dict(json.loads(done.stdout))
+        reason = done.stderr.strip()
+    except (subprocess.TimeoutExpired, OSError, ValueError, TypeError) as error:
+        reason = repr(error)
+    raise UnexpectedAnswer(f"'device-gateway {words[0]}' failed: {reason}")

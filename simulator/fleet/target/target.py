@@ -1,24 +1,44 @@
-"""The target: from options and a scenario to addresses, key pairs and extensions that can be used."""
+"""The target: whether it may be loaded, its address and key pairs, its extensions, and the local service as one.
+
+One mistyped address, and a load generator harms somebody. So a target is allowed when every address that its name
+resolves to is this machine's own (127.0.0.0/8, ::1: RFC 5735, RFC 4291), or when it stands in the file of targets with
+the caps that its owner set, or when the person who starts the run says ``--i-own-this-target``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import ipaddress
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from agent.errors import ConfigurationError
+from agent.wire.base import describe_faults
 from agent.wire.network import trust_store
 from agent.wire.secret import BearerToken, KeyPair, Secret
 from agent.wire.server import Dialect
 from simulator.announced import ask_offers
+from simulator.children import ChildProcess, Children, program_path
 from simulator.credentials import read_secret_file
-from simulator.fleet.target.local import LocalService, read_local
 from simulator.keys import Keys
+from simulator.whole_files import write_whole
 from simulator.wire.client import ServiceClient
 
-LOCAL_BROKER: Final = "127.0.0.1"
+UNLISTED_DEVICES_MAX: Final = 10_000
+UNLISTED_REQUESTS_PER_S_MAX: Final = 2_000.0
+"""Caps where somebody said ``--i-own-this-target`` and listed no others: enough for a staging server."""
+_LOCAL_FILE: Final = "standing.json"
+_LOCAL_HOST: Final = "127.0.0.1"
+_READY_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +76,7 @@ class Target:
         gateway_url: where devices speak HTTP to the gateway; None without one.
         gateway_folder: a gateway on this machine whose tokens may be made here; None for any other.
         broker_host, broker_port: where devices speak MQTT; None without one.
-        broker: its name, where it is known.
+        broker: its name, where it is known; the embedded one carries a few hundred devices.
         ca_file: the authorities that alone are trusted at ``base_url``; None trusts the system's.
     """
 
@@ -87,11 +107,16 @@ def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
     Raises:
         ConfigurationError: files that cannot be read; all of them.
     """
-    faults: list[str] = []
-    pairs = tuple(_pair(file, faults) for file in files)
+    pairs, faults = [], []
+    for pair in files:
+        try:
+            secret = read_secret_file(pair.secret_key_file, "the secret key's file")
+            pairs.append(Keys(pair.api_key, secret, pair.secret_key_file))
+        except ConfigurationError as error:
+            faults += error.faults
     if faults:
         raise ConfigurationError(faults, "target")
-    return pairs
+    return tuple(pairs)
 
 
 def find_target(
@@ -112,35 +137,39 @@ def find_target(
         ConfigurationError: something is missing or cannot be read; every fault with its fix.
     """
     if options.up is not None:
-        if options.base_url or options.api_key or options.secret_key_file or options.ca_file:
+        if options != TargetOptions(up=options.up):
             fix = "--up knows address and keys: leave out --base-url, --api-key, --secret-key-file and --ca-file"
             raise ConfigurationError([fix], "target")
-        return target_of(read_local(options.up))
-    address = options.base_url or base_url
-    faults = []
-    if not address:
+        return read_local(options.up)
+    address, files = options.base_url or base_url, list(keys or ())
+    faults: list[str] = []
+    if address:
+        faults += faults_of_address(address)
+    else:
         local = "" if keys is None else ", or --local"
         faults.append(f"no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'{local}")
-    else:
-        faults += faults_of_address(address)
-    pairs: list[Keys] = []
-    if options.api_key or options.secret_key_file:
-        if not options.api_key or not options.secret_key_file:
-            missing = "--api-key" if not options.api_key else "--secret-key-file"
-            faults.append(f"{missing} is missing: a key pair has both parts")
-        else:
-            pairs = [_pair(KeyPairFile(options.api_key, options.secret_key_file), faults)]
-    else:
-        pairs = [_pair(pair, faults) for pair in keys or ()]
-        if not pairs:
-            listed = "" if keys is None else ", or target.keys in the scenario"
-            faults.append(f"no keys: give --api-key and --secret-key-file{listed}")
-    if ca_file is not None and options.ca_file is None:
-        faults += _faults_of(ca_file)
+    if options.api_key and options.secret_key_file:
+        files = [KeyPairFile(options.api_key, options.secret_key_file)]
+    elif options.api_key or options.secret_key_file:
+        missing = "--secret-key-file" if options.api_key else "--api-key"
+        faults.append(f"{missing} is missing: a key pair has both parts")
+    elif not files:
+        listed = "" if keys is None else ", or target.keys in the scenario"
+        faults.append(f"no keys: give --api-key and --secret-key-file{listed}")
+    pairs: tuple[Keys, ...] = ()
+    try:
+        pairs = read_keys(files)
+    except ConfigurationError as error:
+        faults += error.faults
+    trusted = options.ca_file or (None if ca_file is None else ca_file.absolute())
+    if trusted is not None:
+        try:
+            trust_store(trusted)
+        except OSError as error:
+            faults.append(f"target.ca_file {trusted}: write a PEM file with certificates ({error})")
     if faults or not address:
         raise ConfigurationError(faults, "target")
-    trusted = options.ca_file or (None if ca_file is None else ca_file.absolute())
-    return Target(address.rstrip("/"), tuple(pairs), ca_file=trusted)
+    return Target(address.rstrip("/"), pairs, ca_file=trusted)
 
 
 def faults_of_address(address: str) -> list[str]:
@@ -151,48 +180,6 @@ def faults_of_address(address: str) -> list[str]:
     except ValueError:
         is_one = False
     return [] if is_one else [f"--base-url {address!r}: write it as http://host:port"]
-
-
-def target_of(standing: LocalService) -> Target:
-    """The way into a service that stands on this machine.
-
-    Raises:
-        ConfigurationError: its keys cannot be read.
-    """
-    faults: list[str] = []
-    folder = standing.key_folder
-    try:
-        api_key = (folder / "api_key").read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([f"cannot be read: {error}"], str(folder / "api_key")) from None
-    pair = _pair(KeyPairFile(api_key, folder / "secret_key"), faults)
-    if faults:
-        raise ConfigurationError(faults, "target")
-    return Target(
-        standing.base_url,
-        (pair,),
-        standing.gateway_url,
-        standing.gateway_folder,
-        LOCAL_BROKER if standing.broker_port else None,
-        standing.broker_port,
-        standing.broker,
-    )
-
-
-def _faults_of(ca_file: Path) -> list[str]:
-    try:
-        trust_store(ca_file)
-    except OSError as error:
-        return [f"target.tls.ca_file {ca_file}: write a PEM file with certificates ({error})"]
-    return []
-
-
-def _pair(pair: KeyPairFile, faults: list[str]) -> Keys:
-    try:
-        return Keys(pair.api_key, read_secret_file(pair.secret_key_file, "the secret key's file"), pair.secret_key_file)
-    except ConfigurationError as error:
-        faults += error.faults
-        return Keys(pair.api_key, Secret(""))
 
 
 def find_offers(target: Target, dialect: Dialect | None = None) -> frozenset[str]:
@@ -224,3 +211,192 @@ def find_gateway_offers(gateway_url: str, token: Secret) -> frozenset[str]:
     """
     with ServiceClient(gateway_url, BearerToken(token)) as client:
         return ask_offers(client)
+
+
+# --- may it be loaded? ------------------------------------------------------------------------------------------------
+
+
+class ListedTarget(BaseModel):
+    """One target in the file.
+
+    Attributes:
+        host: the name or address as scenarios write it, without a port.
+        max_devices: most devices that a run may have there.
+        max_requests_per_s: most requests per second that a run may plan there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: Annotated[str, Field(min_length=1)]
+    max_devices: Annotated[int, Field(ge=1)] = UNLISTED_DEVICES_MAX
+    max_requests_per_s: Annotated[float, Field(gt=0)] = UNLISTED_REQUESTS_PER_S_MAX
+
+
+class _TargetList(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    targets: tuple[ListedTarget, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """That a target may be loaded, and how far; None is no cap."""
+
+    max_devices: int | None = None
+    max_requests_per_s: float | None = None
+
+    def check(self, *, devices: int, requests_per_s: float) -> None:
+        """Return when a run of this size is within the caps.
+
+        Raises:
+            ConfigurationError: it is not; the text has the numbers.
+        """
+        fix = "that this target allows: raise its caps in the file of targets (--targets), or plan less"
+        faults = []
+        if self.max_devices is not None and devices > self.max_devices:
+            faults.append(f"{devices:,} devices are more than the {self.max_devices:,} {fix}")
+        if self.max_requests_per_s is not None and requests_per_s > self.max_requests_per_s:
+            faults.append(f"{requests_per_s:,.0f} requests/s are more than the {self.max_requests_per_s:,.0f} {fix}")
+        if faults:
+            raise ConfigurationError(faults, "target")
+
+
+def read_targets(path: Path) -> tuple[ListedTarget, ...]:
+    """The file of targets: YAML with a list ``targets`` of ``{host, max_devices, max_requests_per_s}``.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is no such list.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return _TargetList.model_validate(document if document is not None else {}).targets
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError([f"is not YAML: {' '.join(str(error).split())}"], str(path)) from None
+    except ValidationError as error:
+        raise ConfigurationError([describe_faults(error)], str(path)) from None
+
+
+def permit(address: str, listed: Sequence[ListedTarget], *, owned: bool) -> Permission:
+    """Whether a run may load this address.
+
+    Args:
+        address: ``http://host:port``, ``mqtt://host:port`` or ``host``.
+        listed: from the file of targets.
+        owned: the person said ``--i-own-this-target``.
+
+    Raises:
+        ConfigurationError: it may not; the text says what to do.
+    """
+    host = _host_of(address)
+    for target in listed:
+        if target.host.lower() == host.lower():
+            return Permission(target.max_devices, target.max_requests_per_s)
+    if is_here(address):
+        return Permission()
+    if owned:
+        return Permission(UNLISTED_DEVICES_MAX, UNLISTED_REQUESTS_PER_S_MAX)
+    fix = (
+        f"{host} is not this machine: a run would load somebody's server. If it is yours, say --i-own-this-target "
+        f"(at most {UNLISTED_DEVICES_MAX:,} devices, {UNLISTED_REQUESTS_PER_S_MAX:,.0f} requests/s), or list it "
+        "with caps of its own in the file given as --targets"
+    )
+    raise ConfigurationError([fix], "target")
+
+
+def is_here(address: str) -> bool:
+    """Whether the target is on this machine.
+
+    Raises:
+        ConfigurationError: the address names no host, or one that cannot be resolved.
+    """
+    host = _host_of(address)
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise ConfigurationError([f"{host} cannot be resolved: {error.strerror or error}"], "target") from None
+    return all(ipaddress.ip_address(str(each[4][0]).split("%")[0]).is_loopback for each in found)
+
+
+def _host_of(address: str) -> str:
+    host = urlsplit(address if "//" in address else f"//{address}").hostname
+    if not host:
+        raise ConfigurationError([f"{address!r} names no host: write it as http://host:port"], "target")
+    return host
+
+
+# --- the local service ------------------------------------------------------------------------------------------------
+
+
+def write_local(folder: Path, target: Target) -> None:
+    """Leave a file in the data folder of ``fleet-simulator up`` by which other programs find all that runs there.
+
+    It names addresses and where the key is, never a secret itself, and is there as long as the service runs.
+    """
+    (pair,) = target.key_files
+    values = {
+        "base_url": target.base_url,
+        "api_key": pair.api_key,
+        "secret_key_file": str(pair.secret_key_file),
+        "gateway_url": target.gateway_url,
+        "gateway_folder": target.gateway_folder and str(target.gateway_folder),
+        "broker_port": target.broker_port,
+        "broker": target.broker,
+    }
+    write_whole(folder / _LOCAL_FILE, json.dumps(values, indent=2) + "\n")
+
+
+def remove_local(folder: Path) -> None:
+    """Take the file away: nothing runs there any more."""
+    (folder / _LOCAL_FILE).unlink(missing_ok=True)
+
+
+def read_local(folder: Path) -> Target:
+    """What runs in this folder.
+
+    Raises:
+        ConfigurationError: nothing does, and the text says how to start it; or its key cannot be read.
+    """
+    path = folder / _LOCAL_FILE
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        pair = KeyPairFile(values["api_key"], Path(values["secret_key_file"]))
+        gateway, port = values["gateway_folder"], values["broker_port"]
+        return Target(
+            base_url=values["base_url"],
+            keys=read_keys([pair]),
+            gateway_url=values["gateway_url"],
+            gateway_folder=Path(gateway) if gateway else None,
+            broker_host=_LOCAL_HOST if port else None,
+            broker_port=port,
+            broker=values["broker"],
+        )
+    except FileNotFoundError:
+        fix = f"nothing stands there: start it with 'fleet-simulator up --data {folder} --rate-limit 0'"
+        raise ConfigurationError([fix], str(folder)) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError([f"cannot be read: {error!r}; start 'fleet-simulator up' again"], str(path)) from None
+
+
+@contextlib.contextmanager
+def running_local(folder: Path, *, rate_limit: int, gateway: bool) -> Iterator[Target]:
+    """Start ``fleet-simulator up`` and end it after the block.
+
+    Args:
+        folder: for its data and its log; made when it is missing.
+        rate_limit: requests of a key in a calendar minute; 0 = no limit.
+        gateway: with gateway and broker.
+
+    Raises:
+        NotStarted: it did not start; the text shows the end of its log.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with Children() as children:
+        # What it greets with are keys and a token, which no file is to hold that goes along with a run's reports.
+        child = children.add(ChildProcess("fleet-simulator up", folder / "up.log", Path(os.devnull)))
+        program = [str(program_path("fleet-simulator")), "up", "--data", str(folder), "--port", "0", "--no-console"]
+        program += ["--rate-limit", str(rate_limit)]
+        child.start([*program, *(["--gateway-port", "0"] if gateway else ["--no-gateway"])])
+        child.wait_until((folder / _LOCAL_FILE).is_file, "the service stood", _READY_S)
+        yield read_local(folder)

@@ -3,9 +3,7 @@
 Each device's past is lived through in virtual time and handed over in its order, as arrays with the time of each
 reading. One request of a device is under way at a time; many devices are.
 
-It can be broken off and started again: readings, their numbers and the idempotency keys depend on seed, device and the
-history's two ends alone. What the service already has of a device is found by asking for its newest reading; it is
-written into the ledger without being sent again, so the audit reads back all of it.
+Each run sends a history of its own, with its own numbers and idempotency keys.
 """
 
 from __future__ import annotations
@@ -22,15 +20,12 @@ from typing import Any, Final
 
 from agent.core.outbox import is_refused_for_good
 from agent.core.schedule import Schedule
-from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
+from agent.errors import ServiceError
 from agent.retry import Backoff
-from agent.wire import paths
-from agent.wire.limits import PAGE_MAX
-from agent.wire.models import SensorDataRecord
 from agent.wire.server import BATCH_SENSOR_DATA
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of
 from simulator.fleet.device.answers import is_refused, judge
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text
 from simulator.fleet.device.model import DeviceModel
@@ -49,7 +44,7 @@ OPERATION: Final = "http.sensor_data"
 _NAMES_SHOWN: Final = 10
 _SENTENCES_KEPT: Final = 20
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=10.0)
-_YIELD_EVERY: Final = 50
+_HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +52,13 @@ class BackfillJob(DeviceJob):
     """One worker's part of a backfill, pickled.
 
     Attributes:
-        from_s, to_s: the history's ends, seconds since the epoch.
+        run: a name that no other run has.
+        to_s: the history's end, seconds since the epoch.
         ca_file: the authorities that alone are trusted at the service; None trusts the system's.
     """
 
     base_url: str
-    from_s: float
+    run: str
     to_s: float
     scenario: BackfillScenario
     ca_file: Path | None = None
@@ -72,30 +68,26 @@ class BackfillJob(DeviceJob):
         return BackfillWorkload(self, recorder)
 
 
-@dataclass(frozen=True, slots=True)
-class PastReading:
-    """A reading of the time before the run: ``sequence`` counts from 1 without gaps; whole milliseconds."""
-
-    sequence: int
-    time_s: float
-    values: Mapping[str, float]
-
-
 def history_of(
     signals: SignalSet, device: DeviceRandom, schedule: Schedule, *, from_s: float, to_s: float
-) -> Iterator[PastReading]:
-    """Every reading that a device would have made from one instant until before another, in the order of time."""
+) -> Iterator[tuple[int, float, Mapping[str, float]]]:
+    """Every reading that a device would have made from one instant until before another, in the order of time.
+
+    Yields:
+        Its number, from 1 without gaps; its time, in whole milliseconds as the wire has them; its values.
+    """
     sequence = 0
     number = math.ceil((from_s - schedule.phase_s) / schedule.period_s)
-    while (time_s := schedule.phase_s + number * schedule.period_s) < to_s:
+    while (time_s := round((schedule.phase_s + number * schedule.period_s) * 1000) / 1000) < to_s:
         number += 1
-        if time_s < from_s:
-            continue
-        # The wire has milliseconds: what is read there must be what is sent there.
-        time_s = round(time_s * 1000) / 1000
-        if values := signals.read(device, time_s):
+        if time_s >= from_s and (values := signals.read(device, time_s)):
             sequence += 1
-            yield PastReading(sequence, time_s, values)
+            yield sequence, time_s, values
+
+
+def end_of_history(began_s: float) -> float:
+    """The last full hour before a run that begins then; both in seconds since the epoch."""
+    return began_s // _HOUR_S * _HOUR_S
 
 
 class _Refused(Exception):
@@ -112,12 +104,11 @@ class BackfillWorkload:
 
     def __init__(self, job: BackfillJob, recorder: Recorder) -> None:
         self._job = job
-        self._name = history_name(job.scenario, job.from_s, job.to_s)
-        self._first_number = first_number_of(self._name)
+        self._from_s = job.to_s - job.scenario.backfill.history_s
+        self._first_number = first_number_of(job.run)
         self._models = build_models(job.scenario, job.folder, job.to_s)
         timeout_s = job.scenario.target.timeout_s
         self._requests = MeasuredRequests(job.base_url, job.keys, job.connections, timeout_s, job.ca_file, recorder)
-        self._client = self._requests.client(job.offers)
         self._messages = HttpMessages(job.offers, job.scenario.target.dialect.dialect())
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         self._ledger: Ledger = self._file_ledger or Ledger()
@@ -148,16 +139,12 @@ class BackfillWorkload:
         sums = self._sums
         answered = sums["accepted"] + sums["refused"]
         ended = self.devices - self._left
-        waiting = (sums["found"] + answered) / ended * self._left if ended else float(self._expected())
+        waiting = answered / ended * self._left if ended else float(self._expected())
         return {
             "online": float(len(self._under_way)),
             "waiting_readings": waiting if self._left else 0.0,
-            "open_commands": 0.0,
             "readings_sent": float(answered),
-            "readings_accepted": float(sums["accepted"] + sums["found"]),
-            "readings_unanswered": 0.0,
-            "commands_ordered": 0.0,
-            "commands_reported": 0.0,
+            "readings_accepted": float(sums["accepted"]),
         }
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
@@ -180,9 +167,9 @@ class BackfillWorkload:
                 raise error
         extras: dict[str, Any] = {
             "backfill": {
-                "from": to_rfc3339(self._job.from_s),
+                "from": to_rfc3339(self._from_s),
                 "to": to_rfc3339(self._job.to_s),
-                **{name: self._sums[name] for name in ("made", "found", "accepted", "refused")},
+                **{name: self._sums[name] for name in ("made", "accepted", "refused")},
                 "requests": self._requests.count,
                 "resent": self._sums["resent"],
             }
@@ -208,20 +195,19 @@ class BackfillWorkload:
         job, device = self._job, self._job.devices.start + number
         telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
         size = telemetry.batch if BATCH_SENSOR_DATA in job.offers else 1
-        history = self._history(number)
-        newest = await self._newest(number)
-        # The service has these from an earlier time: they are only written down.
-        for reading in islice(history, newest):
-            self._write(device, reading)
-            self._note("found", "accepted", device, (reading.sequence,))
-            if reading.sequence % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+        own = reading_schedule(telemetry, job.scenario.seed, device)
+        # The plan counts from the run's begin, which is the history's end.
+        schedule = Schedule(own.period_s, (job.to_s + own.phase_s) % own.period_s)
+        signals, random = self._model(number).signals, DeviceRandom.at(job.scenario.seed, device)
+        history = history_of(signals, random, schedule, from_s=self._from_s, to_s=job.to_s)
         chance = HashedRandom(job.scenario.seed, device)
         while batch := list(islice(history, size)):
-            readings = [self._write(device, reading) for reading in batch]
-            request = self._messages.readings(job.device_ids[number], readings, f"{self._name}-{device}")
+            readings = [self._write(device, *reading) for reading in batch]
+            request = self._messages.readings(job.device_ids[number], readings, f"{job.run}-{device}")
             await self._post(device, request, chance)
-            self._flush()
+            if self._file_ledger is not None and time.monotonic() - self._flushed_s > 1.0:
+                self._flushed_s = time.monotonic()
+                self._file_ledger.flush()
 
     async def _post(self, device: int, request: Request, chance: HashedRandom) -> None:
         """Send one batch until it is answered for good.
@@ -259,67 +245,20 @@ class BackfillWorkload:
             self._note("refused", "refused", device, tuple(refused))
             raise _Refused(next(iter(refused.values())))
 
-    async def _newest(self, number: int) -> int:
-        """The number of the newest reading of this history that the service has; 0 when it has none.
-
-        What other runs sent in that time is passed over: their numbers begin elsewhere.
-
-        Raises:
-            _Refused: the service refuses to list it.
-        """
-        job = self._job
-        times = {"from": to_rfc3339(job.from_s), "to": to_rfc3339(job.to_s), "order": "desc"}
-        query = {"device_id": job.device_ids[number], **times}
-        try:
-            for limit in (1, PAGE_MAX):  # mostly the newest of all is the one
-                async for items in self._client.pages(paths.SENSOR_DATA, {**query, "limit": limit}):
-                    numbers = [own for own in map(self._own_number, items) if own]
-                    if numbers or not items:
-                        return max(numbers, default=0)
-                    if limit == 1:
-                        break
-        except (InvalidMessage, UnexpectedAnswer):
-            return 0
-        except ServiceError as error:
-            raise _Refused(f"what is there already cannot be read: {error}") from None
-        return 0
-
-    def _own_number(self, item: Any) -> int:
-        """The number of a stored reading in this history; 0 for one of another run."""
-        try:
-            stored = SensorDataRecord.receive(item).sensor_data.get(SEQUENCE_NAME)
-        except InvalidMessage:
-            return 0
-        number = int(stored) - self._first_number if isinstance(stored, (int, float)) else 0
-        return number if 0 < number < NUMBERS_OF_A_RUN else 0
-
-    # --- what it is made of -----------------------------------------------------------------------------------------
-
-    def _history(self, number: int) -> Iterator[PastReading]:
-        job = self._job
-        index = job.devices.start + number
-        telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
-        own = reading_schedule(telemetry, job.scenario.seed, index)
-        # The plan counts from the run's begin, which is the history's end.
-        schedule = Schedule(own.period_s, (job.to_s + own.phase_s) % own.period_s)
-        signals, random = self._model(number).signals, DeviceRandom.at(job.scenario.seed, index)
-        return history_of(signals, random, schedule, from_s=job.from_s, to_s=job.to_s)
-
     def _model(self, number: int) -> DeviceModel:
         return self._models[self._job.model_numbers[number]]
 
     def _expected(self) -> int:
-        span_s = self._job.to_s - self._job.from_s
+        span_s = self._job.to_s - self._from_s
         return sum(round(span_s / self._model(number).interval_s) for number in range(self.devices))
 
-    def _write(self, device: int, reading: PastReading) -> Reading:
+    def _write(self, device: int, sequence: int, time_s: float, values: Mapping[str, float]) -> Reading:
         """A reading as it goes out; written into the ledger first."""
         self._sums["made"] += 1
-        recorded_ms, at_s = round(reading.time_s * 1000), self._run_s()
-        digest = digest_values(reading.values)
-        self._ledger.reading_sent(device, reading.sequence, digest, recorded_ms, at_s, at_s)
-        text = values_text({**reading.values, SEQUENCE_NAME: self._first_number + reading.sequence})
-        return Reading(reading.sequence, text, recorded_ms)
+        recorded_ms, at_s = round(time_s * 1000), self._run_s()
+        self._ledger.reading_sent(device, sequence, digest_values(values), recorded_ms, at_s, at_s)
+        text = values_text({**values, SEQUENCE_NAME: self._first_number + sequence})
+        return Reading(sequence, text, recorded_ms)
 
     def _note(self, sum_name: str, event: ReadingEvent, device: int, keys: tuple[int, ...]) -> None:
         """Something happened to readings: count it and write it down."""
@@ -328,30 +267,3 @@ class BackfillWorkload:
 
     def _run_s(self) -> float:
         return time.monotonic() - self._began_s
-
-    def _flush(self) -> None:
-        if self._file_ledger is not None and time.monotonic() - self._flushed_s > 1.0:
-            self._flushed_s = time.monotonic()
-            self._file_ledger.flush()
-
-
-def window_of(scenario: BackfillScenario, began_s: float) -> tuple[float, float]:
-    """The history's ends, seconds since the epoch.
-
-    Args:
-        scenario: with the history.
-        began_s: the run's begin, seconds since the epoch.
-    """
-    to_s = scenario.backfill.end_s(began_s)
-    return to_s - scenario.backfill.history_s, to_s
-
-
-def history_name(scenario: BackfillScenario, from_s: float, to_s: float) -> str:
-    """A name that no other history of the same devices has: numbers and idempotency keys follow from it.
-
-    Args:
-        scenario: with the history.
-        from_s: its begin, seconds since the epoch.
-        to_s: its end.
-    """
-    return f"backfill-{scenario.scenario}-{scenario.seed}-{round(from_s)}-{round(to_s)}"

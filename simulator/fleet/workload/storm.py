@@ -1,4 +1,4 @@
-"""The storm as a worker plays it: open arrivals, one coroutine for each label under way."""
+"""The onboarding storm (scenario kind ``onboarding``): labels arrive at a planned rate, one coroutine for each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -25,12 +26,13 @@ from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import STORM
+from simulator.fleet.record import STORM, AuditRecord, DeviceFinding, StreamAudit
+from simulator.fleet.scenario.model import OnboardingScenario
+from simulator.fleet.signals import DeviceRandom, salt_of
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.fleet.workload.measured import MeasuredRequests
-from simulator.fleet.workload.storm_journeys import Journey, judge_storm, plan_course
 from simulator.watched import start_task
 from simulator.wire import paths
 from simulator.wire.models import ScanAnswer, ScanQr
@@ -45,43 +47,66 @@ _CONFLICT: Final = 409
 _GONE: Final = 404
 _LATER: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _FAULT_CHARACTERS: Final = 200
-_SOURCE: Final = "the service"
-_NO_HEADERS: Final = httpx.Headers()
+_FINDINGS_KEPT: Final = 100
+_RACE: Final = salt_of("storm", "race")
+_REMOVE: Final = salt_of("storm", "remove")
+_SECOND_PERSON: Final = "-2"
+
+Record = TypeVar("Record", ScanAnswer, Device)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StormJob:
     """What a storm needs, pickled.
 
     Attributes:
         keys: they take turns.
         identifiers: one for each label; none of them is registered before.
-        users: the two people.
-        rate_factors: of the scenario's phases: how much faster labels arrive in each.
-        races, remove: shares of the labels.
         offers: the service's extensions.
         ca_file: the authorities that alone are trusted there; None trusts the system's.
     """
 
+    scenario: OnboardingScenario
     base_url: str
     keys: tuple[KeyPairFile, ...]
     product_id: str
-    scenario: str
     identifiers: tuple[str, ...]
-    users: tuple[str, str]
-    rate_per_s: float
-    rate_factors: tuple[float, ...]
-    races: float
-    remove: float
-    seed: int
-    connections: int = 256
-    timeout_s: float = 10.0
     offers: frozenset[str] = NO_EXTENSIONS
     ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> StormWorkload:
         """Build everything; called in the running loop. Nothing is sent yet."""
         return StormWorkload(self, recorder)
+
+
+@dataclass(slots=True)
+class Journey:
+    """One label's course: what is planned, a function of seed and number alone, and how it went.
+
+    Attributes:
+        raced: two people register it at the same moment.
+        removed: its device is removed again, by two requests at once where it was raced for.
+        winners: the users whose registration was answered as theirs, each once.
+        device_id: as the registration answered it.
+        removals: how many removals were answered as done.
+        unsure: a request got no answer through all tries, so what is there may be either.
+        faults: what the service answered that it must not, one sentence each.
+    """
+
+    number: int
+    identifier: str
+    raced: bool = False
+    removed: bool = False
+    winners: list[str] = field(default_factory=list)
+    device_id: str = ""
+    removals: int = 0
+    unsure: bool = False
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def is_expected_in_list(self) -> bool:
+        """Whether its device must be listed in the end."""
+        return bool(self.winners) and not self.removals
 
 
 class StormWorkload:
@@ -95,7 +120,10 @@ class StormWorkload:
     def __init__(self, job: StormJob, recorder: Recorder) -> None:
         self._job = job
         self._recorder = recorder
-        self._requests = MeasuredRequests(job.base_url, job.keys, job.connections, job.timeout_s, job.ca_file, recorder)
+        self._settings = job.scenario.onboarding
+        target, user = job.scenario.target, job.scenario.fleet.identities.user_id
+        self._users = (user, f"{user}{_SECOND_PERSON}")
+        self._requests = MeasuredRequests(job.base_url, job.keys, target.pool, target.timeout_s, job.ca_file, recorder)
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Task[None] | None = None
@@ -114,7 +142,7 @@ class StormWorkload:
     def enter_phase(self, index: int, at_s: float) -> None:
         """Let labels arrive at the rate of this phase."""
         del at_s
-        self._factor = self._job.rate_factors[index]
+        self._factor = self._job.scenario.phases[index].rate_factor
 
     def gauges(self) -> Mapping[str, float]:
         """Labels that were begun, are under way, and are registered."""
@@ -129,7 +157,7 @@ class StormWorkload:
         if self._arrivals is not None:
             self._arrivals.cancel()
             await asyncio.wait([self._arrivals])
-            due = int(max(0.0, from_s - self._due_s) * self._job.rate_per_s * self._factor)
+            due = int(max(0.0, from_s - self._due_s) * self._settings.rate_per_s * self._factor)
             unbegun = min(due, self.devices - len(self._journeys))
             self._recorder.intended += unbegun
             self._recorder.undelivered += unbegun
@@ -148,66 +176,71 @@ class StormWorkload:
             listed, complete = await self._listed()
         finally:
             await self._requests.close()
-        tally = judge_storm(self._journeys, listed, complete=complete)
-        undecided = tally.races - tally.races_decided
-        failures = [f"{sentence}: {count} times" for sentence, count in tally.faults.items()]
-        if undecided:
-            failures.append(f"{undecided} of {tally.races} races were won by nobody or by both")
-        numbers = {key: value for key, value in asdict(tally).items() if key not in {"audit", "faults"}}
-        races = f"of {tally.races:,} labels that two people wanted, each went to exactly one" if tally.races else ""
-        return WorkloadSummary(failures=tuple(failures), audit=tally.audit, extras={STORM: numbers}, held=races)
+        journeys = self._journeys
+        races = [journey for journey in journeys if journey.raced]
+        decided = sum(len(set(journey.winners)) == 1 for journey in races)
+        faults = Counter(sentence for journey in journeys for sentence in journey.faults)
+        failures = [f"{sentence}: {count} times" for sentence, count in faults.most_common()]
+        if decided < len(races):
+            failures.append(f"{len(races) - decided} of {len(races)} races were won by nobody or by both")
+        numbers = {
+            "labels": len(journeys),
+            "races": len(races),
+            "races_decided": decided,
+            "removed": sum(1 for journey in journeys if journey.removals),
+        }
+        held = f"of {len(races):,} labels that two people wanted, each went to exactly one" if races else ""
+        audit = judge_storm(journeys, listed, complete=complete)
+        return WorkloadSummary(failures=tuple(failures), audit=audit, extras={STORM: numbers}, held=held)
 
     async def _arrive(self, at_s: float) -> None:
         """Labels at the scenario's rate, whatever the target does."""
-        job = self._job
-        self._due_s = at_s
-        for number, identifier in enumerate(job.identifiers):
+        settings, self._due_s = self._settings, at_s
+        for number, identifier in enumerate(self._job.identifiers):
             await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
-            journey = Journey(plan_course(job.seed, number, identifier, races=job.races, remove=job.remove))
+            chance = DeviceRandom(self._job.scenario.seed, identifier).uniform
+            raced, removed = chance(_RACE, number) < settings.races, chance(_REMOVE, number) < settings.remove
+            journey = Journey(number, identifier, raced, removed)
             self._journeys.append(journey)
-            task = start_task(self._journey(journey, self._due_s), identifier)
+            task = start_task(self._go(journey, self._due_s), identifier)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            self._due_s += 1.0 / (job.rate_per_s * self._factor)
+            self._due_s += 1.0 / (settings.rate_per_s * self._factor)
 
     # --- a label's journey --------------------------------------------------------------------------------------------
 
-    async def _journey(self, journey: Journey, due_s: float) -> None:
+    async def _go(self, journey: Journey, due_s: float) -> None:
         """Scan, register, and for some: remove."""
-        course, job = journey.course, self._job
-        label = encode_label(LabelText(job.product_id, course.identifier))
-        body = ScanQr(qr_data=label).to_wire()
-        answer = await self._ask(journey, SCAN, "POST", paths.SCAN_QR, body, due_s)
+        label = encode_label(LabelText(self._job.product_id, journey.identifier))
+        answer = await self._ask(journey, SCAN, "POST", paths.SCAN_QR, ScanQr(qr_data=label).to_wire(), due_s)
         if answer is None:
             return
-        found = read_written(ScanAnswer, _as_read(answer), "scan", {})
-        journey.scanned = found.device_identifier in {None, course.identifier}
-        if not journey.scanned:
+        found = _read(ScanAnswer, answer, "scan")
+        if found.device_identifier not in {None, journey.identifier}:
             journey.faults.append("scan-qr named another device than the label")
-        people = job.users if course.raced else job.users[course.number % 2 :][:1]
+        people = self._users if journey.raced else self._users[journey.number % 2 :][:1]
         due_s = time.monotonic()
         await asyncio.gather(*(self._register(journey, user, found.qr_info, due_s) for user in people))
-        if course.removed and journey.device_id:
+        if journey.removed and journey.device_id:
             due_s = time.monotonic()
             await asyncio.gather(*(self._remove(journey, due_s) for _ in people))
             if journey.removals > 1:
                 journey.faults.append("a removed device was removed once more")
 
     async def _register(self, journey: Journey, user: str, qr_info: dict[str, Any], due_s: float) -> None:
-        course = journey.course
         body = RegisterDevice(
             user_id=user,
             product_id=self._job.product_id,
-            device_name=f"{MARK} {self._job.scenario} {course.number:06d}",
-            device_identifier=course.identifier,
+            device_name=f"{MARK} {self._job.scenario.scenario} {journey.number:06d}",
+            device_identifier=journey.identifier,
             qr_info=qr_info,
         )
-        also_good = _CONFLICT if course.raced else None  # somebody else was first
+        also_good = _CONFLICT if journey.raced else None  # somebody else was first
         answer = await self._ask(journey, REGISTER, "POST", paths.ONBOARDING_DEVICES, body.to_wire(), due_s, also_good)
         if answer is not None and answer.status != _CONFLICT:
             journey.winners.append(user)
-            named = read_written(Device, _as_read(answer), "device", {}).device_id
-            journey.device_id = named or journey.device_id or await self._listed_id(user, course.identifier)
+            named = _read(Device, answer, "device").device_id
+            journey.device_id = named or journey.device_id or await self._listed_id(user, journey.identifier)
 
     async def _remove(self, journey: Journey, due_s: float) -> None:
         path = paths.onboarding_device(journey.device_id)
@@ -272,7 +305,7 @@ class StormWorkload:
         """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
         wanted = set(self._job.identifiers)
         listed: dict[str, list[str]] = {}
-        for user in self._job.users:
+        for user in self._users:
             try:
                 names = [device.device_identifier for device in await self._devices_of(user)]
             except AgentError:
@@ -281,5 +314,54 @@ class StormWorkload:
         return listed, True
 
 
-def _as_read(answer: HttpAnswer) -> Answer:
-    return Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE)
+def _read(model: type[Record], answer: HttpAnswer, word: str) -> Record:
+    return read_written(model, Answer(answer.status, httpx.Headers(), answer.body, "the service"), word, {})
+
+
+def judge_storm(
+    journeys: Sequence[Journey], listed: Mapping[str, Iterable[str]], *, complete: bool = True
+) -> AuditRecord:
+    """Hold what the service lists in the end against what it answered on the way.
+
+    Args:
+        journeys: those that were begun.
+        listed: user -> identifiers of the devices that the service lists for that user, each as often as it is listed.
+        complete: every list was read to its end.
+    """
+    there = Counter((user, name) for user, names in listed.items() for name in names)
+    times = Counter(name for names in listed.values() for name in names)
+    findings: list[DeviceFinding] = []
+    counts: Counter[str] = Counter()
+    for journey in journeys:
+        name, kind = journey.identifier, ""
+        if len(set(journey.winners)) > 1 or times[name] > 1:
+            kind = "doubled"
+        elif journey.unsure:
+            counts["ambiguous"] += 1
+        elif journey.is_expected_in_list and not there[journey.winners[0], name]:
+            kind = "altered" if times[name] else "lost"
+        elif not journey.is_expected_in_list and times[name]:
+            kind = "unknown"
+        if kind:
+            counts[kind] += 1
+            findings.append(DeviceFinding(journey.device_id, name, kind, 1))
+    begun = {journey.identifier for journey in journeys}
+    counts["unknown"] += sum(1 for name in times if name not in begun)
+    stream = StreamAudit(
+        sent=len(journeys),
+        accepted=sum(1 for journey in journeys if journey.winners),
+        stored=times.total(),
+        lost=counts["lost"],
+        doubled=counts["doubled"],
+        reordered=0,
+        altered=counts["altered"],
+        late=0,
+        unknown=counts["unknown"],
+        ambiguous=counts["ambiguous"],
+    )
+    sentence = (
+        f"{stream.sent:,} labels: {stream.accepted:,} registered, {stream.stored:,} listed in the end; {stream.lost:,} "
+        f"lost, {stream.doubled:,} doubled, {stream.altered:,} with the wrong user, {stream.unknown:,} that should not "
+        f"be there, {stream.ambiguous:,} without an answer"
+    )
+    return AuditRecord(None, None, complete, (sentence,), tuple(findings[:_FINDINGS_KEPT]), registrations=stream)

@@ -61,7 +61,7 @@ CONTEXTS: Mapping[str, Document] = {
     "history": {
         "scenario": "s",
         "kind": "backfill",
-        "backfill": {"history_s": 600, "ends_at": "2026-01-01T00:00:00Z"},
+        "backfill": {"history_s": 600},
         "fleet": {"devices": 6, "models": [{"telemetry": {"every_s": 60}}]},
     },
     "labels": {

@@ -137,7 +137,7 @@ class Service:
         except ValueError:
             return 400, {"error": "malformed_json", "message": "no JSON"}
         if operation.startswith("GET "):
-            return 200, page(self._list(operation, query))
+            return 200, page(self._list(operation, steps, query))
         answers: dict[str, Callable[[], tuple[int, Any]]] = {
             "POST /products": lambda: self._make_product(value),
             "POST /onboarding/scan-qr": lambda: self._scan(value["qr_data"]),
@@ -150,12 +150,13 @@ class Service:
         }
         return answers[operation]()
 
-    def _list(self, operation: str, query: dict[str, str]) -> list[dict[str, Any]]:
+    def _list(self, operation: str, steps: list[str], query: dict[str, str]) -> list[dict[str, Any]]:
         if operation == "GET /products":
             return self.products
         if operation == "GET /sensor-data":
             return [each for each in self.stored if query.get("device_id") in {None, each["device_id"]}]
-        return list(self.devices.values())
+        user = steps[steps.index("user") + 1] if "user" in steps else None
+        return [each for each in self.devices.values() if user in {None, each["user_id"]}]
 
     def _make_product(self, value: dict[str, Any]) -> tuple[int, Any]:
         self.products.append({**value, "product_id": f"product-{len(self.products)}"})

@@ -252,8 +252,8 @@ def _way(file: ScenarioFile, folder: Path) -> Target:
     if file.scenario.target.keys:
         keys = [(pair.api_key, file.folder / pair.secret_key_file) for pair in file.scenario.target.keys]
     pairs = tuple(Keys(name, Secret(path.read_text(encoding="utf-8")), path) for name, path in keys)
-    url, tls = file.scenario.target.base_url, file.scenario.target.tls
-    ca_file = None if tls is None or tls.ca_file is None else file.folder / tls.ca_file
+    url, authority = file.scenario.target.base_url, file.scenario.target.ca_file
+    ca_file = None if authority is None else file.folder / authority
     if file.scenario.target.through == "gateway":
         return Target(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder, ca_file=ca_file)
     return Target(url, pairs, ca_file=ca_file)

@@ -23,8 +23,7 @@ from simulator.cli import main
 from simulator.exit_codes import ExitCode
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.safety import permit
-from simulator.fleet.target.target import TargetOptions, find_target
+from simulator.fleet.target.target import TargetOptions, find_target, permit
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 

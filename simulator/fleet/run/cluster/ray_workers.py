@@ -35,7 +35,7 @@ from simulator.fleet.run.cluster.nodes import (
 from simulator.fleet.run.workers import SILENCE_S, Finished, FromWorker, ToWorker, Work, WorkerLost
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.target import safety
+from simulator.fleet.target import target as targets
 from simulator.fleet.target.target import Target
 from simulator.interrupts import without_interrupts
 
@@ -253,7 +253,7 @@ def _loopback_faults(nodes: Sequence[Node], addresses: set[str]) -> list[str]:
     return [
         f"{address} leads to the machine that uses it, and workers are on {others}: {fix}"
         for address in sorted(addresses)
-        if others and safety.is_here(address)
+        if others and targets.is_here(address)
     ]
 
 

@@ -113,4 +113,3 @@ def test_init_plan_and_schema_from_the_command_line(tmp_path):
     assert code == 2
     assert "mine.yaml: line " in told
     assert "fleet.devices: should be a valid integer, not 'ten'" in told
-    assert json.loads(call("scenario-schema")[1])["title"] == "Fleet scenario"

@@ -139,9 +139,30 @@ def test_history_has_every_reading_at_its_true_time(looker):
     assert all("2025-12-31T23:5" in reading["recorded_at"] for _, _, reading in run.readings)
 
 
-def test_an_onboarding_storm_registers_every_label_once(looker):
-    run = looker(CONTEXTS["labels"]).run
-    assert run.record.audit.registrations.accepted == 12
+def test_history_that_got_no_good_answer_goes_again_and_is_told_apart_by_what_came_before(looker):
+    answers = iter([(429, {"error": "rate_limited"}), (503, {"error": "unwell"}), (429, {"error": "rate_limited"})])
+
+    def unsteady(sent: Sent):
+        return next(answers, None) if sent.operation == "POST /sensor-data" else None
+
+    document = merged(CONTEXTS["history"], {"target": {"connections": 1}})
+    run = looker(document, unsteady).run
+    readings = run.record.audit.readings
+    assert (readings.sent, readings.accepted, readings.stored, readings.lost, readings.doubled) == (60, 60, 60, 0, 0)
+    assert len({sent.headers["idempotency-key"] for sent in run.batches[:4]}) == 1
+    posts = run.record.operations["http.sensor_data"]
+    told = {str(name): (tally.count - tally.first_attempts, tally.resends_ambiguous) for name, tally in posts.items()}
+    assert told == {"ok": (1, 1), "limited": (1, 1), "server_error": (1, 0)}
+
+
+def test_an_onboarding_storm_registers_every_label_once_and_decides_each_race(looker):
+    run = looker(merged(CONTEXTS["labels"], {"onboarding": {"races": 0.5, "remove": 0.5}})).run
+    assert run.record.verdict.exit_code == 0
+    audit, storm = run.record.audit.registrations, run.record.extras["onboarding"]
+    assert (audit.sent, audit.accepted, audit.stored) == (12, 12, 12 - storm["removed"])
+    assert storm["races"] == storm["races_decided"] > 2
+    assert storm["removed"] > 2
+    assert run.count("http.register", "ok") == run.count("http.register") == 12 + storm["races"]
     assert len({device["device_identifier"] for device in run.service.devices.values()}) == len(run.service.devices)
 
 

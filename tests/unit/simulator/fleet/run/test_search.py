@@ -211,7 +211,7 @@ def test_a_threshold_to_abort_on_needs_a_time_and_no_phase(looker, expression):
         ),
         (
             {**requests(), "phases": [{"name": "search-20", "kind": "hold", "duration_s": 5}, RATES]},
-            "a phase is called as one of its steps: give it another name",
+            "several phases are called 'search-20': give each a name of its own",
         ),
     ],
 )

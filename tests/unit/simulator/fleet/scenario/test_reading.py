@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError
-from simulator.fleet.scenario.reading import parse_scenario
+from simulator.fleet.scenario.model import holds
+from simulator.fleet.scenario.reading import parse_scenario, read_identifiers
 
 SMALL = """\
 scenario: small
@@ -139,3 +143,224 @@ def test_a_tag_runs_nothing():
 def test_a_key_pair_in_the_wrong_place_is_not_shown():
     (found,) = faults(changed("devices: 10", "devices: msk_live"))
     assert "msk_" not in found
+
+
+# --- whatever bytes a file holds --------------------------------------------------------------------------------------
+
+LINE = "line 1, column 1: read without a fault"
+STARTERS = sorted((Path(__file__).resolve().parents[5] / "configs" / "scenarios").glob("*.yaml"))
+WORDS = st.sampled_from(
+    ["kind", "kind: storm", "- ", ": ", "{", "}", "[", "]", "30 s", "*a", "&a ", "!!int ", "null", "1e999", "'", "\t",
+     "duration_s: 5m", "share: 2", "devices: -1", "until: x", "<<: ", "? ", "| ", "% ", "0x1", "\x00", "é", "\ud7ff"]
+)  # fmt: skip
+
+
+def only_faults_with_lines(raw: bytes) -> None:
+    found = [LINE]
+    try:
+        parse_scenario(raw, Path("/nowhere"))
+    except ConfigurationError as error:
+        found = error.faults
+    assert found
+    for fault in found:
+        assert re.match(r"line [1-9]\d*, column [1-9]\d*: ", fault), fault
+        assert "\n" not in fault
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(STARTERS), st.lists(st.tuples(st.floats(0, 1), st.integers(0, 20), WORDS), max_size=4))
+def test_a_scenario_with_anything_written_over_it(path, edits):
+    text = path.read_text(encoding="utf-8")
+    for place, length, word in edits:
+        at = int(place * len(text))
+        text = text[:at] + word + text[at + length :]
+    only_faults_with_lines(text.encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes(raw):
+    only_faults_with_lines(raw)
+
+
+# --- what the parts need of each other, and of the files that they name -----------------------------------------------
+
+HEAD = "scenario: s\n"
+FLEET = "fleet: {devices: 100}\n"
+PHASES = "phases: [{name: up, kind: ramp, duration_s: 30}, {name: hold, kind: hold, duration_s: 60}]\n"
+WHOLE = HEAD + FLEET + PHASES
+PING = "commands: [{payload: {command: ping}, rate_per_s: 1}]\n"
+REQUESTS = "kind: requests\narrivals: [{operation: poll, rate_per_s: 1}]\n"
+
+
+def phases(*listed: str) -> str:
+    return f"{HEAD}{FLEET}phases: [{', '.join(f'{{{each}}}' for each in listed)}]\n"
+
+
+def models(*listed: str) -> str:
+    return f"{HEAD}{PHASES}fleet: {{devices: 9, models: [{', '.join(f'{{{each}}}' for each in listed)}]}}\n"
+
+
+CASES = {
+    "two models of a name": (
+        models("name: a, share: 0.5", "name: a, share: 0.5"),
+        "models: several models are called 'a'",
+    ),
+    "shares": (models("name: a, share: 0.5", "name: b, share: 0.4"), "the models make 0.9 together; they must make 1"),
+    "polls": (models("poll: {every_s: 9}"), "poll.every_s: does nothing with 'transport: http_long_poll'"),
+    "held polls": (
+        models("poll: {wait_s: 9}") + "target: {transport: http_poll}",
+        "poll.wait_s: does nothing with 'transport: http_poll'",
+    ),
+    "keys twice": (
+        WHOLE + "target: {keys: [{api_key: k, secret_key_file: key}, {api_key: k, secret_key_file: key}]}",
+        "target.keys: holds a key pair twice",
+    ),
+    "an authority without tls": (
+        WHOLE + "target: {transport: mqtt, broker: {ca_file: key}}",
+        "target.broker: ca_file needs 'tls: true'",
+    ),
+    "labels that are never scanned": (
+        HEAD + "kind: onboarding\nonboarding: {rate_per_s: 0.5}\nfleet: {devices: 100}\n"
+        "phases: [{name: a, kind: hold, duration_s: 90}]",
+        "phases: at 0.5 labels/s only 45 of 100 are scanned",
+    ),
+    "two phases of a name": (
+        phases("name: a, kind: hold, duration_s: 9", "name: a, kind: hold, duration_s: 9"),
+        "phases: several phases are called 'a'",
+    ),
+    "a storm that is too long": (
+        phases("name: a, kind: storm, duration_s: 9, waves: 2, away_s: 5"),
+        "phases[0]: 2 waves of 5 s need a duration_s of 10 at least",
+    ),
+    "a fault after the end": (
+        WHOLE + "faults: [{kind: blackout, at_s: 80, duration_s: 20}]",
+        "faults[0]: ends 100 s after the begin; the phases end after 90 s",
+    ),
+    "a fault of a reading that is not there": (
+        WHOLE + "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5, readings: [x]}]",
+        "faults[0].readings: no model has a reading 'x'; there are battery_percent,",
+    ),
+    "a threshold of no phase": (WHOLE + "thresholds: [http.poll.p99 < 1s in hol]", "thresholds[0]: "),
+    "a threshold on commands that nobody sends": (
+        WHOLE + "thresholds: [commands.age.p99 < 1s]",
+        "thresholds[0]: the scenario sends no commands: add 'commands:', or remove the threshold",
+    ),
+    "a threshold on readings that nobody takes": (
+        WHOLE + REQUESTS + "thresholds: [readings.rate > 1/s]",
+        "thresholds[0]: nothing takes readings here",
+    ),
+    "a product that is not there": (
+        HEAD + PHASES + "fleet: {devices: 9, product: none.yaml}",
+        "cannot be read: No such file or directory; built in is 'climate-node'",
+    ),
+    "a command that is none": (
+        WHOLE + PING.replace("ping", "pong"),
+        "commands[0].payload: command 'pong' is not in the product's vocabulary (ping, ",
+    ),
+    "a payload that does not fit": (
+        WHOLE + PING.replace("ping", "open_valve, seconds: 900"),
+        "commands[0].payload: invalid_payload: seconds: ",
+    ),
+    "a sensor that no device has": (
+        WHOLE + PING.replace("ping", "read_sensors, names: [boiler]"),
+        "commands[0].payload: virtual devices have one sensor, 'climate', and no 'boiler'",
+    ),
+    "an update without firmware": (
+        WHOLE + PING.replace("ping", "update_firmware, version: a"),
+        "commands[0].payload: devices of the model 'climate' have no firmware",
+    ),
+    "a key that is not there": (
+        WHOLE + "target: {keys: [{api_key: k, secret_key_file: none}]}",
+        "target.keys[0].secret_key_file:",
+    ),
+    "an authority that is not there": (
+        WHOLE + "target: {base_url: 'https://x', ca_file: none.pem}",
+        "target.ca_file:",
+    ),
+    "a recording that is not there": (
+        models("signals: {t: {kind: csv, file: no.csv, column: a, every_s: 1}}"),
+        "fleet.models[0].signals:",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_does_not_fit_is_told_where_it_is_to_be_changed(case, tmp_path):
+    text, said = CASES[case]
+    (tmp_path / "key").write_text("msk_x\n")
+    (tmp_path / "key").chmod(0o600)
+    with pytest.raises(ConfigurationError) as caught:
+        parse_scenario(text.encode(), tmp_path)
+    (fault,) = caught.value.faults
+    assert fault.startswith("line ")
+    assert said in fault
+
+
+def test_a_secret_key_that_others_can_read_is_refused(tmp_path):
+    (tmp_path / "key").write_text("msk_x\n")
+    (tmp_path / "key").chmod(0o644)
+    text = WHOLE + "target: {keys: [{api_key: mk_a, secret_key_file: key}]}"
+    with pytest.raises(ConfigurationError, match="run chmod 600 on it"):
+        parse_scenario(text.encode(), tmp_path)
+    (tmp_path / "key").chmod(0o600)
+    assert parse_scenario(text.encode(), tmp_path).target.keys[0].api_key == "mk_a"
+
+
+def test_a_refusal_that_is_expected_may_be_planned():
+    text = WHOLE + "commands: [{payload: {command: pong}, rate_per_s: 1, expect: rejected}]"
+    assert parse_scenario(text.encode(), Path()).commands[0].expect == "rejected"
+
+
+def identities(tmp_path: Path, content: bytes, devices: int = 2) -> list[str]:
+    (tmp_path / "devices.csv").write_bytes(content)
+    text = HEAD + PHASES + f"fleet: {{devices: {devices}, identities: {{from: devices.csv}}}}"
+    return read_identifiers(parse_scenario(text.encode(), tmp_path), tmp_path)
+
+
+def test_identifiers_are_made_or_come_out_of_a_file(tmp_path):
+    made = parse_scenario(WHOLE.encode(), tmp_path)
+    assert read_identifiers(made, tmp_path)[:2] == ["sim-000001", "sim-000002"]
+    assert identities(tmp_path, b"name,device_identifier\nx,SN-1\ny,SN-2\nz,SN-3\n") == ["SN-1", "SN-2"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"name\nx\n", "has no column 'device_identifier'"),
+        (b"device_identifier\nSN-1\n", "has 1 rows for 2 devices"),
+        (b"device_identifier\nSN-1\nSN-1\n", "row 3: 'SN-1' is there already"),
+        (b'device_identifier\nSN-1\n""\n', "row 3: an identifier has 1 to 128 characters"),
+        (b"device_identifier\n\xff\n", "is no CSV in UTF-8"),
+    ],
+)
+def test_a_file_of_identifiers_that_cannot_be_used_is_told(tmp_path, content, said):
+    with pytest.raises(ConfigurationError, match="fleet.identities.from") as caught:
+        identities(tmp_path, content)
+    assert said in caught.value.faults[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "gauges", "held"),
+    [
+        ("online >= 99%", {"online": 990}, True),
+        ("online >= 99%", {"online": 989}, False),
+        ("online >= 99.5%", {"online": 995}, True),
+        ("online==1000", {"online": 1000}, True),
+        ("open_commands == 0", {"open_commands": 0}, True),
+        ("open_commands == 0", {}, False),
+        ("online >= 99% and waiting_readings < 50", {"online": 1000, "waiting_readings": 49}, True),
+        ("online >= 99% and waiting_readings < 50", {"online": 1000, "waiting_readings": 50}, False),
+    ],
+)
+def test_a_condition_holds_or_not(text, gauges, held):
+    assert holds(text, gauges, devices=1000) is held
+
+
+@pytest.mark.parametrize(
+    "text", ["online", "onlin > 3", "open_commands < 5%", "online > 3 or online < 2", "online > x"]
+)
+def test_what_is_no_condition_is_told_with_what_to_write(text):
+    (fault,) = faults(changed("online >= 99%", text))
+    assert "phases[1].until: " in fault
+    assert "is no condition: compare online, connections, open_commands, waiting_readings with a number" in fault

@@ -1,17 +1,28 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from agent.errors import Conflict, Unauthorized
+from agent.errors import ConfigurationError, Conflict, Unauthorized
 from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice
+from gateway.tokens import digest_of
 from simulator.fleet.products import load_product
 from simulator.fleet.target.client import Keyring, TargetClient, open_client
-from simulator.fleet.target.provisioning import MARK, Provisioned, ProvisioningRequest, clean_up, provision
+from simulator.fleet.target.provisioning import (
+    GATEWAY_CONFIG,
+    MARK,
+    Provisioned,
+    clean_up,
+    issue_gateway_tokens,
+    provision,
+)
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -42,21 +53,20 @@ def at_desk(service: RunningService, work: Callable[[TargetClient], Any], keys: 
     return asyncio.run(run())
 
 
-def wanted(count: int, prefix: str = "sim-") -> ProvisioningRequest:
-    return ProvisioningRequest(load_product(), "smoke", "fleet", [f"{prefix}{number:06d}" for number in range(count)])
+def make(service: RunningService, count: int, prefix: str = "sim-", keys: Keys = KEYS) -> Provisioned:
+    names = [f"{prefix}{number:06d}" for number in range(count)]
 
+    async def work(desk: TargetClient) -> Provisioned:
+        return await provision(desk, load_product(), names, lambda *_: None, scenario="smoke", user_id="fleet")
 
-def make(service: RunningService, count: int, prefix: str = "sim-") -> Provisioned:
-    return at_desk(service, lambda desk: provision(desk, wanted(count, prefix), lambda _done, _total: None))
+    return at_desk(service, work, keys)
 
 
 def test_devices_are_made_once_and_found_by_the_next_run(service, client):
     first = make(service, 130)
-    assert first.made == 130
     assert len({device.device_id for device in first.devices}) == 130
     assert [device.name for device in first.devices] == [f"sim-{number:06d}" for number in range(130)]
     again = make(service, 150)
-    assert again.made == 20
     assert again.devices[:130] == first.devices
     assert len(list(client.devices())) == 150
     assert all((device.device_name or "").startswith(MARK) for device in client.devices())
@@ -80,10 +90,10 @@ def test_cleanup_takes_what_carries_the_mark_or_a_prefix_as_well_and_nothing_els
     told: list[tuple[int, int]] = []
 
     def clean(prefix: str = "", *, dry_run: bool = False) -> tuple[int, int]:
-        count = at_desk(
+        devices, products, _names = at_desk(
             service, lambda desk: clean_up(desk, lambda *both: told.append(both), prefix=prefix, dry_run=dry_run)
         )
-        return count.products, count.devices
+        return products, devices
 
     assert clean("a-") == (0, 0), "in the middle of an identifier is no prefix"
     assert clean("qa-", dry_run=True) == (0, 3)
@@ -104,4 +114,48 @@ def test_cleanup_takes_what_carries_the_mark_or_a_prefix_as_well_and_nothing_els
 def test_wrong_keys_are_told_at_once_and_not_tried_again(service):
     wrong = Keys("mk_fleet", Secret("msk_wrong"))
     with pytest.raises(Unauthorized):
-        at_desk(service, lambda desk: provision(desk, wanted(3), lambda _done, _total: None), wrong)
+        make(service, 3, keys=wrong)
+
+
+# --- tokens of a gateway ----------------------------------------------------------------------------------------------
+
+URL = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Path:
+    keys = {"api_key": "mk_x", "secret_key": "msk_x"}
+    for name, value in keys.items():
+        (tmp_path / name).write_text(value)
+        (tmp_path / name).chmod(0o600)
+    (tmp_path / "state").mkdir(mode=0o700)
+    configuration = {
+        "service": {"base_url": URL},
+        "auth": {f"{name}_file": str(tmp_path / name) for name in keys},
+        "state_dir": str(tmp_path / "state"),
+        "http": {"port": 0},
+    }
+    (tmp_path / GATEWAY_CONFIG).write_text(yaml.safe_dump(configuration))
+    return tmp_path
+
+
+def valid_digests(gateway: Path) -> dict[str, bytes]:
+    with sqlite3.connect(gateway / "state" / "tokens.db") as connection:
+        rows = connection.execute("SELECT device_id, digest FROM token WHERE ends_at IS NULL").fetchall()
+    connection.close()
+    return dict(rows)
+
+
+def test_every_device_gets_a_token_that_the_gateway_knows_also_the_second_time(gateway):
+    ids = [f"sim-{number}" for number in range(50)] + ['has "quotes", commas']
+    first = issue_gateway_tokens(gateway, ids[:30], URL)
+    second = issue_gateway_tokens(gateway, ids, URL)
+    assert set(first) == set(ids[:30])
+    assert set(second) == set(ids)
+    assert valid_digests(gateway) == {device_id: digest_of(token.reveal()) for device_id, token in second.items()}
+    assert all(first[each].reveal() != second[each].reveal() for each in first)
+
+
+def test_a_folder_that_is_no_gateways_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="fleet-simulator up"):
+        issue_gateway_tokens(tmp_path, ["d1"], URL)

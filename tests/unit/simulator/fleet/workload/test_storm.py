@@ -1,72 +1,38 @@
 from __future__ import annotations
 
-import asyncio
-import time
-from pathlib import Path
+import pytest
 
-from agent.wire.secret import Secret
-from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.products import load_product
-from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.provisioning import ProvisioningRequest, provision
-from simulator.fleet.target.target import KeyPairFile
-from simulator.fleet.workload.base import Leftover, WorkloadSummary
-from simulator.fleet.workload.storm import StormJob, StormWorkload
-from simulator.keys import Keys
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-
-KEYS = Keys("mk_fleet", Secret("msk_fleet"))
-RING = Keyring((KEYS,))
+from simulator.fleet.workload.storm import Journey, judge_storm
 
 
-async def perform(base_url: str, labels: int, secret: Path) -> tuple[WorkloadSummary, Leftover, Recorder, int]:
-    async with open_client(base_url, RING) as desk:
-        wanted = ProvisioningRequest(load_product(), "storm", "nobody", [])
-        product_id = (await provision(desk, wanted, lambda _done, _total: None)).product_id
-    recorder = Recorder()
-    job = StormJob(
-        base_url=base_url,
-        keys=(KeyPairFile(KEYS.api_key, secret),),
-        product_id=product_id,
-        scenario="storm",
-        identifiers=tuple(f"label-{number}" for number in range(labels)),
-        users=("ann", "ben"),
-        rate_per_s=500.0,
-        rate_factors=(1.0,),
-        races=0.3,
-        remove=0.3,
-        seed=3,
-    )
-    play = StormWorkload(job, recorder)
-    play.begin(time.monotonic())
-    play.enter_phase(0, time.monotonic())
-    async with asyncio.timeout(60):
-        while play.gauges()["labels"] < labels:  # noqa: ASYNC110 - the play has no event for tests
-            await asyncio.sleep(0.01)
-    left = await play.drain(time.monotonic(), time.monotonic() + 60)
-    return await play.close(), left, recorder, play.devices
+def gone_through(number: int, *winners: str, removals: int = 0, raced: bool = False, unsure: bool = False) -> Journey:
+    return Journey(number, f"n{number}", raced, removals > 0, list(winners), f"d{number}", removals, unsure)
 
 
-def test_a_storm_against_a_real_service_is_decided_once_for_each_label(tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text(KEYS.secret_key.reveal())
-    config = ServiceConfig(port=0, api_key=KEYS.api_key, secret_key=KEYS.secret_key, rate_limit=0)
-    with RunningService(config) as service:
-        summary, left, recorder, devices = asyncio.run(perform(service.base_url, 150, secret))
-    assert (left, devices, summary.failures) == (Leftover(), 150, ())
-    assert summary.audit is not None
-    audit = summary.audit.registrations
-    assert audit is not None
-    storm = summary.extras["onboarding"]
-    assert (audit.sent, audit.accepted, audit.stored) == (150, 150, 150 - storm["removed"])
-    assert (audit.lost, audit.doubled, audit.altered, audit.unknown, audit.ambiguous) == (0, 0, 0, 0, 0)
-    assert storm["races"] == storm["races_decided"] > 20
-    assert storm["removed"] > 20
-    operations = recorder.cut(0).measured().operations
-    assert set(operations) == {"http.scan_qr", "http.register", "http.remove"}
-    assert operations["http.scan_qr"]["ok"].count == 150
-    # The one who came second got the right answer as well.
-    assert {outcome for classes in operations.values() for outcome in classes} == {"ok"}
-    assert operations["http.register"]["ok"].count == 150 + storm["races"]
-    assert summary.held == f"of {storm['races']} labels that two people wanted, each went to exactly one"
+@pytest.mark.parametrize(
+    ("journey", "listed", "kind"),
+    [
+        (gone_through(1, "a"), {"a": []}, "lost"),
+        (gone_through(1, "a"), {"a": ["n1", "n1"]}, "doubled"),
+        (gone_through(1, "a"), {"a": ["n1"], "b": ["n1"]}, "doubled"),
+        (gone_through(1, "a", "b", raced=True), {"a": ["n1"]}, "doubled"),
+        (gone_through(1, "a"), {"a": [], "b": ["n1"]}, "altered"),
+        (gone_through(1, "a", removals=1), {"a": ["n1"]}, "unknown"),
+        (gone_through(1), {"a": ["n1"]}, "unknown"),
+    ],
+)
+def test_what_is_listed_wrongly_is_found_with_its_label(journey, listed, kind):
+    audit = judge_storm([journey], listed)
+    assert getattr(audit.registrations, kind) == 1
+    assert [(found.kind, found.name) for found in audit.findings] == [(kind, "n1")]
+
+
+def test_what_was_never_answered_may_be_either_and_what_nobody_began_is_unknown():
+    unsure = gone_through(1, unsure=True)
+    for listed in (["n1"], []):
+        audit = judge_storm([unsure], {"a": listed}).registrations
+        assert audit is not None
+        assert (audit.ambiguous, audit.lost, audit.unknown) == (1, 0, 0)
+    stranger = judge_storm([], {"a": ["n9"]}).registrations
+    assert stranger is not None
+    assert stranger.unknown == 1

@@ -1,0 +1,442 @@
+"""The commands of the fleet: ``init``, ``plan``, ``run``, ``report``, ``compare``, ``audit`` and ``cleanup``."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import difflib
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.text import bounded
+from agent.wire import paths
+from agent.wire.server import LIST_PARAMETERS
+from agent.wire.times import parse_time
+from simulator.credentials import takes_ca_file
+from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit, offers_of
+from simulator.fleet.forecast import describe, forecast
+from simulator.fleet.plan import Plan
+from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.report.compare import compare_runs, comparison_json, print_comparison
+from simulator.fleet.report.folder import RUN_FILE, read_record, record_text
+from simulator.fleet.report.formatting import Tone, plural
+from simulator.fleet.report.live import ConsoleView
+from simulator.fleet.report.making import make_reports, summary_json
+from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunView, note
+from simulator.fleet.report.prometheus import MetricsView
+from simulator.fleet.report.summary import print_summary
+from simulator.fleet.run.fleet_run import Merged, RunInterrupted, RunOptions, merge_audit, perform_run
+from simulator.fleet.scenario.model import schema_text
+from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
+from simulator.fleet.target.client import Keyring, open_client
+from simulator.fleet.target.provisioning import clean_up
+from simulator.fleet.target.target import (
+    KeyPairFile,
+    Permission,
+    Target,
+    TargetOptions,
+    faults_of_address,
+    find_offers,
+    find_target,
+    permit,
+    read_targets,
+    running_local,
+)
+from simulator.interrupts import terminations_as_interrupts
+from simulator.terminal import CommandLineError, Console, show_progress
+from simulator.whole_files import cannot_write, write_whole
+
+SCHEMA_FILE: Final = "fleet-scenario.schema.json"
+_SCHEMA_LINE: Final = "# yaml-language-server: $schema="
+"""Editors with the YAML language server read the schema's path after it, from the file's folder."""
+_STDOUT: Final = Path("-")
+_LEFT: Final = (
+    "; the devices that are registered stay at the target: the next run takes them, and 'fleet-simulator cleanup' "
+    "removes them"
+)
+_RUN_FOLDER: Final = click.Path(path_type=Path, file_okay=False)
+_SCENARIO_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+_TARGET: Final = (
+    click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080."),
+    click.option("--api-key", help="The public key, mk_..."),
+    click.option(
+        "--secret-key-file",
+        type=click.Path(path_type=Path),
+        help="File with the secret key, msk_...; never given on the command line, where other users see it.",
+    ),
+    takes_ca_file,
+    click.option(
+        "--up",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Instead of address and keys: the folder that 'fleet-simulator up --data' was given.",
+    ),
+    click.option(
+        "--targets",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="YAML file of servers that may be loaded, with caps; this machine always may.",
+    ),
+    click.option(
+        "--i-own-this-target", "owned", is_flag=True, help="Load a server that is neither this machine nor listed."
+    ),
+)
+
+Permit = Callable[[str], Permission]
+"""Whether this address may be loaded; see :func:`~simulator.fleet.target.target.permit`."""
+
+
+def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the target; the command gets them as ``target`` and ``may_load``."""
+
+    @functools.wraps(command)
+    def wrapper(*, targets: Path | None, owned: bool, **given: Any) -> Any:
+        options = TargetOptions(**{each.name: given.pop(each.name) for each in dataclasses.fields(TargetOptions)})
+        may_load = functools.partial(permit, listed=read_targets(targets) if targets else (), owned=owned)
+        return command(target=options, may_load=may_load, **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_TARGET), wrapper)
+
+
+takes_python = click.option(
+    "--allow-python", is_flag=True, help="Run the Python files that signals name, with all the rights that you have."
+)
+
+
+# --- before a run -----------------------------------------------------------------------------------------------------
+
+
+@click.command("init")
+@click.option("--from", "starter", default="smoke", help="Which scenario to start from; smoke by default.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="File to write; by default the scenario's name and .yaml, here. - prints it.",
+)
+@click.option("--force", is_flag=True, help="Overwrite a scenario that is there.")
+@click.option("--list", "listing", is_flag=True, help="Only print the scenarios to start from.")
+def init_command(*, starter: str, out: Path | None, force: bool, listing: bool) -> ExitCode:
+    """Write a commented scenario to start from.
+
+    Beside it goes the JSON Schema that its first line names: an editor with the YAML language server completes keys and
+    marks faults by it, without a network. Exit codes: 0 written, 2 there is no such scenario, or it is there already or
+    cannot be written.
+    """
+    starters = {item.name.removesuffix(".yaml"): item for item in starter_folder().iterdir() if ".yaml" in item.name}
+    if listing:
+        click.echo("\n".join(sorted(starters, key=lambda name: (name != "smoke", name))))  # the smallest first
+        return ExitCode.GOOD
+    if starter not in starters:
+        near = difflib.get_close_matches(starter, starters, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(starters))}"
+        raise ConfigurationError([f"there is no scenario {starter!r} to start from; {hint}"], "--from")
+    text, path = starters[starter].read_text(encoding="utf-8"), out or Path(f"{starter}.yaml")
+    if path == _STDOUT:
+        click.echo(text, nl=False)
+        return ExitCode.GOOD
+    if path.exists() and not force:
+        raise ConfigurationError([f"{path} is there already; give --force, or another --out"], "--out")
+    try:
+        write_whole(path.parent / SCHEMA_FILE, schema_text())
+        write_whole(path, f"{_SCHEMA_LINE}{SCHEMA_FILE}\n{text}")
+    except OSError as error:
+        raise ConfigurationError([cannot_write(path, error, "another --out")], "--out") from None
+    click.echo(f"wrote {path}, and {SCHEMA_FILE} beside it; look at what it would do: fleet-simulator plan {path}")
+    return ExitCode.GOOD
+
+
+def starter_folder() -> Traversable:
+    """The scenarios to start from: beside this module in a wheel, where people look for them in a checkout."""
+    packed = files("simulator.fleet.scenario") / "starters"
+    return packed if packed.is_dir() else Path(__file__).parents[2] / "configs" / "scenarios"
+
+
+@click.command("plan")
+@click.argument("scenario", type=_SCENARIO_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--base-url", help="The target that 'run' will be given, in place of the scenario's.")
+@takes_python
+def plan_command(*, scenario: Path, as_json: bool, base_url: str | None, allow_python: bool) -> ExitCode:
+    """Print what a run of SCENARIO would do, without doing it and without asking the target for anything.
+
+    Devices, phases on a time line, requests per second by operation, sockets, faults, quota, and the digest of
+    scenario and seed. Exit codes: 0 it can be run, 2 it has faults, all of which are printed with line and column.
+    """
+    figures = forecast(Plan(_read(scenario, allow_python=allow_python).scenario))
+    if base_url is not None:
+        if faults := faults_of_address(base_url):
+            raise ConfigurationError(faults, "target")
+        figures = dataclasses.replace(figures, target=base_url)
+    click.echo(json.dumps(dataclasses.asdict(figures), indent=2) if as_json else "\n".join(describe(figures)))
+    return ExitCode.GOOD
+
+
+def _read(path: Path, *, allow_python: bool) -> ScenarioFile:
+    try:
+        return read_scenario_file(path, allow_python=allow_python)
+    except ConfigurationError as error:  # each fault on a line of its own
+        raise CommandLineError("\n".join(f"{error.source}: {fault}" for fault in error.faults)) from None
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+@click.command("run")
+@click.argument("scenario", type=_SCENARIO_FILE)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for record, seconds, ledgers and reports; fleet-runs/NAME-TIME by default.",
+)
+@takes_target
+@click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
+@click.option("--rate-limit", type=click.IntRange(min=0), help="With --local: its quota; 0, the default, is no limit.")
+@click.option("--audit/--no-audit", default=True, help="Keep ledgers, and read everything back at the end.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve the figures so far to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes a free port.",
+)
+@click.option(
+    "--progress",
+    metavar="FILE",
+    help="Write the live figures as JSON lines, one a second and one for each event, while the run goes on; - is "
+    "standard output, and the live view moves to standard error.",
+)
+@click.option(
+    "--cluster",
+    metavar="HOST:PORT|auto",
+    help="Make the load on the machines of a Ray cluster: the address of its head, or auto for the cluster that this "
+    "machine belongs to. Needs the extra 'cluster'.",
+)
+@click.option("--quiet", is_flag=True, help="Show nothing; the exit code says how it ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
+@takes_python
+def run_command(
+    *,
+    scenario: Path,
+    out: Path | None,
+    target: TargetOptions,
+    may_load: Permit,
+    local: bool,
+    rate_limit: int | None,
+    audit: bool,
+    metrics_port: int | None,
+    progress: str | None,
+    cluster: str | None,
+    quiet: bool,
+    as_json: bool,
+    allow_python: bool,
+) -> ExitCode:
+    """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
+
+    Ctrl-C ends it in order, with a report. Exit codes: 0 passed, 1 a threshold or a check failed, 2 usage, 3
+    inconclusive (the generator was the limit, a worker died, or a report could not be written), 4 data lost or
+    changed, 5 the target cannot be reached or went away, or the record could not be written, 130 ended by Ctrl-C.
+    """
+    with _ended_by_hand(local=local), terminations_as_interrupts(), ExitStack() as ends:
+        takes_output = progress == STANDARD_OUTPUT
+        if takes_output and as_json:
+            raise CommandLineError("--progress -: --json prints to standard output, too: give it a file")
+        if rate_limit is not None and not local:
+            raise CommandLineError("--rate-limit is the quota of the service that --local starts: give --local")
+        if local and target != TargetOptions():
+            raise CommandLineError("--local starts its own service: leave the other target out")
+        file = _read(scenario, allow_python=allow_python)
+        settings = file.scenario.target
+        if cluster is not None:
+            _check_cluster(file, local=local)
+        folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if local:
+            service = running_local(folder / "up", rate_limit=rate_limit or 0, gateway=settings.uses_gateway)
+            way = ends.enter_context(service)
+        else:
+            keys = [KeyPairFile(pair.api_key, file.folder / pair.secret_key_file) for pair in settings.keys]
+            ca_file = None if settings.ca_file is None else file.folder / settings.ca_file
+            way = find_target(target, settings.base_url, keys, ca_file)
+        broker = [f"mqtt://{settings.broker.host}"] if settings.broker else []
+        permissions = tuple(may_load(address) for address in sorted({*way.addresses, *broker}))
+        console = Console(stderr=as_json or takes_output)
+
+        shown = RunView() if quiet else ConsoleView(console)
+        views = [shown]
+        if progress is not None:
+            views.append(ProgressFile(progress, lambda text: shown.show(note(text, Tone.WARN))))
+        if metrics_port is not None:
+            views.append(MetricsView(metrics_port, lambda text: shown.show(note(text))))
+        record = perform_run(RunOptions(file, way, folder, permissions, audit, cluster), views)
+    if as_json:
+        click.echo(record_text(record), nl=False)
+    elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
+        click.echo(bounded(f"report: {folder / 'report.html'}"), err=takes_output)
+    return ExitCode(record.verdict.exit_code)
+
+
+def _check_cluster(file: ScenarioFile, *, local: bool) -> None:
+    """Refuse what a cluster cannot play: devices behind a gateway, or a service that only this machine reaches."""
+    if local:
+        fix = "leave out --cluster, or give --base-url of a service that the cluster's machines reach"
+        raise CommandLineError(f"--local starts a service that only this machine reaches: {fix}")
+    if file.scenario.target.uses_gateway:
+        raise CommandLineError(
+            "over MQTT, or through a gateway, a run has workers on one machine, since its tokens are made on its own "
+            "machine, and 'up' has gateway and broker at addresses of that machine alone: leave out --cluster, or take "
+            "'transport: http_poll' and 'through: service'"
+        )
+
+
+@contextmanager
+def _ended_by_hand(*, local: bool) -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM while no load is under way: one sentence about what is left, and exit code 130."""
+    try:
+        yield
+    except RunInterrupted as end:
+        left = ""
+        if end.registered:
+            left = "; the service of this run has ended with them" if local else _LEFT
+        click.echo(bounded(f"{end}{left}"), err=True)
+        raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
+    except KeyboardInterrupt:
+        click.echo("ended by hand: no load was under way", err=True)
+        raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
+
+
+# --- after a run ------------------------------------------------------------------------------------------------------
+
+
+@click.command("report")
+@click.argument("folder", type=_RUN_FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON, as in summary.json.")
+def report_command(*, folder: Path, as_json: bool) -> ExitCode:
+    """Make all reports of a run anew, also of one that was killed or still goes on.
+
+    FOLDER is what a run was given with --out. Made are report.html, summary.json, junit.xml, and the tables figures and
+    seconds as CSV, out of run.json and seconds.jsonl.
+
+    Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 5 a file could
+    not be written.
+    """
+    made = make_reports(folder)
+    if as_json:
+        click.echo(summary_json(made.record), nl=False)
+    else:
+        print_summary(Console(), made.record)
+        if made.page.exists() and not any(str(made.page) in sentence for sentence in made.missing):
+            click.echo(f"report: {made.page}")
+    for sentence in made.missing:
+        click.echo(bounded(f"Error: {sentence}; make room there and run it again"), err=True)
+    return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
+
+
+@click.command("compare")
+@click.argument("a", type=_RUN_FOLDER)
+@click.argument("b", type=_RUN_FOLDER)
+@click.option("--phase", help="Compare this phase only. By default everything but ramps.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+def compare_command(*, a: Path, b: Path, phase: str | None, as_json: bool) -> ExitCode:
+    """Hold the run in folder B against the one in folder A, both of one scenario.
+
+    A rate or a time counts as better or worse when it differs by more than a tenth, and a share of errors when it
+    differs by more than one percentage point.
+
+    Exit codes: 0 B is not worse in anything, 1 it is, 2 usage, or runs of different scenarios, 3 a run proves nothing,
+    such as one whose generator was the limit.
+    """
+    found = compare_runs(a, b, phase)
+    if as_json:
+        click.echo(comparison_json(found), nl=False)
+    else:
+        print_comparison(Console(), found)
+    if found.unjudged:
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.CHECK_FAILED if found.is_worse else ExitCode.GOOD
+
+
+@click.command("audit")
+@click.argument("run", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@takes_target
+@click.option("--json", "as_json", is_flag=True, help="Print the audit as JSON.")
+def audit_command(*, run: Path, target: TargetOptions, may_load: Permit, as_json: bool) -> ExitCode:
+    """Audit a finished run again: read back everything that its folder DIR has ledgers of, and compare.
+
+    The record of the run gets the audit, its verdict is given anew, and its reports are made again.
+
+    Exit codes: 0 nothing is wrong, 1 readings were refused although the scenario plans no such fault, 2 usage or wrong
+    keys, 3 not everything could be audited, 4 data lost, doubled, changed or unknown, 5 the target cannot be
+    reached, or nothing is wrong and the record or a report could not be written.
+    """
+    has_record, merged = (run / RUN_FILE).exists(), Merged(())
+    ended_s = _end_of(read_record(run), run) if has_record else None
+    way = find_target(target)
+    may_load(way.base_url)
+    audit = asyncio.run(_audit(run, way, ended_s))
+    if has_record:
+        merged = merge_audit(run, audit)
+    click.echo(json.dumps(dataclasses.asdict(audit), indent=1) if as_json else audit_text(audit))
+    for sentence in (*merged.sentences, *merged.missing):
+        click.echo(bounded(sentence), err=True)
+    code = exit_code_of_audit(audit)
+    return ExitCode.UNREACHABLE if merged.missing and code == ExitCode.GOOD else code
+
+
+def _end_of(record: RunRecord, run: Path) -> float:
+    try:
+        return parse_time(record.ended_at) if record.ended_at else time.time()
+    except InvalidMessage as error:
+        raise ConfigurationError([f"ended_at is no time: {error}"], str(run / RUN_FILE)) from None
+
+
+async def _audit(run: Path, way: Target, ended_s: float | None) -> AuditRecord:
+    with show_progress("devices read back") as on_progress:
+        offers = offers_of(run)
+        async with open_client(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as client:
+            # Wrong keys and wrong addresses are reported at once.
+            await client.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
+            return await audit_run(run, client.pages, on_progress, ended_s=ended_s)
+
+
+@click.command("cleanup")
+@takes_target
+@click.option(
+    "--prefix",
+    help="Only devices whose identifier begins with this, as identities.prefix of a scenario has it, and the products "
+    "that have no device left then.  [default: all that carry the mark]",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was removed as JSON.")
+def cleanup_command(
+    *, target: TargetOptions, may_load: Permit, prefix: str | None, dry_run: bool, as_json: bool
+) -> ExitCode:
+    """Take away what fleet runs made on a target: products that carry their mark, with their devices.
+
+    What belongs to anybody else is left alone. Exit codes: 0 nothing is left, 2 usage or wrong keys, 5 the target
+    cannot be reached.
+    """
+    if prefix is not None and not prefix.strip():
+        raise CommandLineError("--prefix is empty: give the first characters of the identifiers, or leave it out")
+    way = find_target(target)
+    may_load(way.base_url)
+
+    async def clean() -> tuple[int, int, tuple[str, ...]]:
+        keys, offers = Keyring(way.keys), find_offers(way)
+        with show_progress("removed") as on_progress:
+            async with open_client(way.base_url, keys, offers=offers, ca_file=way.ca_file) as client:
+                return await clean_up(client, on_progress, prefix=prefix or "", dry_run=dry_run)
+
+    devices, products, names = asyncio.run(clean())
+    if as_json:
+        click.echo(f'{{"products": {products}, "devices": {devices}}}')
+    else:
+        verb = "would be removed" if dry_run else "removed"
+        of = f" ({', '.join(names)})" if names else ""
+        click.echo(f"{plural(devices, 'device')} of {plural(products, 'product')}{of} {verb}")
+    return ExitCode.GOOD

@@ -1,1 +1,0 @@
-"""The commands of the fleet: click and nothing else."""
