@@ -23,7 +23,7 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 from agent.files import give_to, replace_file
-from agent.process.identity import as_owner_of, owner_of
+from agent.identity import as_owner_of, owner_of
 from agent.wire import topics
 from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret

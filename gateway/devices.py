@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from agent.app.first_configuration import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
+from agent.app.enroll import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
 from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError, NotFound, RateLimited
 from agent.files import replace_file
-from agent.process.identity import as_owner_of
+from agent.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.base import describe_faults
 from agent.wire.connection import AddressTransport

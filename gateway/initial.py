@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.app.first_configuration import checked_file
+from agent.app.enroll import checked_file
 from agent.config.credentials import PLACEHOLDER
 from agent.errors import ConfigurationError
 from agent.files import give_to, replace_file
-from agent.process.identity import as_owner_of, owner_of
+from agent.identity import as_owner_of, owner_of
 from gateway.certificates import CertificateFiles, make_certificates
 from gateway.config import GatewayConfig
 

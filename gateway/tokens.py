@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.process.identity import as_owner_of
+from agent.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.secret import Secret
 

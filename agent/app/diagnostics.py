@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
@@ -167,9 +166,7 @@ def _system(state_dir: Path) -> dict[str, Any]:
         "python": sys.version,
         "packages": sorted({f"{each.name} {each.version}" for each in distributions()}),
         "system": " ".join(platform.uname()),
-        "time": time.time(),
         "memory": _lines_of(Path("/proc/meminfo"))[:5],
         "free_bytes": room.f_bavail * room.f_frsize,
-        "free_files": room.f_favail,
         "state_files": {str(file.relative_to(state_dir)): file.stat().st_size for file in files},
     }

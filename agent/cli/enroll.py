@@ -12,8 +12,8 @@ from typing import Final
 
 import click
 
+from agent.app.enroll import CONFIGURATION, USER
 from agent.app.enroll import enroll as enroll_at
-from agent.app.first_configuration import CONFIGURATION, USER
 from agent.cli.options import is_root, json_option, print_json
 from agent.errors import (
     EXIT_CHECK_FAILED,

@@ -1,7 +1,7 @@
 """A group of commands that imports each one only when it is asked for, and names the variables of its options.
 
 Each command that root types takes the identity of whom the folders belong to that it works in, before it opens
-anything there (:mod:`agent.process.identity`).
+anything there (:mod:`agent.identity`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from agent.errors import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, ConfigurationError
-from agent.process.identity import refuse_odd_files, take_identity
+from agent.identity import refuse_odd_files, take_identity
 from agent.text import bounded, disk_refusal
 
 _WAITS_FOR_DISKS: Final = "run"
@@ -120,7 +120,7 @@ class LazyGroup(click.Group):
 def acts_for_owners(callback: Function) -> Function:
     """Mark the function of a command whose files belong to several users, so that root stays root.
 
-    It must open each one through :func:`agent.process.identity.as_owner_of`.
+    It must open each one through :func:`agent.identity.as_owner_of`.
     """
     setattr(callback, _ACTS_FOR_OWNERS, True)
     return callback

@@ -39,7 +39,7 @@ from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
 from agent.errors import InvalidMessage
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
-from agent.process.program import (
+from agent.program import (
     GRACE_S,
     Argument,
     ProgramNotStarted,

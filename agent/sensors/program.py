@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage
-from agent.process.program import (
+from agent.program import (
     GRACE_S,
     ProgramNotStarted,
     ProgramRun,

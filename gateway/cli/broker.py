@@ -12,7 +12,7 @@ import click
 
 from agent.cli.lazy import acts_for_owners
 from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
-from agent.process.identity import as_owner_of
+from agent.identity import as_owner_of
 from gateway.broker import (
     BrokerSettings,
     device_passwords,

@@ -15,7 +15,7 @@ import click
 from agent.cli.lazy import acts_for_owners
 from agent.cli.options import json_option, print_json
 from agent.errors import EXIT_CHECK_FAILED
-from agent.process.identity import as_owner_of
+from agent.identity import as_owner_of
 from agent.wire.enrollment import EnrollmentAnswer, label_text
 from agent.wire.times import to_rfc3339
 from gateway.certificates import shown_certificate

@@ -31,7 +31,7 @@ from agent.errors import (
 )
 from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import json_result
-from agent.process.program import ProgramRun, last_line
+from agent.program import ProgramRun, last_line
 from agent.runtime.clocks import read_boot_id
 from agent.runtime.supervisor import Notifier
 from agent.sensors.base import SensorFailed

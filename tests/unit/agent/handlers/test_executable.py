@@ -8,7 +8,7 @@ import pytest
 from agent.core.values import Contract
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.executable import AnyPayload, Executable, ExecutableSettings
-from agent.process.program import ProgramNotStarted
+from agent.program import ProgramNotStarted
 
 
 def script(text: str, **settings):

@@ -238,17 +238,15 @@ class _Output:
     """The two outputs of a program: the begin of the one is kept, and the end of the other."""
 
     def __init__(self, process: subprocess.Popen[bytes], output_bytes: int, alive: Callable[[], None]) -> None:
-        assert process.stdout is not None  # noqa: S101 - Popen makes both
-        assert process.stderr is not None  # noqa: S101
         self.kept = bytearray()
         self.diagnostics = bytearray()
         self.truncated = False
+        self._process = process
         self._output_bytes = output_bytes
         self._alive = alive
-        self._pipes: tuple[IO[bytes], ...] = (process.stdout, process.stderr)
         self._selector = selectors.DefaultSelector()
-        for pipe in self._pipes:
-            self._selector.register(pipe, selectors.EVENT_READ)
+        for pipe in (process.stdout, process.stderr):
+            self._selector.register(pipe, selectors.EVENT_READ)  # type: ignore[arg-type]  # Popen makes both
 
     @property
     def is_open(self) -> bool:
@@ -267,7 +265,7 @@ class _Output:
                 self._selector.unregister(key.fileobj)
                 continue
             self._alive()
-            if key.fileobj is self._pipes[0]:
+            if key.fileobj is self._process.stdout:
                 room = self._output_bytes - len(self.kept)
                 self.kept += chunk[:room]
                 self.truncated = self.truncated or len(chunk) > room
@@ -279,8 +277,8 @@ class _Output:
     def close(self) -> None:
         """Let go of the pipes."""
         self._selector.close()
-        for pipe in self._pipes:
-            pipe.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            pipe.close()  # type: ignore[union-attr]
 
 
 def _has_exited(process: subprocess.Popen[bytes]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.process.program import ProgramNotStarted, ProgramRun, run_program
+from agent.program import ProgramNotStarted, ProgramRun, run_program
 from tests.support.processes import is_gone
 
 
@@ -40,6 +40,18 @@ def wait_until_gone(pid: int) -> bool:
 def test_a_large_input_and_a_large_output_at_the_same_time_do_not_block_each_other():
     data = os.urandom(500_000)
     assert run("cat", input_bytes=data, output_bytes=len(data)).output == data
+
+
+def test_the_whole_input_is_in_a_file_before_the_program_starts_whatever_becomes_of_the_agent():
+    """Through a pipe it would read an empty or a cut input from an agent that is killed after the start."""
+    code = "import os, stat; print(stat.S_ISREG(os.fstat(0).st_mode), os.fstat(0).st_size)"
+    assert run(sys.executable, "-c", code, input_bytes=b"x" * 200_000).output == b"True 200000\n"
+    assert run("cat").output == b""
+
+
+def test_a_machine_without_memory_files_gives_the_input_as_well(monkeypatch):
+    monkeypatch.delattr("os.memfd_create")
+    assert run("cat", input_bytes=b"payload").output == b"payload"
 
 
 def test_100_megabytes_of_output_are_drained_and_do_not_stay_in_memory():

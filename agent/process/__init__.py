@@ -1,1 +1,0 @@
-"""Programs of the device, and with whose rights files are opened."""
