@@ -23,7 +23,7 @@ from agent.core.schedule import PollIntervals, phase_s
 from agent.core.values import CommandState, JournalEntry, JsonObject, Outcome, Report
 from agent.errors import EXIT_RESTART
 from agent.plugins import PluginInfo
-from agent.runtime.actor import Actor, Context, ServiceThread
+from agent.runtime.actor import Actor, Context
 from agent.runtime.clocks import PART as CLOCK
 from agent.runtime.clocks import ServiceClock, is_synchronized
 from agent.runtime.command_poller import CommandPoller
@@ -102,19 +102,19 @@ class Agent:
         )
 
         # What goes out.
-        context = Context(device_id, store, clock, service_clock, health, self._post_result, fraction, first_s)
-        readings = ReadingStream(
+        context = Context(
+            device_id, store, clock, service_clock, health, self._post_result, supervisor.crashed, fraction, first_s
+        )
+        self._readings = ReadingStream(
             context,
             transport.uplink,
             apart_s=config.outbox.send_every_s,
             takes_arrays=transport.takes_arrays,
             repeats_batches=transport.repeats_batches,
         )
-        self._readings = self._service(readings)
         store.on_readings = self._readings.post
         expects_place = config.service is None or config.service.dialect.results != "none"
-        results = ResultStream(context, transport.uplink, expects_place=expects_place)
-        self._results = self._service(results)
+        self._results = ResultStream(context, transport.uplink, expects_place=expects_place)
 
         # Sensors.
         self._sensors = SensorRegistry({}) if is_safe else load_sensors(config)
@@ -127,20 +127,19 @@ class Agent:
         configured[POLL] = config.commands.poll.idle_s
         self.intervals = Intervals(journal, configured, on_change=self._interval_changed)
         report = {name: rule for name, rule in report_rules(config).items() if name in ready}
-        self._sensing = self._service(SensingService(context, reader, self.intervals, report, priorities(config)))
+        self._sensing = SensingService(context, reader, self.intervals, report, priorities(config))
 
         # Commands: poller -> engine -> lanes.
         self.handlers = handlers = load_handlers(config, safe_mode=is_safe)
         rules = command_rules(
             handlers,
             handler_key=config.commands.handler_key,
-            first_contact=config.commands.first_contact,
+            runs_history=config.commands.first_contact == "all",
             signatures=_signature_policy(config),
         )
-        self._lanes: list[ServiceThread] = []
-        self.engine = engine = CommandEngine(context, handlers, rules, Controls(self), self._start_lane)
+        self.engine = engine = CommandEngine(context, handlers, rules, Controls(self), self._start)
         service_clock.on_time_known(engine.time_is_known)
-        poller = CommandPoller(
+        self._poller = CommandPoller(
             context,
             transport.source,
             engine,
@@ -148,8 +147,6 @@ class Agent:
             wait_s=self._poll_wait_s,
             has_lists=transport.has_lists,
         )
-        self._poller = self._service(poller)
-
         self._metrics = None
         if config.metrics is not None:
             from agent.app.metrics import AgentMetrics  # prometheus_client
@@ -166,20 +163,18 @@ class Agent:
             self._metrics.start()
         if self._transport.device is not None:
             self._transport.device.start()
-        self._readings.start()
-        self._results.start()
+        self._start(self._readings)
+        self._start(self._results)
         self.engine.resume(self.process.started, is_held=self._is_held)
-        self._sensing.start()
-        self._poller.start()
+        self._start(self._sensing)
+        self._start(self._poller)
 
     def stop(self) -> None:
         """Stop in reverse: no new commands, running handlers end, readings and results are flushed."""
         self._poller.stop()
         self._sensing.stop()
         self.engine.stop()
-        for lane in self._lanes:
-            lane.stop()
-        self._join((*self._lanes, self._sensing, self._poller), STOP_GRACE_S + _JOIN_S)
+        self._join((*self.engine.lanes(), self._sensing, self._poller), STOP_GRACE_S + _JOIN_S)
         self._results.stop()
         self._readings.stop()
         self._join((self._results, self._readings), _FLUSH_S)
@@ -220,24 +215,17 @@ class Agent:
         is_left_alone = counter.is_safe and entry.handler not in self.handlers.ready
         return is_left_alone or (counter.trial is not None and entry.command.id == counter.trial.command_id)
 
-    def _join(self, services: Iterable[ServiceThread], within_s: float) -> None:
+    def _join(self, services: Iterable[Actor], within_s: float) -> None:
         deadline_s = self._clock.now().monotonic_s + within_s
         for service in services:
             if not service.join(max(0.0, deadline_s - self._clock.now().monotonic_s)):
                 # Its thread is a daemon: it ends with the process, and what it did not commit is done again.
                 _log.warning("service=%s did not end in time and is left behind", service.name)
 
-    def _service(self, actor: Actor) -> ServiceThread:
-        service = ServiceThread(actor, self._clock, self.process.supervisor.crashed)
-        self.process.supervisor.watch(service.name, service.stuck_for_s)
-        return service
-
-    def _start_lane(self, actor: Actor) -> None:
-        lane = ServiceThread(actor, self._clock, self.process.supervisor.crashed)
-        lane.start()
+    def _start(self, actor: Actor) -> None:
+        actor.start()
         # Only one that runs: a lane whose thread cannot be started leaves nothing behind.
-        self.process.supervisor.watch(lane.name, lane.stuck_for_s)
-        self._lanes.append(lane)
+        self.process.supervisor.watch(actor.name, actor.stuck_for_s)
 
     def _ask_machine(self) -> None:
         """Notice when the machine's clock is set."""

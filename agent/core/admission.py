@@ -16,9 +16,9 @@ command run today.
 A service that states ``queued``, ``delivered`` or ``in_progress`` says itself that a command is open, with an expiry
 that the sender chose: it is work also when it was sent while the device was off for its very first time. Which servers
 are believed about that is in :func:`agent.core.commands.listed_state`. The list of a plain server, which lists
-everything for ever, is no different from a log, so ``skip-history`` (the default) runs none of it: a command that was
-sent before a device's first contact with a plain server is not run. Else a new device would open the door for last
-week's command.
+everything for ever, is no different from a log, so ``skip-history`` (the default of ``commands.first_contact``) runs
+none of it: a command that was sent before a device's first contact with a plain server is not run. Else a new device
+would open the door for last week's command.
 
 ``in_progress`` of a command that the journal does not know means that another process began it, whose journal is gone
 (a wiped state directory, a second agent with the same id). Then an idempotent handler runs, one with a verify hook is
@@ -69,13 +69,6 @@ _CANCELED: Final = frozenset({"canceled", "cancelled"})
 
 
 # --- first contact ----------------------------------------------------------------------------------------------------
-
-
-class FirstContact(StrEnum):
-    """What to do with the history that a plain server lists at first contact."""
-
-    SKIP_HISTORY = "skip-history"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +225,7 @@ class CommandRules:
             for payloads within the size limit that name a handler, also one that is not in ``handlers``.
         handler_key: the payload's member that names the handler.
         max_payload_bytes: larger payloads are refused unread.
-        first_contact: the policy for history.
+        runs_history: what a plain server lists at first contact is run, too.
         signatures: what signed commands have to be; None where none are taken.
     """
 
@@ -240,7 +233,7 @@ class CommandRules:
     judge: Callable[[JsonObject], str | None] = lambda _payload: None
     handler_key: str = "command"
     max_payload_bytes: int = 65_536
-    first_contact: FirstContact = FirstContact.SKIP_HISTORY
+    runs_history: bool = False
     signatures: SignaturePolicy | None = None
 
     @property
@@ -372,7 +365,7 @@ class _Admission:
         name = command.payload.get(self.rules.handler_key)
         handler = name if isinstance(name, str) else ""
         is_old = self.first_contact or (self.contact is not None and self.contact.is_later_than(command))
-        if is_old and status not in OPEN_STATUSES and self.rules.first_contact is FirstContact.SKIP_HISTORY:
+        if is_old and status not in OPEN_STATUSES and not self.rules.runs_history:
             entry = self._closed(command, handler, CommandState.SKIPPED, None)
             return Decision(command.id, Verdict.SKIP, entry, signer)
         outcome = self._refusal(command, handler, refused)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from agent.core.timekeeping import age_s
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
@@ -69,42 +69,28 @@ OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED, CommandState.
 """Nothing is left to do, so an entry may be forgotten when the service no longer lists its command."""
 
 
-def move(entry: JournalEntry, after: CommandState) -> JournalEntry:
-    """The entry in its next state.
+def move(entry: JournalEntry, after: CommandState, **changes: Any) -> JournalEntry:
+    """The entry in its next state, with these members changed.
+
+    Once it has an outcome its payload has done its duty and goes. Once the service has the result, that goes, too: the
+    entry stays for de-duplication as long as a plain server lists the command, which is for ever, and 64 KiB each would
+    fill a flash card.
 
     Raises:
         IllegalMove: the table has no such move.
     """
     if after not in MOVES[entry.state]:
         raise IllegalMove(entry.state, after)
-    return replace(entry, state=after)
-
-
-# --- what the journal keeps -------------------------------------------------------------------------------------------
+    if after is CommandState.FINISHED:
+        changes["command"] = without_payload(entry.command)
+    if after is CommandState.REPORTED:
+        entry = without_result(entry)
+    return replace(entry, state=after, **changes)
 
 
 def start_entry(entry: JournalEntry, at: Moment) -> JournalEntry:
     """The entry once its handler is about to run: ``started``, one attempt more."""
-    return replace(move(entry, CommandState.STARTED), attempts=entry.attempts + 1, started=at)
-
-
-def finish_entry(entry: JournalEntry, outcome: Outcome, at: Moment) -> JournalEntry:
-    """The entry once its outcome stands. The payload has done its duty and goes."""
-    finished = move(entry, CommandState.FINISHED)
-    return replace(finished, command=without_payload(entry.command), outcome=outcome, finished=at)
-
-
-def report_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry once the service has the result: it stays for de-duplication, without payload and result.
-
-    A plain server lists commands for ever, so the journal keeps them as long, and 64 KiB each would fill a flash card.
-    """
-    return without_result(move(entry, CommandState.REPORTED))
-
-
-def undeliverable_entry(entry: JournalEntry, reason: str) -> JournalEntry:
-    """The entry once it is certain that the service will never take its result, which stays with it."""
-    return replace(move(entry, CommandState.UNDELIVERABLE), undeliverable=reason)
+    return move(entry, CommandState.STARTED, attempts=entry.attempts + 1, started=at)
 
 
 def without_result(entry: JournalEntry) -> JournalEntry:

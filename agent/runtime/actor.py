@@ -1,9 +1,4 @@
-"""Actors, the threads that drive them, and what all actors of one agent share.
-
-An actor has two kinds of work: messages that others post, and a step that falls due at a time it names itself. The
-thread waits for whichever comes first. The same actor runs in tests without a thread, under
-:class:`~tests.support.threadless.ThreadlessService`.
-"""
+"""Actors: threads that work on messages and on time, and what all actors of one agent share."""
 
 from __future__ import annotations
 
@@ -21,7 +16,7 @@ from agent.ports import Clock
 from agent.runtime.clocks import ServiceClock
 from agent.runtime.health import Health
 from agent.store.store import Store
-from agent.threads import OnCrash, WatchedThread, reporting_crash
+from agent.threads import OnCrash, WatchedThread, only_logged, reporting_crash
 
 # A wait is cut into pieces of this length: a clock that jumps, or counts the sleep of the machine as waits do not,
 # delays nothing for longer.
@@ -39,6 +34,7 @@ class Context:
         time: the service's clock, and when moments were.
         health: the state of each part.
         post_result: takes a command whose result waits to be reported, and progress, which may be lost. Thread-safe.
+        on_crash: called with the name of an actor whose thread an error has ended; the process then ends, too.
         fraction: random numbers in [0, 1).
         first_s: how long after the start the first request comes, seconds.
     """
@@ -49,32 +45,43 @@ class Context:
     time: ServiceClock
     health: Health
     post_result: Callable[[JournalEntry | Report], object] = lambda _message: None
+    on_crash: OnCrash = only_logged
     fraction: Callable[[], float] = random.random
     first_s: float = 0.0
 
 
 class Actor(ABC):
-    """The work of a service, without its thread.
+    """A thread with a bounded queue of messages.
+
+    It has two kinds of work: messages that others post, and a step that falls due at a time it names itself. The thread
+    waits for whichever comes first. Nothing is restarted in silence: an error ends the thread and the process.
 
     Class attributes:
         capacity: how many messages may wait.
-        max_step_s: how long one message or step may take before the watchdog calls the service stuck; None exempts it,
+        max_step_s: how long one message or step may take before the watchdog calls the actor stuck; None exempts it,
             since it waits for the network and a dead network is no ill health.
 
-    Attributes:
-        post: posts a message to this actor, from any thread; False when its queue is full or closed. Whoever drives
-            the actor sets it.
+    Args:
+        name: of the thread, and of its part in health and log.
+        context: what it shares with the others.
     """
 
     capacity: int = 256
     max_step_s: float | None = None
-    post: Callable[[Any], bool]
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, context: Context) -> None:
         self.name = name
+        self.context = context
+        self._messages: queue.Queue[Any] = queue.Queue(self.capacity)
+        self._is_closed = False
+        self._thread = WatchedThread(self._run, name=name, on_crash=context.on_crash)
+        # Since when it works, or until when it waits, ``time.monotonic()``; None before and after its life.
+        self._mark_s: float | None = None
+
+    # --- the work, by subclasses --------------------------------------------------------------------------------------
 
     def begin(self) -> None:  # noqa: B027 - an actor without a beginning is right
-        """The first thing in the service's thread."""
+        """The first thing in the thread."""
 
     @abstractmethod
     def receive(self, message: Any) -> None:
@@ -85,39 +92,22 @@ class Actor(ABC):
         return None
 
     def step(self) -> None:  # noqa: B027 - an actor that only answers messages has no step
-        """The work that fell due. Afterwards :meth:`due_at` must be later, or the service would spin."""
+        """The work that fell due. Afterwards :meth:`due_at` must be later, or the thread would spin."""
 
     def interrupt(self) -> None:  # noqa: B027 - most steps are short
         """Called from another thread at the stop: make a step that waits for something return soon."""
 
     def finish(self) -> None:  # noqa: B027 - most actors leave nothing behind
-        """The last thing in the service's thread, also after a crash."""
+        """The last thing in the thread, also after a crash."""
 
+    def now_s(self) -> float:
+        """The device's monotonic clock."""
+        return self.context.clock.now().monotonic_s
 
-class ServiceThread:
-    """Drives one actor in a thread of its own.
-
-    Args:
-        actor: what to do.
-        clock: the clock that ``due_at`` speaks of.
-        on_crash: called with the name of this service when its actor raised; the process then ends. Nothing is
-            restarted in silence.
-    """
-
-    def __init__(self, actor: Actor, clock: Clock, on_crash: OnCrash) -> None:
-        self.actor = actor
-        self.name = actor.name
-        actor.post = self.post
-        self._clock = clock
-        self._on_crash = on_crash
-        self._messages: queue.Queue[Any] = queue.Queue(actor.capacity)
-        self._is_closed = False
-        self._thread = WatchedThread(self._run, name=actor.name, on_crash=on_crash)
-        # Since when it works, or until when it waits, ``time.monotonic()``; None before and after its life.
-        self._mark_s: float | None = None
+    # --- the thread ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the service's thread."""
+        """Start the thread; RuntimeError when the process is out of threads."""
         self._thread.start()
 
     def post(self, message: Any) -> bool:
@@ -137,35 +127,36 @@ class ServiceThread:
         self._is_closed = True
         with suppress(queue.Full):  # then it is not waiting
             self._messages.put_nowait(None)
-        self.actor.interrupt()
+        self.interrupt()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for its end; True when it has ended (or never began)."""
         return self._thread.has_ended(timeout_s)
 
     def stuck_for_s(self) -> float:
-        """For how long this service has made no progress where it should have; 0 when it is healthy."""
+        """For how long it has made no progress where it should have; 0 when it is healthy."""
         mark_s = self._mark_s
-        if self.actor.max_step_s is None or mark_s is None:
+        if self.max_step_s is None or mark_s is None:
             return 0.0
-        return max(0.0, time.monotonic() - mark_s - self.actor.max_step_s)
+        return max(0.0, time.monotonic() - mark_s - self.max_step_s)
 
     def _run(self) -> None:
         try:
-            with reporting_crash(self.name, self._on_crash):
-                self._work(self.actor.begin)
+            with reporting_crash(self.name, self.context.on_crash):
+                self._mark_s = time.monotonic()
+                self.begin()
                 while not self._is_closed:
                     self._turn()
-            self.actor.finish()
+            self.finish()
         finally:
             self._mark_s = None
 
     def _turn(self) -> None:
-        now_s = self._clock.now().monotonic_s
-        due_s = self.actor.due_at()
-        wait_s = _LONGEST_WAIT_S if due_s is None else min(due_s - now_s, _LONGEST_WAIT_S)
+        due_s = self.due_at()
+        wait_s = _LONGEST_WAIT_S if due_s is None else min(due_s - self.now_s(), _LONGEST_WAIT_S)
         if wait_s <= 0:
-            self._work(self.actor.step)
+            self._mark_s = time.monotonic()
+            self.step()
             wait_s = 0.0  # messages get their turn too, even when steps are always due
         self._mark_s = time.monotonic() + wait_s
         try:
@@ -173,8 +164,5 @@ class ServiceThread:
         except queue.Empty:
             return
         if not self._is_closed:
-            self._work(lambda: self.actor.receive(message))
-
-    def _work(self, task: Callable[[], None]) -> None:
-        self._mark_s = time.monotonic()
-        task()
+            self._mark_s = time.monotonic()
+            self.receive(message)

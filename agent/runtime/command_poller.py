@@ -64,8 +64,7 @@ class CommandPoller(Actor):
         wait_s: Callable[[], float],
         has_lists: bool = True,
     ) -> None:
-        super().__init__("commands")
-        self._context = context
+        super().__init__("commands", context)
         self._source = source
         self._engine = engine
         self._intervals = intervals
@@ -73,10 +72,10 @@ class CommandPoller(Actor):
         self._has_lists = has_lists
         self._pace = PollPace(intervals())
         self._retry_policy = RetryPolicy(context.fraction)
-        self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
-        self._rejections = LineRate(_log, self._now_s, logging.WARNING)
-        self._receptions = LineRate(_log, self._now_s, logging.INFO, most=200)
-        self._due_s = self._now_s() + context.first_s
+        self._failure_log = FailureLog(_log, self.now_s, REPEAT_AFTER_S)
+        self._rejections = LineRate(_log, self.now_s, logging.WARNING)
+        self._receptions = LineRate(_log, self.now_s, logging.INFO, most=200)
+        self._due_s = self.now_s() + context.first_s
         self._is_stopping = False
         # Under way, called open once, and missing from the last list; those of them that the service was asked about.
         self._missing: set[str] = set()
@@ -92,10 +91,10 @@ class CommandPoller(Actor):
     def receive(self, message: str) -> None:
         """See the class."""
         if message == self.CONNECTED:
-            self._due_s = self._now_s()
+            self._due_s = self.now_s()
         else:
             self._pace = PollPace(self._intervals())
-            self._due_s = min(self._due_s, self._now_s() + self._intervals().idle_s)
+            self._due_s = min(self._due_s, self.now_s() + self._intervals().idle_s)
 
     def interrupt(self) -> None:
         """The stop: end a held poll, and take no commands from it."""
@@ -104,19 +103,19 @@ class CommandPoller(Actor):
 
     def step(self) -> None:
         """Ask the source for commands once."""
-        begun_s, health = self._now_s(), self._context.health
+        begun_s, health = self.now_s(), self.context.health
         try:
             poll = self._source.poll(self._wait_s())
             if self._is_stopping:
                 return
-            took_s = self._now_s() - begun_s
+            took_s = self.now_s() - begun_s
             self._note_answer(poll)
             new = 0 if poll.unchanged else self.take(poll)
         except StorageError as error:
             text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
             self._failure_log.report("journal", text, level=logging.ERROR)
             health.put("journal", "failing", str(error))
-            self._due_s = self._now_s() + _STORE_RETRY_S
+            self._due_s = self.now_s() + _STORE_RETRY_S
             return
         except (ServiceError, InvalidMessage) as error:
             if not self._is_stopping:
@@ -131,11 +130,11 @@ class CommandPoller(Actor):
             # Waiting for a push makes no request; only a wait that returned at once must not follow itself at once.
             delay_s = 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
         else:
-            fraction, is_busy = self._context.fraction(), self._engine.is_busy()
+            fraction, is_busy = self.context.fraction(), self._engine.is_busy()
             self._pace, delay_s = self._pace.polled(
                 active=new > 0, held=poll.held, took_s=took_s, fraction=fraction, busy=is_busy
             )
-        self._due_s = self._now_s() + delay_s
+        self._due_s = self.now_s() + delay_s
 
     # --- what is listed -----------------------------------------------------------------------------------------------
 
@@ -166,7 +165,7 @@ class CommandPoller(Actor):
                     reason = "" if entry.outcome is None else entry.outcome.error
                     text = "command=%s state=rejected reason=%r%s"
                     self._rejections.write(text, entry.command.id, reason, signed)
-                    self._context.post_result(entry)
+                    self.context.post_result(entry)
                 case Verdict.DUPLICATE if entry.state is CommandState.RECEIVED:
                     # It may wait in no lane: its commit was reported as failed, and is there after all.
                     self._engine.dispatch(entry)
@@ -181,9 +180,9 @@ class CommandPoller(Actor):
 
     def _decide(self, poll: CommandPoll) -> Decisions:
         """Decide by the journal and admit what comes of it, in one transaction."""
-        journal, rules = self._context.store.journal, self._engine.rules
+        journal, rules = self.context.store.journal, self._engine.rules
         # Asked before, since nothing may wait for a lock while it holds the store's thread.
-        now, service_now_s, waiting = self._context.clock.now(), self._context.time.now(), self._engine.waiting()
+        now, service_now_s, waiting = self.context.clock.now(), self.context.time.now(), self._engine.waiting()
 
         def decide() -> Decisions:
             settings = journal.settings(*rules.settings, HISTORY_LOST, LIST_CUT)
@@ -211,7 +210,7 @@ class CommandPoller(Actor):
                 journal.admit(result.entries, {**result.settings, **({LIST_CUT: "1"} if is_newly_cut else {})})
             return result
 
-        return self._context.store.call(decide, writes=True)
+        return self.context.store.call(decide, writes=True)
 
     def _forget(self, poll: CommandPoll, result: Decisions) -> None:
         """Once a day: forget the ids of commands that are over and cannot come again.
@@ -219,7 +218,7 @@ class CommandPoller(Actor):
         Every list of the whole day lacked them: one list may be cut short by mistake, and a service may be away for
         hours behind a page that looks like an empty list. Without lists, they are older than any command lives.
         """
-        now_s, service_now_s = self._now_s(), self._context.time.now()
+        now_s, service_now_s = self.now_s(), self.context.time.now()
         if service_now_s is None:
             return
         over = {each.command_id for each in result.decisions if each.entry and each.entry.state in OVER_STATES}
@@ -233,7 +232,7 @@ class CommandPoller(Actor):
         if not self._has_lists:
             before_s = service_now_s - _REMEMBER_PUSHED_S
         listed = [*self._listed, *(command.id for command in poll.commands)]
-        if gone := self._context.store.journal.forget(listed, before_s):
+        if gone := self.context.store.journal.forget(listed, before_s):
             _log.info("journal=tidied forgotten=%d commands that are over and cannot come again", gone)
         self._listed_since, self._listed = (now_s, service_now_s), over
 
@@ -272,7 +271,7 @@ class CommandPoller(Actor):
         """Note that the service answered, and log what is odd about its list."""
         self._retry_policy.succeeded()
         self._failure_log.recovered(self.name, "commands=ok: the service answers again")
-        self._context.health.put(self.name, "ok")
+        self.context.health.put(self.name, "ok")
         for sentence in poll.malformed[:_MALFORMED_SHOWN]:
             self._failure_log.report(f"malformed {sentence}", f"commands=malformed: {sentence}", every_s=HOURLY_S)
         if len(poll.malformed) > _MALFORMED_SHOWN:
@@ -287,15 +286,12 @@ class CommandPoller(Actor):
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._retry_policy.failed(error)
-        self._due_s = self._now_s() + delay_s
+        self._due_s = self.now_s() + delay_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
             line = f"commands={state}: {text}; next try in {delay_s:.0f} s"
             self._failure_log.report(self.name, line, every_s=every_s)
-        self._context.health.put(self.name, state, text)
-
-    def _now_s(self) -> float:
-        return self._context.clock.now().monotonic_s
+        self.context.health.put(self.name, state, text)
 
 
 def _is_open(status: str | None) -> bool:

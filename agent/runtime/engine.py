@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agent.core.admission import CommandRules, FirstContact, SignaturePolicy
+from agent.core.admission import CommandRules, SignaturePolicy
 from agent.core.commands import (
     HandlerRule,
     IllegalMove,
@@ -66,7 +66,7 @@ _ERROR_CHARACTERS: Final = 1000
 
 
 def command_rules(
-    registry: HandlerRegistry, *, handler_key: str, first_contact: str, signatures: SignaturePolicy | None = None
+    registry: HandlerRegistry, *, handler_key: str, runs_history: bool, signatures: SignaturePolicy | None = None
 ) -> CommandRules:
     """The rules of admission: which handlers there are, with their contracts and lanes."""
 
@@ -88,7 +88,7 @@ def command_rules(
         )
         for handler in registry.ready.values()
     }
-    return CommandRules(rules, judge, handler_key, first_contact=FirstContact(first_contact), signatures=signatures)
+    return CommandRules(rules, judge, handler_key, runs_history=runs_history, signatures=signatures)
 
 
 @dataclass(slots=True, eq=False)
@@ -231,6 +231,11 @@ class CommandEngine:
         for entry, verify in held:
             self.dispatch(entry, verify=verify)
 
+    def lanes(self) -> list[Lane]:
+        """The lanes that there are by now."""
+        with self.lock:
+            return list(self._lanes.values())
+
     def stop(self) -> None:
         """No further command begins; running ones are asked to end."""
         self.stopping.set()
@@ -238,6 +243,8 @@ class CommandEngine:
             for item in self._items.values():
                 if item.run is not None:
                     item.run.wake.set()
+        for lane in self.lanes():
+            lane.stop()
 
     # --- what is under way --------------------------------------------------------------------------------------------
 
@@ -367,12 +374,12 @@ class Lane(Actor):
     max_step_s = _SLACK_S
 
     def __init__(self, name: str, engine: CommandEngine) -> None:
-        super().__init__(f"lane:{name}")
+        super().__init__(f"lane:{name}", engine.context)
         self._engine = engine
         self._clock, self._health = engine.context.clock, engine.context.health
         self._journal = engine.context.store.journal
         self._hung: HandlerRun | None = None
-        self._failure_log = FailureLog(_log, lambda: self._clock.now().monotonic_s, REPEAT_AFTER_S)
+        self._failure_log = FailureLog(_log, self.now_s, REPEAT_AFTER_S)
 
     def receive(self, message: Item) -> None:
         """Run one command."""
@@ -407,14 +414,14 @@ class Lane(Actor):
         elif item.verify:
             self._verify(item, handler, entry)
         else:
-            self._run(item, handler, entry)
+            self._run_command(item, handler, entry)
 
     def _refuse(self, item: Item, text: str) -> None:
         # One that ran before and can no longer be asked about was not refused: it is not known how it ended.
         refused = Outcome(OutcomeStatus.REJECTED, error=text)
         self._conclude(item.entry, indeterminate(text) if item.verify else refused)
 
-    def _run(self, item: Item, handler: Handler, entry: JournalEntry) -> None:
+    def _run_command(self, item: Item, handler: Handler, entry: JournalEntry) -> None:
         if not self._start(entry):
             return
         # The commit may have waited for a full disk, or the process stood still.
@@ -456,7 +463,7 @@ class Lane(Actor):
         elif item.canceled_by is not None:
             self._conclude(entry, canceled(item.canceled_by, began=False))
         else:
-            self._run(item, handler, start_entry(entry, self._clock.now()))
+            self._run_command(item, handler, start_entry(entry, self._clock.now()))
 
     # --- one run ------------------------------------------------------------------------------------------------------
 

@@ -49,13 +49,13 @@ class SendLoop(Actor):
     CONNECTED: Final = "connected"
 
     def __init__(self, name: str, context: Context, uplink: Uplink) -> None:
-        super().__init__(name)
-        self._context, self._uplink = context, uplink
+        super().__init__(name, context)
+        self._uplink = uplink
         self._journal, self._outbox = context.store.journal, context.store.outbox
         self._retry_policy = RetryPolicy(context.fraction)
-        self._failure_log = FailureLog(_log, self._now_s, REPEAT_AFTER_S)
+        self._failure_log = FailureLog(_log, self.now_s, REPEAT_AFTER_S)
         # What an earlier process left is sent at once.
-        self._due_s = self._now_s()
+        self._due_s = self.now_s()
         self._not_before_s = self._due_s + context.first_s
 
     @abstractmethod
@@ -69,9 +69,9 @@ class SendLoop(Actor):
 
     def receive(self, message: Any) -> None:
         """Something new waits, or the connection is back."""
-        self._due_s = min(self._due_s, self._now_s())
+        self._due_s = min(self._due_s, self.now_s())
         if message == self.CONNECTED:
-            self._not_before_s = self._now_s()
+            self._not_before_s = self.now_s()
 
     def due_at(self) -> float:
         """When something waits, but never before a back-off is over."""
@@ -79,24 +79,24 @@ class SendLoop(Actor):
 
     def step(self) -> None:
         """Send once."""
-        self._due_s = self._now_s() + _CHECK_EVERY_S
+        self._due_s = self.now_s() + _CHECK_EVERY_S
         try:
             more = self.send()
         except StorageError as error:
             self._failure_log.report("store", f"{self.name}=waiting: the store cannot be read or written: {error}")
-            self._not_before_s = self._due_s = self._now_s() + _STORE_RETRY_S
+            self._not_before_s = self._due_s = self.now_s() + _STORE_RETRY_S
         except (ServiceError, InvalidMessage) as error:
             delay_s = self._retry_policy.failed(error)
-            self._not_before_s = self._due_s = self._now_s() + delay_s
+            self._not_before_s = self._due_s = self.now_s() + delay_s
             self.log_failure(error, delay_s)
         else:
             self._failure_log.recovered("store", f"{self.name}=ok: the store works again")
             if more:
-                self._due_s = self._now_s()
+                self._due_s = self.now_s()
 
     def finish(self) -> None:
         """One last try; whatever fails goes with the next start."""
-        if self._now_s() < self._not_before_s:
+        if self.now_s() < self._not_before_s:
             return
         try:
             self.send_last()
@@ -111,7 +111,7 @@ class SendLoop(Actor):
         """The other side took something."""
         self._retry_policy.succeeded()
         self._failure_log.recovered(self.name, f"{self.name}=ok: the service takes {self.name} again")
-        self._context.health.put(self.name, "ok")
+        self.context.health.put(self.name, "ok")
 
     def log_failure(self, error: ServiceError | InvalidMessage, delay_s: float) -> None:
         """Say that it failed, in log and health."""
@@ -119,14 +119,11 @@ class SendLoop(Actor):
         if not isinstance(error, Offline):  # the part that keeps the connection logs it
             line = f"{self.name}={state}: {text}; next try in {delay_s:.0f} s"
             self._failure_log.report(self.name, line, every_s=every_s)
-        self._context.health.put(self.name, state, text)
+        self.context.health.put(self.name, state, text)
 
     def describe(self, error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
         """See :func:`agent.retry.describe`."""
         return describe(error)
-
-    def _now_s(self) -> float:
-        return self._context.clock.now().monotonic_s
 
 
 # --- readings ---------------------------------------------------------------------------------------------------------
@@ -259,13 +256,13 @@ class ReadingStream(SendLoop):
 
     def send_last(self) -> None:
         """What takes too long for the stop stays in the store."""
-        until_s = self._now_s() + _LAST_S
-        while self.send() and self._now_s() < until_s:
+        until_s = self.now_s() + _LAST_S
+        while self.send() and self.now_s() < until_s:
             pass
 
     def send(self) -> bool:
         """Send one batch; True when more can follow at once."""
-        self._began_s = self._now_s()
+        self._began_s = self.now_s()
         again = self._again()
         found = again or self._outbox.next_batch(self._batch_size)
         if not found:
@@ -282,7 +279,7 @@ class ReadingStream(SendLoop):
         probe = self._batch.probe if self._batch is not None else 0
         part = found[: probe or self._size.fit(map(_size_bytes, found))]
         batch = self._remember(part) if goes_together else None
-        began_s = self._now_s()
+        began_s = self.now_s()
         try:
             outcome = self._uplink.send(part, None if batch is None else batch.wire_key)
         except Unanswered:
@@ -290,7 +287,7 @@ class ReadingStream(SendLoop):
             raise
         self.went_well()
         if len(part) < len(found):
-            self._size = self._size.after_answer(self._now_s() - began_s)
+            self._size = self._size.after_answer(self.now_s() - began_s)
         if outcome.earlier_is_stored and batch is not None:
             others = tuple(count for count in batch.sent if count != len(part)) or (len(part),)
             if len(others) > 1:
@@ -370,7 +367,7 @@ class ResultStream(SendLoop):
     def __init__(self, context: Context, uplink: Uplink, *, expects_place: bool = True) -> None:
         super().__init__("results", context, uplink)
         self._expects_place = expects_place
-        self._refusals = LineRate(_log, self._now_s, logging.WARNING)
+        self._refusals = LineRate(_log, self.now_s, logging.WARNING)
         self._progress: dict[str, Report] = {}
         # What failed, in the order of its last tries.
         self._failed: dict[str, FailureStreak] = {}
@@ -392,14 +389,14 @@ class ResultStream(SendLoop):
         """Report some results, and progress. What never failed goes first, then what failed longest ago."""
         limit = _AT_ONCE + len(self._failed)
         entries = {each.command.id: each for each in self._journal.in_state(CommandState.FINISHED, limit=limit)}
-        is_time = self._now_s() >= self._failed_due_s
+        is_time = self.now_s() >= self._failed_due_s
         again = [entries[each] for each in self._failed if each in entries] if is_time else []
         for entry in [*(entry for each, entry in entries.items() if each not in self._failed), *again]:
             if not self._try(entry):
                 break
         self._send_progress()
         if self._failed:
-            self._due_s = min(self._due_s, max(self._failed_due_s, self._now_s()))
+            self._due_s = min(self._due_s, max(self._failed_due_s, self.now_s()))
         elif not self._has_no_place:
             self.went_well()
         return len(entries) == limit
@@ -426,8 +423,8 @@ class ResultStream(SendLoop):
             status=str(outcome.status),
             result=outcome.result,
             error=outcome.error,
-            started_at=self._context.time.recorded_at(entry.started) if entry.started else None,
-            finished_at=self._context.time.recorded_at(entry.finished) if entry.finished else None,
+            started_at=self.context.time.recorded_at(entry.started) if entry.started else None,
+            finished_at=self.context.time.recorded_at(entry.finished) if entry.finished else None,
         )
         try:
             self._send_report(report)
@@ -469,7 +466,7 @@ class ResultStream(SendLoop):
         Raises:
             ServiceError, InvalidMessage: ``error``, when all results are to wait.
         """
-        fault, now_s = fault_of(error), self._now_s()
+        fault, now_s = fault_of(error), self.now_s()
         if fault is ReportFault.OVER:
             self._refusals.write("command=%s its end is no longer wanted: %s", command_id, error)
             self._over(command_id)
@@ -479,7 +476,7 @@ class ResultStream(SendLoop):
             return True
         if fault is ReportFault.NOWHERE:
             self._give_up_all(str(error))
-            self._context.health.put(self.name, "no_place" if self._expects_place else "ok", str(error))
+            self.context.health.put(self.name, "no_place" if self._expects_place else "ok", str(error))
             return False
         tries = self._failed.pop(command_id, FailureStreak())
         if fault is ReportFault.NOT_NOW:

@@ -83,19 +83,18 @@ class SensingService(Actor):
         rules: Mapping[str, ReportRule],
         priorities: Mapping[str, Priority],
     ) -> None:
-        super().__init__("sensors")
-        self._context = context
+        super().__init__("sensors", context)
         self._clock, self._health = context.clock, context.health
         self._reader = reader
         self._intervals = intervals
         self._priorities = priorities
-        self._failure_log = FailureLog(_log, lambda: self._clock.now().monotonic_s, REPEAT_AFTER_S)
+        self._failure_log = FailureLog(_log, self.now_s, REPEAT_AFTER_S)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
         self._gathered: dict[Priority, _Gathered] = {}
 
     def begin(self) -> None:
         """The first reading comes at once when an interval is long: a new device shows a sign of life."""
-        now_s = self._clock.now().monotonic_s
+        now_s = self.now_s()
         for sensor in self._sensors.values():
             sensor.due_s = min(sensor.due_s, now_s + sensor.schedule.phase_s % 1.0)
 
@@ -176,7 +175,7 @@ class SensingService(Actor):
         """Put what was gathered into the outbox; only then it counts as reported."""
         gathered = self._gathered.pop(priority)
         try:
-            self._context.store.outbox.put(Reading(gathered.values, gathered.at, priority))
+            self.context.store.outbox.put(Reading(gathered.values, gathered.at, priority))
         except StorageError as error:
             self._health.put("outbox", "failing", str(error))
             self._failure_log.report("outbox", f"outbox=failing: a reading could not be stored: {error}")
@@ -188,8 +187,8 @@ class SensingService(Actor):
                 self._sensors[name].reported = reported
 
     def _scheduled(self, name: str, rule: ReportRule) -> _Sensor:
-        schedule = Schedule.of(self._context.device_id, "sensors", self._intervals.get(name))
-        return _Sensor(rule, schedule, schedule.next_after(self._clock.now().monotonic_s))
+        schedule = Schedule.of(self.context.device_id, "sensors", self._intervals.get(name))
+        return _Sensor(rule, schedule, schedule.next_after(self.now_s()))
 
 
 # --- the intervals that a command may set -----------------------------------------------------------------------------

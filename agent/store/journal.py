@@ -16,10 +16,8 @@ from agent.core.commands import (
     OPEN_STATES,
     OVER_STATES,
     IllegalMove,
-    finish_entry,
-    report_entry,
+    move,
     start_entry,
-    undeliverable_entry,
     without_result,
 )
 from agent.core.values import (
@@ -88,13 +86,13 @@ class Journal(Table):
     @write
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """-> ``finished``: the outcome and the result to be reported; the entry as it is now."""
-        return self._put(finish_entry(self._one(command_id, CommandState.FINISHED), _masked(outcome), at))
+        return self._move(command_id, CommandState.FINISHED, outcome=_masked(outcome), finished=at)
 
     @write
     def reported(self, command_ids: Sequence[str]) -> None:
         """``finished`` -> ``reported``: the service has the result."""
         for each in dict.fromkeys(command_ids):
-            self._put(report_entry(self._one(each, CommandState.REPORTED)))
+            self._move(each, CommandState.REPORTED)
 
     @write
     def undeliverable(self, command_id: str, reason: str) -> None:
@@ -104,7 +102,7 @@ class Journal(Table):
             command_id: whose.
             reason: one sentence.
         """
-        self._put(undeliverable_entry(self._one(command_id, CommandState.UNDELIVERABLE), reason))
+        self._move(command_id, CommandState.UNDELIVERABLE, undeliverable=reason)
         newest_first = self._db.execute(
             "SELECT id, length(body) FROM command WHERE state = 'undeliverable' ORDER BY seq DESC"
         ).fetchall()
@@ -192,6 +190,9 @@ class Journal(Table):
         if row is None:
             raise IllegalMove(None, after)
         return read_entry(row[0])
+
+    def _move(self, command_id: str, after: CommandState, **changes: Any) -> JournalEntry:
+        return self._put(move(self._one(command_id, after), after, **changes))
 
     def _put(self, entry: JournalEntry) -> JournalEntry:
         row = (str(entry.state), _body(entry), entry.command.id)

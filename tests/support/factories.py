@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from agent.core.admission import CommandRules, FirstContact
+from agent.core.admission import CommandRules
 from agent.core.commands import HandlerRule
 from agent.core.values import (
     Command,
@@ -58,5 +58,4 @@ def make_reading(
 def make_rules(*names: str, contract: Contract = Contract.ONCE, **members: Any) -> CommandRules:
     """Rules with these handlers, each its own lane; ``ping`` when none is named."""
     handlers = {name: HandlerRule(contract, name) for name in names or ("ping",)}
-    policy = FirstContact(members.pop("first_contact", "skip-history"))
-    return CommandRules(handlers, first_contact=policy, **members)
+    return CommandRules(handlers, **members)

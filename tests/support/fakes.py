@@ -23,7 +23,7 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import AgentError, StorageError
-from agent.runtime.actor import Context
+from agent.runtime.actor import Actor, Context
 from agent.runtime.clocks import ServiceClock
 from agent.runtime.health import Health
 from agent.store.outbox import Draft
@@ -118,6 +118,34 @@ def make_context(store: StoreInMemory, **members: Any) -> Context:
     clock = store.clock
     time = ServiceClock(clock, trust_wall=True)
     return Context("d1", store, clock, **{"time": time, "health": Health(clock), "fraction": lambda: 0.5, **members})
+
+
+class Driven:
+    """Drives an actor that has no thread: nothing happens until :meth:`process_all`; the actor is begun at once."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.post = actor.post
+        actor.begin()
+
+    def process_all(self) -> None:
+        """Work off every message and every step that is due by now.
+
+        Raises:
+            RuntimeError: there was no end of it: a step leaves itself due, so the thread would spin.
+        """
+        actor = self.actor
+        for _ in range(10_000):
+            due_s = actor.due_at()
+            if actor._is_closed:
+                return
+            if due_s is not None and due_s <= actor.now_s():
+                actor.step()
+            elif not actor._messages.empty():
+                actor.receive(actor._messages.get())
+            else:
+                return
+        raise RuntimeError(f"{actor.name} is due again and again without the clock moving on")
 
 
 class FakeEngine:

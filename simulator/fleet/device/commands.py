@@ -16,12 +16,10 @@ from agent.core.commands import (
     HandlerRule,
     ReportFault,
     fault_of,
-    finish_entry,
+    move,
     recover,
     refuse_at_start,
-    report_entry,
     start_entry,
-    undeliverable_entry,
 )
 from agent.core.values import IN_PROGRESS, CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
 from agent.errors import ErrorAnswer, ServiceError
@@ -204,7 +202,7 @@ class Commands:
 
     def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
         journal = self._device.disk.journal
-        journal.put(finish_entry(journal.entries[command_id], outcome, now))
+        journal.put(move(journal.entries[command_id], CommandState.FINISHED, outcome=outcome, finished=now))
         digest = None if outcome.result is None else digest_document(outcome.result)
         self._write("finished", command_id, now, detail=outcome.status, digest=digest, error=outcome.error)
 
@@ -272,7 +270,7 @@ class Commands:
         device, journal = self._device, self._device.disk.journal
         self._failures = FailureStreak()
         self._backoff = device.member.model.backoff
-        journal.put(report_entry(journal.entries[report.command_id]))
+        journal.put(move(journal.entries[report.command_id], CommandState.REPORTED))
         device.fleet.open_commands -= 1
         self._write("reported", report.command_id, now)
 
@@ -314,7 +312,7 @@ class Commands:
     def _give_up(self, command_id: str, reason: str, now: Moment) -> None:
         """Nothing takes this result: it stays in the journal, and holds nothing else back."""
         fleet, journal = self._device.fleet, self._device.disk.journal
-        journal.put(undeliverable_entry(journal.entries[command_id], reason[:REASON_MAX]))
+        journal.put(move(journal.entries[command_id], CommandState.UNDELIVERABLE, undeliverable=reason[:REASON_MAX]))
         fleet.open_commands -= 1
         fleet.undeliverable_results += 1
         self._write("undeliverable", command_id, now)

@@ -112,7 +112,7 @@ class TestCallingAHandler:
     def call(self, do: object, *, verify: bool = False) -> HandlerRun:
         registry = HandlerRegistry()
         registry.add("door", "test", "class", Door)
-        self.rules = command_rules(registry, handler_key="command", first_contact="all")
+        self.rules = command_rules(registry, handler_key="command", runs_history=True)
         engine = CommandEngine(make_context(StoreInMemory()), registry, self.rules, None, lambda _lane: None)
         entry = make_entry(command=make_command("c1", {"command": "door", "do": do}), attempts=1)
         run = HandlerRun(engine, registry.ready["door"], entry, verify=verify)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.admission import CommandRules, Decisions, FirstContact, Verdict, decide_commands
+from agent.core.admission import CommandRules, Decisions, Verdict, decide_commands
 from agent.core.commands import (
     FINAL_STATUSES,
     OPEN_STATUSES,
@@ -63,9 +63,9 @@ def test_the_same_id_twice_in_one_list_is_admitted_once():
 
 
 @pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
-@pytest.mark.parametrize("policy", list(FirstContact))
-def test_a_record_in_a_final_state_is_never_run_and_needs_no_row(status, policy):
-    rules = make_rules(first_contact=policy)
+@pytest.mark.parametrize("runs_history", [False, True])
+def test_a_record_in_a_final_state_is_never_run_and_needs_no_row(status, runs_history):
+    rules = make_rules(runs_history=runs_history)
     for first_contact in (True, False):
         result = decide(make_command("a", status=status.upper()), rules=rules, first_contact=first_contact)
         assert verdicts(result) == {"a": "closed"}
@@ -88,7 +88,7 @@ def test_what_the_service_calls_open_is_work_also_at_first_contact(status):
 
 
 def test_the_policy_all_runs_the_history():
-    rules = make_rules(first_contact="all")
+    rules = make_rules(runs_history=True)
     assert verdicts(decide(make_command("a"), rules=rules, first_contact=True)) == {"a": "admit"}
 
 

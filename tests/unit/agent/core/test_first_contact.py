@@ -33,17 +33,16 @@ class FakePush(FakeCommandSource):
 class Device:
     """Journal and receiver of one device; the service's clock is the fake one, known or not."""
 
-    def __init__(self, policy: str = "skip-history", *, knows_time: bool = True) -> None:
+    def __init__(self, *, knows_time: bool = True) -> None:
         self.store = StoreInMemory()
         self.clock = self.store.clock
         self.ran: list[str] = []
         self.knows_time = knows_time
-        self.policy = policy
         self.start()
 
     def start(self) -> None:
         """A new process on the same journal."""
-        self.engine = FakeEngine(make_rules(first_contact=self.policy))
+        self.engine = FakeEngine(make_rules())
         context = make_context(self.store, time=self)
         self.poller = CommandPoller(
             context, FakeCommandSource(), self.engine, intervals=PollIntervals, wait_s=lambda: 0.0

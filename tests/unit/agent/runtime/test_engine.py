@@ -16,8 +16,7 @@ from agent.handlers.base import CommandContext, Handler, HandlerPayload, Verifie
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.engine import CommandEngine, Lane, command_rules
 from tests.support.factories import make_command, make_entry
-from tests.support.fakes import StoreInMemory, make_context
-from tests.support.threadless import ThreadlessService
+from tests.support.fakes import Driven, StoreInMemory, make_context
 
 SOON_S = 60.0
 DONE = Outcome(OutcomeStatus.SUCCEEDED, {"ok": True})
@@ -70,13 +69,13 @@ class Bench:
         self.service_now: float | None = None
         self.work = work
         self.verify = verify
-        self.services: dict[str, ThreadlessService] = {}
+        self.services: dict[str, Driven] = {}
         attributes = {"contract": contract, "timeout_s": timeout_s, "stop_timeout_s": stop_timeout_s, **limits}
         registry = HandlerRegistry()
         for name in NAMES:
             registry.add(name, "test", "class", partial(Scripted, self, name, attributes))
         context = make_context(self.store, time=self, post_result=self.post)
-        rules = command_rules(registry, handler_key="command", first_contact="all")
+        rules = command_rules(registry, handler_key="command", runs_history=True)
         self.health = context.health
         self.new_engine = lambda: CommandEngine(context, registry, rules, None, self._start)
         self.engine = self.new_engine()
@@ -124,7 +123,7 @@ class Bench:
         return [each for each in self.posted if isinstance(each, Report)]
 
     def _start(self, lane: Lane) -> None:
-        self.services[lane.name] = ThreadlessService(lane, self.clock)
+        self.services[lane.name] = Driven(lane)
 
 
 def wait_in(context: CommandContext) -> JsonObject:

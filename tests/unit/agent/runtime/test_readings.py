@@ -5,8 +5,7 @@ import pytest
 from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.sending import IN_FLIGHT, ReadingStream
 from tests.support.factories import make_reading
-from tests.support.fakes import FakeUplink, StoreInMemory, make_context
-from tests.support.threadless import ThreadlessService
+from tests.support.fakes import Driven, FakeUplink, StoreInMemory, make_context
 
 
 class Bench:
@@ -20,7 +19,7 @@ class Bench:
 
     def start(self) -> None:
         """A new process on the same store."""
-        self.driven = ThreadlessService(ReadingStream(self.context, self.uplink, apart_s=self.apart_s), self.clock)
+        self.driven = Driven(ReadingStream(self.context, self.uplink, apart_s=self.apart_s))
 
     def put(self, *numbers: float) -> None:
         for number in numbers:

@@ -21,8 +21,7 @@ from agent.errors import (
 )
 from agent.runtime.sending import ResultStream
 from tests.support.factories import make_entry, make_outcome
-from tests.support.fakes import FakeUplink, StoreInMemory, make_context
-from tests.support.threadless import ThreadlessService
+from tests.support.fakes import Driven, FakeUplink, StoreInMemory, make_context
 
 
 class Bench:
@@ -35,7 +34,7 @@ class Bench:
 
     def start(self) -> None:
         """A new process on the same store."""
-        self.driven = ThreadlessService(ResultStream(self.context, self.uplink), self.clock)
+        self.driven = Driven(ResultStream(self.context, self.uplink))
 
     def finish(self, command_id: str, **outcome) -> None:
         self.journal.admit([make_entry(command_id)])

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from agent.core.schedule import ReportRule, ReportStrategy
 from agent.runtime.sensing import POLL, Intervals, SensingService
-from tests.support.fakes import StoreInMemory, make_context
-from tests.support.threadless import ThreadlessService
+from tests.support.fakes import Driven, StoreInMemory, make_context
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Bench:
             on_change=lambda name: self.driven.post(name),
         )
         rules = dict.fromkeys(names, rule or ReportRule())
-        self.driven = ThreadlessService(SensingService(context, self.reader, self.intervals, rules, {}), self.clock)
+        self.driven = Driven(SensingService(context, self.reader, self.intervals, rules, {}))
 
     def rows(self) -> list[dict[str, float]]:
         return [each.reading.values for each in self.store.outbox.next_batch(1000)]
