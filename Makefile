@@ -74,7 +74,7 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 deb: $(VENV)/.installed-dev ## the packages for Debian and Raspberry Pi OS in dist/deb/ (needs dpkg-deb and the package index)
 	@$(BIN)/python tools/build_deb.py
 
-release: $(VENV)/.installed-dev ## signed releases for update_agent in dist/release/; KEY=release.key is of device-agent keys make
+release: $(VENV)/.installed-dev ## signed releases for update_agent in dist/release/; KEY=release.key is of device-agent keys
 	@$(BIN)/python tools/build_release.py --key $(KEY) $(RELEASE_FLAGS)
 
 clean: ## remove what these targets made

@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 
 import click
 
-from agent.cli.lazy import name_variables
 from agent.errors import AgentError
 from agent.files import restrict_umask
 from agent.text import bounded, disk_refusal, protect_terminal
@@ -67,7 +66,7 @@ class LazyGroup(click.Group):
                 f"the package {error.name!r} is missing: pip install '.[simulator]' in a clone of device-agent"
             ) from None
         command = cast("click.Command", getattr(module, attribute))
-        name_variables(command, f"{_PREFIX}_{cmd_name}")
+        _name_variables(command, f"{_PREFIX}_{cmd_name}")
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -84,6 +83,28 @@ class LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+def _name_variables(command: click.Command, prefix: str) -> None:
+    """Let every option of a command, and of those in it, be set by the variable that is called as the option.
+
+    A name of its own, from ``envvar=``, works behind it.
+
+    Args:
+        command: of any depth.
+        prefix: the program's and the command's words, such as ``FLEET_SIMULATOR_LABELS``.
+    """
+    words = prefix.replace("-", "_").upper()
+    for option in command.params:
+        long = next((one for one in option.opts if one.startswith("--")), "")
+        if not isinstance(option, click.Option) or not long:
+            continue
+        option.show_envvar = True
+        proper = f"{words}_{long[2:].replace('-', '_').upper()}"
+        own = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
+        option.envvar = list(dict.fromkeys([proper, *own]))
+    for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
+        _name_variables(inner, f"{words}_{name}")
 
 
 @click.group(

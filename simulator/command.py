@@ -49,9 +49,7 @@ def command_group() -> None:
     type=click.IntRange(1, TTL_MAX_S),
     help="Seconds that the command waits for its device, on a service with command-ttl.",
 )
-@option(
-    "--sign", "key_file", type=click.Path(path_type=Path), help="Sign with this private key (device-agent keys make)."
-)
+@option("--sign", "key_file", type=click.Path(path_type=Path), help="Sign with this private key (device-agent keys).")
 @option(
     "--counter-file",
     type=click.Path(path_type=Path),
@@ -153,7 +151,7 @@ class KeySigner:
     """Signs with a private key from a file.
 
     Attributes:
-        key_file: as ``device-agent keys make`` writes it.
+        key_file: as ``device-agent keys`` writes it.
         counter: gives each command its counter.
         lifetime_s: how long the signature holds.
     """
@@ -211,7 +209,7 @@ class CounterFile:
             with self._locked():
                 counter = max(self._last() + 1, self._now_ns())
                 if counter > INT_MAX:
-                    raise self._fault("is at its end; make a new key with device-agent keys make")
+                    raise self._fault("is at its end; make a new key with device-agent keys")
                 replace_file(self._path, f"{counter}\n", _MODE, durable=True)
                 return counter
         except OSError as error:

@@ -3,7 +3,7 @@
     python tools/build_release.py --key release.key [--architecture amd64 ...] [--out dist/release]
                                   [--downgrade]
 
-It holds what the Debian package holds: the program and the pinned wheels of each Python. ``device-agent keys make``
+It holds what the Debian package holds: the program and the pinned wheels of each Python. ``device-agent keys``
 makes the key; devices trust its ``.pub`` file (docs/install.md, "Update"). The same commit gives the same bytes.
 
 Exit codes: 0 built, 1 an architecture that was asked for has no wheels.
@@ -45,14 +45,14 @@ from tools.build_deb import (  # noqa: E402
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="Build signed releases of device-agent.")
-    parser.add_argument("--key", type=Path, required=True, help="the maker's private key (device-agent keys make)")
+    parser.add_argument("--key", type=Path, required=True, help="the maker's private key (device-agent keys)")
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "release", help="folder for the files")
     parser.add_argument("--architecture", action="append", choices=PLATFORMS, help="one of them alone; can be repeated")
     parser.add_argument("--downgrade", action="store_true", help="devices that run a newer one take it")
     arguments = parser.parse_args()
     key = load_pem_private_key(arguments.key.read_bytes(), None)
     if not isinstance(key, Ed25519PrivateKey):
-        parser.error(f"{arguments.key} is no Ed25519 key: make one with device-agent keys make")
+        parser.error(f"{arguments.key} is no Ed25519 key: make one with device-agent keys")
     os.umask(0o022)
     arguments.out.mkdir(parents=True, exist_ok=True)
     left_out = 0

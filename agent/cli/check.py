@@ -15,10 +15,9 @@ import click
 
 from agent.app.diagnostics import collect, journal_lines
 from agent.app.status import read_agent_status
-from agent.cli.options import (
+from agent.cli.program import (
     AS_ROOT,
     config_option,
-    is_root,
     json_option,
     load,
     print_json,
@@ -48,7 +47,7 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
     reached, else 1.
     """
     device = Device(lambda: load(config_path), os.environ, loads_plugins=True)
-    if is_root() and not as_json:
+    if os.geteuid() == 0 and not as_json:
         click.echo(AS_ROOT)
     chosen = [each for each in CHECKS if each.id in BEFORE_START or (online and each.online)]
     end_with_findings(examine(device, chosen), as_json=as_json)
@@ -106,7 +105,6 @@ def log_nothing_but_loading() -> None:
 
 @click.command()
 @config_option
-@json_option
 @click.option(
     "--dir",
     "folder",
@@ -115,7 +113,7 @@ def log_nothing_but_loading() -> None:
     show_default="the current one",
     help="The directory that the bundle goes into.",
 )
-def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
+def diagnostics(config_path: Path, folder: Path) -> None:
     """Write a bundle for whoever helps you: status, configuration, log, store, system, and no secrets.
 
     The running agent is not disturbed. Exit code 1 when the bundle could not be written.
@@ -127,7 +125,4 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
     except HandlerRejected as error:
         click.echo(bounded(f"no bundle was written: {error.message}"), err=True)
         raise SystemExit(EXIT_CHECK_FAILED) from None
-    if as_json:
-        print_json(written)
-    else:
-        click.echo(f"wrote {written['path']} ({written['size_bytes']} bytes, sha256 {written['sha256']})")
+    click.echo(f"wrote {written['path']} ({written['size_bytes']} bytes, sha256 {written['sha256']})")

@@ -14,7 +14,6 @@ import click
 
 from agent.app.enroll import CONFIGURATION, USER
 from agent.app.enroll import enroll as enroll_at
-from agent.cli.options import is_root, json_option, print_json
 from agent.errors import (
     EXIT_CHECK_FAILED,
     EXIT_UNREACHABLE,
@@ -35,11 +34,6 @@ _DEFAULT_DIR: Final = Path("/etc/device-agent")
 @click.command()
 @click.argument("url_or_label", metavar="ADDRESS")
 @click.argument("code", required=False)
-@click.option(
-    "--code-file",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="The file that holds the code; - is standard input. Other programs of this device can read a command line.",
-)
 @click.option("--identifier", help="Of this device. Default: the board's serial number, else the machine id.")
 @click.option(
     "--dir",
@@ -50,27 +44,25 @@ _DEFAULT_DIR: Final = Path("/etc/device-agent")
     help="Where to write config.yaml and the files beside it.",
 )
 @click.option("--start/--no-start", default=True, help="Start the service afterwards, where its unit is installed.")
-@json_option
 def enroll(
     *,
     url_or_label: str,
     code: str | None,
-    code_file: Path | None,
     identifier: str | None,
     directory: Path,
     start: bool,
-    as_json: bool,
 ) -> None:
     """Join the gateway at ADDRESS with the CODE that `device-gateway devices invite` printed.
 
-    The text of its QR label holds both and may stand for them. Without a code it is asked for, unseen, on a terminal.
+    The text of its QR label holds both and may stand for them. Without a code it is read from standard input, so that
+    no other program of this device sees it on the command line; on a terminal it is asked for, unseen.
 
     It fetches this device's id, token and the authority to trust, writes a configuration and starts the service. A
     device that enrolls again keeps its id, its configuration and its state.
 
     Exit codes: 0 good, 1 refused or not started, 2 usage or a file, 5 the gateway cannot be reached.
     """
-    url, code = _address_and_code(url_or_label, code, code_file)
+    url, code = _address_and_code(url_or_label, code)
     systemctl = _systemctl(directory) if start else None
     try:
         if systemctl is not None:
@@ -81,47 +73,42 @@ def enroll(
         click.echo(bounded(text), err=True)
         raise SystemExit(EXIT_UNREACHABLE if error.advice is Advice.RETRY else EXIT_CHECK_FAILED) from None
     started = None if systemctl is None else _start(systemctl)
-    if as_json:
-        print_json({"device_id": device_id, "done": lines, "started": started})
-    else:
-        lines = [*lines, f"this device is {device_id}", *(["the service runs: device-agent status"] if started else [])]
-        if started is None:
-            config = directory / CONFIGURATION
-            lines += [
-                f"next: device-agent check --config {config} --online",
-                f"then: device-agent run --config {config}",
-            ]
-        click.echo("\n".join(lines))
+    lines.append(f"this device is {device_id}")
+    if started:
+        lines.append("the service runs: device-agent status")
+    elif started is None:
+        config = directory / CONFIGURATION
+        lines.append(f"next: device-agent check --config {config} --online")
+        lines.append(f"then: device-agent run --config {config}")
+    click.echo("\n".join(lines))
     if started is False:
         click.echo("the service did not start: journalctl -u device-agent -n 30 says why", err=True)
         raise SystemExit(EXIT_CHECK_FAILED)
 
 
-def _address_and_code(url_or_label: str, code: str | None, code_file: Path | None) -> tuple[str, str]:
-    if code is not None and code_file is not None:
-        raise click.UsageError("give the code once: on the command line, or with --code-file")
+def _address_and_code(url_or_label: str, code: str | None) -> tuple[str, str]:
     if code is not None:
         return url_or_label, code
-    if code_file is None and url_or_label.startswith(LABEL_PREFIX):
+    if url_or_label.startswith(LABEL_PREFIX):
         try:
             return parse_label(url_or_label)
         except InvalidMessage as error:
             raise click.UsageError(str(error)) from None
-    if code_file is None and sys.stdin.isatty():
+    if sys.stdin.isatty():
         return url_or_label, click.prompt("CODE, unseen", hide_input=True)
     try:
-        text = sys.stdin.readline() if code_file is None or str(code_file) == "-" else code_file.read_text("utf-8")
+        text = sys.stdin.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{code_file} cannot be read: {error}") from None
-    if not text.strip():
-        raise click.UsageError("the CODE is missing: device-agent enroll ADDRESS CODE, or --code-file FILE")
-    return url_or_label, text.strip()
+        raise click.UsageError(f"the CODE cannot be read from standard input: {error}") from None
+    if not text:
+        raise click.UsageError("the CODE is missing: give it behind ADDRESS, or on standard input")
+    return url_or_label, text
 
 
 def _systemctl(directory: Path) -> str | None:
     """The program, where the service is this command's to start."""
     systemctl = shutil.which("systemctl")
-    if not is_root() or systemctl is None or directory != _DEFAULT_DIR or not os.path.isdir("/run/systemd/system"):
+    if os.geteuid() != 0 or systemctl is None or directory != _DEFAULT_DIR or not os.path.isdir("/run/systemd/system"):
         return None
     there = subprocess.run((systemctl, "cat", _UNIT), capture_output=True, check=False).returncode == 0
     return systemctl if there else None
@@ -156,29 +143,18 @@ def _start(systemctl: str) -> bool:
     return enabled and done.returncode == 0
 
 
-@click.group()
-def keys() -> None:
-    """Keys of signed commands and of releases.
+@click.command()
+@click.argument("name", type=click.Path(path_type=Path))
+def keys(name: Path) -> None:
+    """Make a key pair for signed commands or releases: NAME.key, mode 600, for the sender, NAME.pub for the devices.
 
     The private key stays with whoever sends commands; devices get the public key and name its file in
-    commands.signing.trusted_keys. Needs the extra: pip install '.[device]' in a clone of device-agent.
-    """
-
-
-@keys.command()
-@click.argument("name", type=click.Path(path_type=Path))
-@json_option
-def make(name: Path, *, as_json: bool) -> None:
-    """Make a key pair: NAME.key, mode 600, for the sender, and NAME.pub for the devices.
-
-    A file that is there already is left alone, and nothing is written then.
+    commands.signing.trusted_keys. A file that is there already is left alone, and nothing is written then. Needs the
+    extra: pip install '.[device]' in a clone of device-agent.
     """
     from agent.wire.signed import make_key_pair  # cryptography
 
     key_id, private_path, public_path = make_key_pair(name)
-    if as_json:
-        print_json({"key_id": key_id, "private_key_file": private_path, "public_key_file": public_path})
-        return
     click.echo(f"key id       {key_id}")
     click.echo(f"private key  {private_path}  (mode 600: keep it with the sender, and a copy in a safe place)")
     click.echo(f"public key   {public_path}  (for the devices: commands.signing.trusted_keys)")

@@ -13,10 +13,9 @@ import click
 from agent.app.plugins import is_usable, try_handlers, try_sensors
 from agent.app.status import read_running
 from agent.cli.check import log_nothing_but_loading
-from agent.cli.options import (
+from agent.cli.program import (
     AS_ROOT,
     config_option,
-    is_root,
     json_option,
     load,
     print_json,
@@ -81,7 +80,7 @@ def list_command(config_path: Path, *, as_json: bool) -> None:
         ]
         print_table(("KIND", "NAME", "STATE", "TYPE", "CONTRACT", "FROM", "WHAT"), rows)
         click.echo(f"\nTypes of sensors that can be configured: {', '.join(types)}")
-        if is_root():
+        if os.geteuid() == 0:
             click.echo(AS_ROOT)
     raise SystemExit(0 if all(map(is_usable, found)) else EXIT_CHECK_FAILED)
 
@@ -120,7 +119,7 @@ def update(path: Path) -> None:
             err=True,
         )
         raise SystemExit(EXIT_CHECK_FAILED)
-    if not is_root():
+    if os.geteuid() != 0:
         click.echo("only root may install a release: run it with sudo", err=True)
         raise SystemExit(EXIT_CHECK_FAILED)
     sys.stderr.flush()

@@ -264,7 +264,7 @@ class SigningConfig(Section):
         if self.mode != "off" and not self.trusted_keys:
             raise ValueError(
                 f"commands.signing.mode is {self.mode!r} and no key is trusted: name at least one public key file in "
-                "commands.signing.trusted_keys (device-agent keys make writes one)"
+                "commands.signing.trusted_keys (device-agent keys writes one)"
             )
         if self.mode == "off" and self.require_for:
             raise ValueError(

@@ -203,7 +203,7 @@ def trusted_keys(folder: Path, owner_id: int) -> list[Ed25519PublicKey]:
         except (OSError, ValueError):
             key = None
         if not isinstance(key, Ed25519PublicKey):
-            text = f"{path} is no Ed25519 public key: take the .pub file of device-agent keys make"
+            text = f"{path} is no Ed25519 public key: take the .pub file of device-agent keys"
             raise ReleaseRefused("bad_key", text)
         keys.append(key)
     return keys

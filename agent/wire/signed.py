@@ -251,7 +251,7 @@ def read_signing_key(path: Path) -> SigningKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         what = "is no private Ed25519 key in PEM without a password"
-        raise key_fault(path, f"{what}; make one with device-agent keys make")
+        raise key_fault(path, f"{what}; make one with device-agent keys")
     return SigningKey(key)
 
 
@@ -270,7 +270,7 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
         key = None
     if not isinstance(key, Ed25519PublicKey):
         what = "is no public Ed25519 key in PEM"
-        raise key_fault(path, f"{what}; take the .pub file that device-agent keys make wrote")
+        raise key_fault(path, f"{what}; take the .pub file that device-agent keys wrote")
     return key
 
 

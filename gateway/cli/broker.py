@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from agent.cli.lazy import acts_for_owners
+from agent.cli.program import acts_for_owners
 from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
 from agent.identity import as_owner_of
 from gateway.broker import (

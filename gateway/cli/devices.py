@@ -12,8 +12,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from agent.cli.lazy import acts_for_owners
-from agent.cli.options import json_option, print_json
+from agent.cli.program import acts_for_owners, json_option, print_json
 from agent.errors import EXIT_CHECK_FAILED
 from agent.identity import as_owner_of
 from agent.wire.enrollment import EnrollmentAnswer, label_text

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from agent.cli.options import (
+from agent.cli.program import (
     config_option_of,
     file_to_load,
     print_json,

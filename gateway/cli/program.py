@@ -9,8 +9,7 @@ from typing import Any, Final
 import click
 
 from agent.app.version import VERSION
-from agent.cli.lazy import LazyGroup
-from agent.cli.options import file_to_load
+from agent.cli.program import Program, file_to_load
 from agent.config.load import state_dir_of
 from agent.errors import EXIT_CONFIGURATION
 from agent.text import bounded
@@ -31,7 +30,7 @@ _COMMANDS: Final = {
 _EXTRA: Final = frozenset({"cryptography", "httpx_sse", "prometheus_client", "qrcode", "starlette", "uvicorn"})
 
 
-class GatewayGroup(LazyGroup):
+class GatewayGroup(Program):
     """The gateway's commands need more than the agent's five dependencies; without them they say so."""
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -52,7 +51,8 @@ def _state_dir(config_path: Path) -> Path:
 
 @click.group(
     cls=GatewayGroup,
-    lazy=_COMMANDS,
+    name="device-gateway",
+    places=_COMMANDS,
     state_dir=_state_dir,
     context_settings={
         "auto_envvar_prefix": "DEVICE_GATEWAY",

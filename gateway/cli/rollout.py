@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from agent.cli.options import json_option, print_json, print_table
+from agent.cli.program import json_option, print_json, print_table
 from agent.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, ConfigurationError, InvalidMessage
 from agent.text import bounded
 from agent.wire.json_text import parse_object

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from agent.cli.check import end_with_findings
-from agent.cli.options import json_option, print_json, print_parts
+from agent.cli.program import json_option, print_json, print_parts
 from agent.errors import EXIT_CHECK_FAILED
 from gateway.cli.options import gateway_config_option, load, path_option
 from gateway.initial import write_initial_gateway

@@ -209,7 +209,7 @@ AGENT = {
     "diagnostics": "--config {agent} --dir {home}",
     "doctor": "--config {agent} --offline",
     "enroll": "http://127.0.0.1:9 {code} --dir {home} --no-start --identifier SN-1",
-    "keys make": "{home}/made",
+    "keys": "{home}/made",
     "plugins install": "{agent}",
     "plugins list": "--config {agent}",
     "plugins remove": "nothing",

@@ -34,13 +34,13 @@ def invite(journey, *options):
     return json.loads(journey.run("devices", "invite", "--json", *words))
 
 
-def enroll(journey, identifier, *words, code=0, folder=None):
+def enroll(journey, identifier, *words, code=0, folder=None, typed=""):
     """``device-agent enroll`` into a folder named like the device, or this one; both its outputs."""
     folder = folder or journey.folder / identifier
     done = subprocess.run(
         [sys.executable, "-m", "agent.cli", "enroll", *words, "--identifier", identifier, "--dir", str(folder)],
         cwd=journey.folder,
-        stdin=subprocess.DEVNULL,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=120,
@@ -105,8 +105,7 @@ def test_a_code_takes_no_token_from_a_device_that_holds_one(journey):
     journey.run("devices", "invites", "--revoke", used["invite_id"])
     assert "was taken back" in enroll(journey, "SN-1", journey.url, used["code"], code=1)
     # The operator's word.
-    (journey.folder / "code").write_text(invite(journey, "--replace")["code"] + "\n")
-    assert "kept" in enroll(journey, "SN-1", journey.url, "--code-file", "code")
+    assert "kept" in enroll(journey, "SN-1", journey.url, typed=invite(journey, "--replace")["code"] + "\n")
     journey.ping(device_id)
 
 

@@ -51,7 +51,7 @@ def signing(folder: Path, mode: str = "require") -> str:
 
 
 def make_keys(folder: Path) -> None:
-    call("keys", "make", folder / "ops")
+    call("keys", folder / "ops")
 
 
 def send_words(base_url: str, bench: AgentBench, payload: str, *more: object) -> list[object]:
@@ -117,7 +117,7 @@ def test_an_agent_without_the_keys_or_the_extra_does_not_start_and_says_why(benc
     missing = tmp_path / "missing" / "cryptography"
     missing.mkdir(parents=True)
     (missing / "__init__.py").write_text("raise ModuleNotFoundError('not here', name='cryptography')\n")
-    for words in (["run", "--config", bench.config], ["keys", "make", "x"]):
+    for words in (["run", "--config", bench.config], ["keys", "x"]):
         told = run("agent.cli", *words, code=2, PYTHONPATH=str(missing.parent))
         assert "pip install '.[device]' in a clone of device-agent" in told, words
         assert "Traceback" not in told
@@ -179,7 +179,7 @@ def test_signed_commands_travel_through_the_gateway_which_cannot_make_any(tmp_pa
 def test_make_refuses_to_replace_a_key_that_its_owner_alone_can_read(tmp_path):
     make_keys(tmp_path)
     before = (tmp_path / "ops.key").read_text()
-    assert "never replaced" in call("keys", "make", tmp_path / "ops", code=2)
+    assert "never replaced" in call("keys", tmp_path / "ops", code=2)
     assert (tmp_path / "ops.key").read_text() == before
     assert (tmp_path / "ops.key").stat().st_mode & 0o777 == 0o600
     assert isinstance(read_signing_key(tmp_path / "ops.key"), SigningKey)
