@@ -14,7 +14,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import httpx
-from pydantic_core import from_json
 
 from agent.errors import (
     Conflict,
@@ -113,16 +112,13 @@ class Answer:
         if not self.content.strip():
             return None
         try:
-            return from_json(self.content, cache_strings=False)  # the cache alone would be 256 KiB
-        except ValueError as first:
-            try:
-                return json.loads(self.content)
-            except (ValueError, RecursionError):
-                raise UnexpectedAnswer(
-                    f"{self.source} answered {self.status} with truncated or broken JSON ({first}): "
-                    "the connection broke off, or something between here and the service changes its answers",
-                    self.status,
-                ) from None
+            return json.loads(self.content)
+        except (ValueError, RecursionError) as error:
+            raise UnexpectedAnswer(
+                f"{self.source} answered {self.status} with truncated or broken JSON ({one_line(str(error))}): "
+                "the connection broke off, or something between here and the service changes its answers",
+                self.status,
+            ) from None
 
 
 def raise_for_status(response: httpx.Response, body: bytes, *, source: str, page_is_meant: bool = False) -> None:
@@ -165,10 +161,8 @@ def explain(exc: Exception, host: str, waited_s: float) -> TransportError:
         return TransportError(f"the certificate of {host} is refused: {fault}")
     detail = f" ({one_line(redact(str(exc)))})" if str(exc) else ""
     match exc:
-        case httpx.ConnectTimeout():
+        case httpx.ConnectTimeout() | httpx.PoolTimeout():
             text = f"cannot reach {host}: no connection in time: check the network and base_url"
-        case httpx.PoolTimeout():
-            text = f"too many requests to {host} at the same time: use one client for fewer threads"
         case httpx.TimeoutException():
             return Unanswered(f"{host} did not answer within {waited_s:g} s: slow network or service")
         case httpx.ConnectError():
@@ -192,22 +186,17 @@ def portal_text(source: str, status: int) -> str:
 
 def read_retry_after(headers: httpx.Headers) -> float | None:
     """How long the service asks us to wait, seconds, at most a day: ``Retry-After`` in both forms (RFC 9110, section
-    10.2.3), else the ``t`` of ``RateLimit`` when nothing is left.
+    10.2.3).
 
     A date is compared with the answer's own ``Date`` and counts for nothing without it: the clock of this machine may
     be wrong.
     """
     value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit():
+    if value.isascii() and value.isdigit():  # headers are Latin-1 text, where "²" counts as a digit, too
         return min(float(value[:10]), _RETRY_MAX_S)
     until, now = _http_date(value), _http_date(headers.get("date"))
     if until is not None and now is not None:
         return min(max(until - now, 0.0), _RETRY_MAX_S)
-    items = dict(part.strip().partition("=")[::2] for part in headers.get("ratelimit", "").split(";"))
-    seconds = items.get("t", "")
-    # Headers are Latin-1 text, and "²" counts as a digit there without being a number.
-    if items.get("r") == "0" and seconds.isascii() and seconds.isdigit():
-        return min(float(seconds[:10]), _RETRY_MAX_S)
     return None
 
 
@@ -254,8 +243,8 @@ def _read_error(body: bytes) -> tuple[str, str]:
     (``{"error": {"code", "message"}}``) or say ``detail``. Empty texts for what it does not say.
     """
     try:
-        value = from_json(body, cache_strings=False)
-    except ValueError:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
         return "", ""
     if not isinstance(value, dict):
         return "", ""
@@ -277,9 +266,8 @@ def _first_text(members: Mapping[str, Any], *names: str) -> str:
 
 def _redirect_text(response: httpx.Response, source: str) -> str:
     try:
-        target = httpx.URL(response.headers.get("location", ""))
-        host = f"{target.scheme}://{target.netloc.decode('ascii').rpartition('@')[2]}" if target.host else "itself"
-    except (httpx.InvalidURL, UnicodeDecodeError):
+        host = httpx.URL(response.headers.get("location", "")).host or "itself"
+    except httpx.InvalidURL:
         host = "an unreadable address"
     return (
         f"{source} redirects ({response.status_code}) to {one_line(host)}, which is not followed, since it would get "

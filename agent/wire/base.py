@@ -44,13 +44,12 @@ Item = TypeVar("Item")
 
 
 def _check_number(value: object) -> int | float:
-    if type(value) is float and math.isfinite(value):  # what sensors mostly send
-        return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("must be a finite number")
+    elif isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("must be a number")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+    elif not INT_MIN <= value <= INT_MAX:
         raise ValueError("must fit into 64 bits")
     return value
 
@@ -193,7 +192,7 @@ def list_faults(
         )
         for fault in faults
         # An array is also "too short" when its items are at fault, which is all that there is to say.
-        if fault["type"] != "too_short" or not any(_is_inside(place, fault["loc"]) for place in places)
+        if fault["type"] != "too_short" or not any(each[:-1] == fault["loc"] for each in places)
     ]
 
 
@@ -207,10 +206,6 @@ _IN_JSON: Final[Mapping[str, str]] = {
     "bool_type": "must be true or false",
 }
 """pydantic's error types that speak of Python -> the words for JSON."""
-
-
-def _is_inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
-    return len(place) > len(outer) and place[: len(outer)] == outer
 
 
 def describe_faults(error: ValidationError | InvalidMessage) -> str:

@@ -57,19 +57,18 @@ class Page:
     Attributes:
         has_more: whether there is another one; None when the answer does not say.
         total: how many items the whole list has; None when the answer does not say.
-        cursor: parameter and value that ask for the next page, as the answer names them.
+        following: parameter and value that ask for the next page: a cursor as it came, else the number of the page or
+            of its first item; None when there is none.
         next_url: where the body says the next page is; as it came.
-        place: of a list that is counted: the parameter, and the number of this page or of its first item.
-        following: the same of the next page; None when there is none.
+        place: as ``following``, of this page; None where the next one is asked for by a cursor.
     """
 
     items: list[Any]
     has_more: bool | None = None
     total: int | None = None
-    cursor: tuple[str, str] | None = None
+    following: tuple[str, str | int] | None = None
     next_url: str | None = None
     place: tuple[str, int] | None = None
-    following: tuple[str, int] | None = None
 
 
 # --- one answer -------------------------------------------------------------------------------------------------------
@@ -125,6 +124,9 @@ def _find_items(value: dict[str, Any], word: str, around: list[dict[str, Any]]) 
 def _with_paging(items: list[Any], scopes: list[dict[str, Any]]) -> Page:
     more = next((scope[name] for name in _MORE for scope in scopes if isinstance(scope.get(name), bool)), None)
     total = _find_count(scopes, _TOTALS)
+    cursor, url = _find_cursor(scopes)
+    if cursor is not None:
+        return Page(items, more, total, cursor)
     number, last = _find_count(scopes, _NUMBERS), _find_count(scopes, _LAST_PAGES)
     place, following, has_following = None, None, bool(more)
     if number is not None:
@@ -140,8 +142,7 @@ def _with_paging(items: list[Any], scopes: list[dict[str, Any]]) -> Page:
                 place, following = (name, first), (name, first + len(items))
                 has_following = has_following or (total is not None and following[1] < total)
                 break
-    cursor, url = _find_cursor(scopes)
-    return Page(items, more, total, cursor, url, place, following if items and has_following else None)
+    return Page(items, more, total, following if items and has_following else None, url, place)
 
 
 def _find_cursor(scopes: list[dict[str, Any]]) -> tuple[tuple[str, str] | None, str | None]:
@@ -195,7 +196,7 @@ class PageWalk:
         self._pages_left = pages_max
         self._seen: set[str] = set()
         self._empty_pages = 0
-        self._expected: tuple[str, int] | None = None
+        self._expected: tuple[str, str | int] | None = None
         self.target = path
         self.params: Params = dict(params)
         self.done = False
@@ -226,10 +227,20 @@ class PageWalk:
             return
         self._empty_pages = 0 if page.items else self._empty_pages + 1
         self._pages_left -= 1
-        mark = None if page.has_more is False else self._aim(answer, page)
-        if mark is None:
-            if page.has_more:
-                raise UnexpectedAnswer(f"{answer.source} says there is more of this list, and not how to get it")
+        is_cursor = page.following is not None and page.place is None
+        is_last = page.has_more is False
+        link = None if is_cursor or is_last else _next_link(answer, self._url, page.next_url)
+        if link is not None:
+            self.target, self.params, self._expected = str(link), {}, None
+            mark = self.target
+        elif page.following is not None and not is_last:
+            name, value = page.following
+            self.target, self.params = self._path, {**self._query, name: value}
+            self._expected = None if is_cursor else page.following
+            mark = f"{name}={value}"
+        elif page.has_more:
+            raise UnexpectedAnswer(f"{answer.source} says there is more of this list, and not how to get it")
+        else:
             self.done = True
             return
         if mark in self._seen or self._empty_pages >= _EMPTY_PAGES_MAX:
@@ -237,19 +248,6 @@ class PageWalk:
         if self._pages_left <= 0:
             raise UnexpectedAnswer(f"{answer.source} has more pages of this list than are read: stopped")
         self._seen.add(mark)
-
-    def _aim(self, answer: Answer, page: Page) -> str | None:
-        """Set ``target`` and ``params`` to the next page; returns a mark that only it has, or None at the end."""
-        link = None if page.cursor else _next_link(answer, self._url, page.next_url)
-        if link is not None:
-            self.target, self.params, self._expected = str(link), {}, None
-            return self.target
-        self._expected = None if page.cursor else page.following
-        asked = page.cursor or page.following
-        if asked is None:
-            return None
-        self.target, self.params = self._path, {**self._query, asked[0]: asked[1]}
-        return f"{asked[0]}={asked[1]}"
 
 
 def _next_link(answer: Answer, url: httpx.URL, in_body: str | None) -> httpx.URL | None:
@@ -285,7 +283,7 @@ ITEMS_MAX: Final = 20_000
 _OVERLAP_MAX: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandList:
     """One answer to the listing of a device's commands.
 
@@ -303,13 +301,13 @@ class CommandList:
             the error of the call. What is not in ``records`` may still be on the list.
     """
 
-    records: tuple[CommandRecord, ...] = ()
-    malformed: tuple[str, ...] = ()
+    records: list[CommandRecord] = field(default_factory=list)
+    malformed: list[str] = field(default_factory=list)
     etag: str | None = None
     unchanged: bool = False
     omitted: int = 0
     has_hidden: bool = False
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     incomplete: ServiceError | None = None
 
     @property
@@ -329,26 +327,31 @@ def read_commands(pages: Iterator[tuple[Answer, Page]], dialect: Dialect, max_by
     Raises:
         ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
     """
-    found = _Commands(dialect)
-    page_count, count, size_bytes, omitted, total = 0, 0, 0, 0, None
-    etag, unchanged = None, False
-    incomplete: ServiceError | None = None
+    found = CommandList()
+    page_count, count, size_bytes, total = 0, 0, 0, None
+    occurrences: dict[str, int] = {}
+    before: list[Any] = []
     try:
         for answer, page in pages:
             page_count += 1
             # With more than one page the first one's tag does not speak for the whole list.
-            etag = answer.etag if page_count == 1 else None
-            unchanged = answer.is_unchanged
+            found.etag = answer.etag if page_count == 1 else None
+            found.unchanged = answer.is_unchanged
             items = page.items
             if len(items) > ITEMS_MAX:
                 items = [*items[: ITEMS_MAX // 2], *items[-ITEMS_MAX // 2 :]]
-            found.add(items)
+            # What ended the page before this one has only moved between the two requests.
+            longest = min(len(before), len(items), _OVERLAP_MAX)
+            again = next((n for n in range(longest, 0, -1) if before[-n:] == items[:n]), 0)
+            for item in items[again:]:
+                _read_command(item, found, occurrences, dialect)
+            before = items
             count += len(items)
-            omitted += len(page.items) - len(items)
+            found.omitted += len(page.items) - len(items)
             size_bytes += len(answer.content)
             total = page.total if page.total is not None else total
             if count >= ITEMS_MAX and page.has_more is not False:
-                omitted = omitted or 1  # at least one more, for all that is known
+                found.omitted = found.omitted or 1  # at least one more, for all that is known
                 break
             if size_bytes > max_bytes and page.has_more is not False:
                 raise UnexpectedAnswer(
@@ -358,81 +361,47 @@ def read_commands(pages: Iterator[tuple[Answer, Page]], dialect: Dialect, max_by
     except ServiceError as error:
         if page_count == 0:
             raise
-        incomplete, etag = error, None
-    if omitted:
+        found.incomplete, found.etag = error, None
+    if found.omitted:
         found.notes["omitted"] = (
-            f"of one list {count} commands were read, and {omitted} or more were not: they are lost where the server "
-            "hands each command out once; let it list fewer at a time"
+            f"of one list {count} commands were read, and {found.omitted} or more were not: they are lost where the "
+            "server hands each command out once; let it list fewer at a time"
         )
-    has_hidden = total is not None and count < total and incomplete is None and not omitted
-    if has_hidden:
+    elif total is not None and count < total and found.incomplete is None:
+        found.has_hidden = True
         found.notes["more_than_listed"] = (
             f"the list of commands has {total} items by its own count, lists {count}, and not how to get the others"
         )
-    return CommandList(
-        tuple(found.records),
-        tuple(found.malformed),
-        etag=etag,
-        unchanged=unchanged,
-        omitted=omitted,
-        has_hidden=has_hidden,
-        notes=found.notes,
-        incomplete=incomplete,
-    )
+    return found
 
 
-class _Commands:
-    """The commands in the items of a list, page by page: one record that cannot be read never hides the others."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._occurrences: dict[str, int] = {}
-        self._before: list[object] = []
-        self.records: list[CommandRecord] = []
-        self.malformed: list[str] = []
-        self.notes: dict[str, str] = {}
-
-    def add(self, items: list[object]) -> None:
-        """Read the items of a page. What ended the page before it has only moved between the two requests."""
-        before, self._before = self._before, items
-        longest = min(len(before), len(items), _OVERLAP_MAX)
-        again = next((n for n in range(longest, 0, -1) if before[-n:] == items[:n]), 0)
-        for item in items[again:]:
-            self._read(item)
-
-    def _read(self, item: object) -> None:
-        try:
-            record = CommandRecord.receive(item, self._dialect)
-        except InvalidMessage as exc:
-            place = len(self.records) + len(self.malformed)
-            self.malformed.append(f"{_name(item, place)} in the list of commands is skipped: {exc}")
-            return
-        if not record.id:
-            first = record.stable_id()
-            occurrence = self._occurrences.get(first, 0)
-            self._occurrences[first] = occurrence + 1
-            record = record.model_copy(update={"id": record.stable_id(occurrence)})
-            self.notes.setdefault(
-                "derived_ids",
-                "commands come without an id, so one is derived from content and time, and results carry it: let the "
-                "service list ids, or name the member that holds them in service.dialect.command_id",
-            )
-        self.records.append(record)
-        for name in record.unreadable_times:
-            consequence = "it is not run, since it may have expired" if name == "expires_at" else "it counts as old"
-            self.notes.setdefault(
-                f"unreadable_{name}",
-                f"{name} of command {str(record.id)[:64]!a} cannot be read as a time "
-                f"({ascii(_sent(item, name))[:60]}): {consequence}; let the service write RFC 3339, such as "
-                "2026-01-01T00:00:00Z",
-            )
-
-
-def _sent(item: object, name: str) -> object:
+def _read_command(item: Any, found: CommandList, occurrences: dict[str, int], dialect: Dialect) -> None:
+    """Put a listed command, or why it cannot be read, into ``found``; ``occurrences`` counts equal ones without id."""
     members = item if isinstance(item, dict) else {}
-    return members.get(name, members.get(name.replace("_at", "At")))
-
-
-def _name(item: object, index: int) -> str:
-    given_id = item.get("id", item.get("command_id")) if isinstance(item, dict) else None
-    return f"command {given_id[:64]!a}" if isinstance(given_id, str) and given_id else f"item {index}"
+    try:
+        record = CommandRecord.receive(item, dialect)
+    except InvalidMessage as exc:
+        given_id = members.get("id", members.get("command_id"))
+        place = f"item {len(found.records) + len(found.malformed)}"
+        name = f"command {given_id[:64]!a}" if isinstance(given_id, str) and given_id else place
+        found.malformed.append(f"{name} in the list of commands is skipped: {exc}")
+        return
+    if not record.id:
+        first = record.stable_id()
+        occurrence = occurrences.get(first, 0)
+        occurrences[first] = occurrence + 1
+        record = record.model_copy(update={"id": record.stable_id(occurrence)})
+        found.notes.setdefault(
+            "derived_ids",
+            "commands come without an id, so one is derived from content and time, and results carry it: let the "
+            "service list ids, or name the member that holds them in service.dialect.command_id",
+        )
+    found.records.append(record)
+    for name in record.unreadable_times:
+        consequence = "it is not run, since it may have expired" if name == "expires_at" else "it counts as old"
+        sent = members.get(name, members.get(name.replace("_at", "At")))
+        found.notes.setdefault(
+            f"unreadable_{name}",
+            f"{name} of command {str(record.id)[:64]!a} cannot be read as a time ({ascii(sent)[:60]}): {consequence}; "
+            "let the service write RFC 3339, such as 2026-01-01T00:00:00Z",
+        )

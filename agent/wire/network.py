@@ -13,8 +13,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from enum import IntEnum
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -114,31 +113,26 @@ def origin_of(url: Any) -> str:
 DEAD_AFTER_S: Final = 1.0
 """An address that is not the last one has so long to answer."""
 
-Found = tuple[int, int, int, str, Any]
-"""An address as :func:`socket.getaddrinfo` gives it: family, type, protocol, canonical name, address."""
-
-
-def in_turns(found: Iterable[Found]) -> list[Found]:
-    """The addresses with the families in turns, each in the system's order (RFC 8305, section 4)."""
-    by_family: dict[int, list[Found]] = {}
-    for each in found:
-        by_family.setdefault(each[0], []).append(each)
-    return [each for turn in itertools.zip_longest(*by_family.values()) for each in turn if each is not None]
-
 
 def attempts(host: str, port: int, timeout_s: float | None) -> Iterator[tuple[str, float | None]]:
     """The addresses of a name, each with how long it may take: a dead one that is not the last takes a second at most.
+
+    The families come in turns, each in the system's order (RFC 8305, section 4).
 
     Raises:
         OSError: the name has no address.
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-    found = in_turns(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    for count, (_, _, _, _, address) in enumerate(found, 1):
+    by_family: dict[int, list[str]] = {}
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        by_family.setdefault(family, []).append(str(address[0]))
+    turns = itertools.zip_longest(*by_family.values())
+    found = [each for turn in turns for each in turn if each is not None]
+    for count, each in enumerate(found, 1):
         limit_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.01)
         if count < len(found):
             limit_s = DEAD_AFTER_S if limit_s is None else min(DEAD_AFTER_S, limit_s)
-        yield address[0], limit_s
+        yield each, limit_s
 
 
 def connect(host: str, port: int, timeout_s: float | None) -> socket.socket:
@@ -162,17 +156,14 @@ def connect(host: str, port: int, timeout_s: float | None) -> socket.socket:
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
-class CertificateFault(IntEnum):
-    """Why a server's certificate is refused, as OpenSSL numbers it (``verify_code``, x509_vfy.h)."""
-
-    NOT_YET_VALID = 9
-    EXPIRED = 10
-    OTHER_NAME = 62
-    OTHER_ADDRESS = 64
-
-
-OTHER_NAME: Final = frozenset({CertificateFault.OTHER_NAME, CertificateFault.OTHER_ADDRESS})
-"""The certificate is another server's."""
+_OTHER_NAME: Final = "write a name that the certificate shows into {}, or have one issued for this name"
+# OpenSSL's verify_code (x509_vfy.h) -> what to do.
+_CERTIFICATE_FIXES: Final = {
+    9: "set this machine's clock; if it is right, the server's certificate is not",
+    10: "renew it on the server; if it is still good there, set this machine's clock",
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
 
 
 def certificate_fault(error: ssl.SSLCertVerificationError, address_key: str, ca_key: str) -> str:
@@ -182,14 +173,9 @@ def certificate_fault(error: ssl.SSLCertVerificationError, address_key: str, ca_
         address_key: of the configuration, that holds the server's name.
         ca_key: that names the authorities' file.
     """
-    reason = error.verify_message.strip()
-    if error.verify_code == CertificateFault.EXPIRED:
-        return f"{reason}: renew it on the server; if it is still good there, set this machine's clock"
-    if error.verify_code == CertificateFault.NOT_YET_VALID:
-        return f"{reason}: set this machine's clock; if it is right, the server's certificate is not"
-    if error.verify_code in OTHER_NAME:
-        return f"{reason}: write a name that the certificate shows into {address_key}, or have one issued for this name"
-    return f"{reason}: nobody whom this machine trusts has signed it; name its authority's PEM file in {ca_key}"
+    unknown = f"nobody whom this machine trusts has signed it; name its authority's PEM file in {ca_key}"
+    fix = _CERTIFICATE_FIXES.get(error.verify_code, unknown)
+    return f"{error.verify_message.strip()}: {fix.format(address_key)}"
 
 
 def trust_store(ca_file: Path | None = None, *, authority: str | None = None) -> ssl.SSLContext:

@@ -220,8 +220,7 @@ def read_key_file(path: Path, *, others_may_not: int = 0) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise key_fault(path, "is no regular file; name the file itself")
             if status.st_mode & others_may_not:
-                what = "write" if others_may_not == stat.S_IWOTH else "open"
-                fix = "644" if others_may_not == stat.S_IWOTH else "600"
+                what, fix = ("write", "644") if others_may_not == stat.S_IWOTH else ("open", "600")
                 mode = stat.S_IMODE(status.st_mode)
                 raise key_fault(path, f"others on this machine can {what} it (mode {mode:o}); run chmod {fix} on it")
             raw = file.read(KEY_FILE_BYTES + 1)

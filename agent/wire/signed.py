@@ -130,15 +130,6 @@ class SigningKey:
         """The public half, which devices get."""
         return self._key.public_key()
 
-    def write(self, path: Path) -> None:
-        """Write the private key, mode 600, where no file is yet.
-
-        Raises:
-            FileExistsError: there is one; it is left alone.
-            OSError: it cannot be written.
-        """
-        write_new(path, self._key.private_bytes(*_PRIVATE_PEM), 0o600)
-
     def __repr__(self) -> str:
         return f"SigningKey({self.key_id})"
 
@@ -281,50 +272,38 @@ def read_trusted_keys(paths: Iterable[Path]) -> TrustedKeys:
         ConfigurationError: a fault for each file that cannot be used.
     """
     faults: list[str] = []
-    keys: dict[str, Ed25519PublicKey] = {}
+    keys: list[Ed25519PublicKey] = []
     for path in paths:
         try:
-            key = read_public_key(path)
+            keys.append(read_public_key(path))
         except ConfigurationError as error:
-            faults += error.faults
-            continue
-        if key_id_of(key) in keys:
-            faults.append(f"{path}: holds the key {key_id_of(key)} of another file in the list; take one out")
-        keys[key_id_of(key)] = key
+            faults += [f"commands.signing.trusted_keys: {fault}" for fault in error.faults]
     if faults:
-        raise ConfigurationError([f"commands.signing.trusted_keys: {fault}" for fault in faults], "keys")
-    return TrustedKeys(keys.values())
-
-
-def write_public_key(path: Path, key: Ed25519PublicKey) -> None:
-    """Write a public key, for everybody to read, where no file is yet.
-
-    Raises:
-        FileExistsError: there is one; it is left alone.
-        OSError: it cannot be written.
-    """
-    write_new(path, key.public_bytes(*_PUBLIC_PEM), 0o644)
+        raise ConfigurationError(faults, "keys")
+    return TrustedKeys(keys)
 
 
 def make_key_pair(name: Path) -> tuple[str, Path, Path]:
-    """Make a key pair: its id, ``NAME.key`` and ``NAME.pub``.
+    """Make a key pair: its id, ``NAME.key`` (mode 600) and ``NAME.pub``.
 
     Raises:
         ConfigurationError: one of them is there already, or the directory cannot be written; nothing is left behind.
     """
+    private = Ed25519PrivateKey.generate()
+    public = private.public_key()
     private_path, public_path = (name.with_name(name.name + ending) for ending in (".key", ".pub"))
-    for path in (private_path, public_path):
-        if path.exists() or path.is_symlink():
-            raise key_fault(path, "is there already and is never replaced; choose another name")
-    key = SigningKey.make()
+    path = private_path
     try:
-        key.write(private_path)
+        write_new(private_path, private.private_bytes(*_PRIVATE_PEM), 0o600)
+        path = public_path
         try:
-            write_public_key(public_path, key.public_key())
+            write_new(public_path, public.public_bytes(*_PUBLIC_PEM), 0o644)
         except OSError:
             private_path.unlink()
             raise
+    except FileExistsError:
+        raise key_fault(path, "is there already and is never replaced; choose another name") from None
     except OSError as error:
         fault = f"the keys cannot be written: {error.strerror}; make room there, or name another folder"
         raise key_fault(name, fault) from None
-    return key.key_id, private_path, public_path
+    return key_id_of(public), private_path, public_path

@@ -196,7 +196,7 @@ class Probe:
         self._judge(f"lists_{word.replace('-', '_')}", answer, page is not None)
         if page is None:
             return
-        has_next = page.cursor is not None or page.next_url is not None or "next" in answer.headers.get("link", "")
+        has_next = page.following is not None or page.next_url is not None or "next" in answer.headers.get("link", "")
         more = "and says how to get more" if has_next else "on one page"
         value = _json(answer)
         members = f"with the members {', '.join(value)}" if isinstance(value, dict) else "as an array"

@@ -212,7 +212,7 @@ def test_the_client_sends_the_golden_request_and_reads_the_golden_answer(name):
         assert received == frozenset(expected["extensions"])
     elif isinstance(received, CommandList):
         assert_same(received.records, expected["data"])
-        assert received.malformed == ()
+        assert received.malformed == []
     else:
         assert_same(received, expected["data"] if isinstance(received, list) else expected)
 

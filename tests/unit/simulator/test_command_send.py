@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
-from agent.wire.signed import SigningKey, TrustedKeys
+from agent.wire.signed import make_key_pair, read_trusted_keys
 from simulator.cli import program
 from simulator.command import CounterFile, KeySigner, read_payload
 from tests.support.service_running import running
@@ -70,10 +70,9 @@ def test_a_counter_that_cannot_be_kept_is_not_given_out(tmp_path):
 
 
 def test_a_signer_signs_for_the_device_and_counts(tmp_path):
-    key = SigningKey.make()
-    key.write(tmp_path / "k.key")
+    make_key_pair(tmp_path / "k")
     signer = KeySigner(tmp_path / "k.key", CounterFile(tmp_path / "counter", lambda: 7), 60.0)
-    trusted = TrustedKeys([key.public_key()])
+    trusted = read_trusted_keys([tmp_path / "k.pub"])
     opened = [trusted.open(signer.sign("d1", {"command": "ping"})) for _ in range(2)]
     assert [(each.device_id, each.counter, each.payload) for each in opened] == [
         ("d1", 7, {"command": "ping"}),
@@ -113,11 +112,10 @@ class TestTheCommand:
         assert record["status"] == "queued"
 
     def test_a_signed_command_is_sent_in_its_envelope(self, bench, tmp_path):
-        key = SigningKey.make()
-        key.write(tmp_path / "k.key")
+        make_key_pair(tmp_path / "k")
         done = self.send(bench, tmp_path, "--json", "--sign", str(tmp_path / "k.key"), "--lifetime", "5")
         record = json.loads(done.output)
-        opened = TrustedKeys([key.public_key()]).open(record["command_payload"])
+        opened = read_trusted_keys([tmp_path / "k.pub"]).open(record["command_payload"])
         assert opened.device_id == record["device_id"]
         assert opened.payload == {"command": "ping"}
         assert (tmp_path / "k.key.counter").read_text() == f"{opened.counter}\n"

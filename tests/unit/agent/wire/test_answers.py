@@ -96,7 +96,7 @@ def test_a_redirect_is_not_followed_and_its_host_is_named(status):
 
     error = error_of(handle)
     assert isinstance(error, UnexpectedAnswer)
-    assert "https://login.portal.test" in str(error)
+    assert "login.portal.test" in str(error)
     assert "hidden" not in str(error)
     assert "pw" not in str(error)
     assert asked == ["service.test"]
@@ -179,8 +179,6 @@ def test_a_secret_that_the_service_repeats_is_masked():
         ({"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 60),
         ({"Retry-After": "Thu, 01 Jan 2026 00:00:00 GMT", "Date": "Thu, 01 Jan 2026 00:01:00 GMT"}, 0),
         ({"Retry-After": "Thu, 01 Jan 2026 00:00:05 GMT"}, None),  # after what? this machine's clock may be wrong
-        ({"RateLimit": '"default";r=0;t=17'}, 17),
-        ({"RateLimit": '"default";r=3;t=17'}, None),
         ({"Retry-After": "-5"}, None),
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": "²"}, None),

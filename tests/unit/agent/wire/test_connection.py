@@ -63,7 +63,7 @@ def test_an_interrupt_that_comes_just_before_the_poll_is_not_lost(server):
         client.interrupt()
         with pytest.raises(Interrupted):
             client.device_commands("d", wait_s=25)
-        assert client.device_commands("d").records == ()
+        assert client.device_commands("d").records == []
     assert len(server.asked) == 1
 
 
@@ -231,7 +231,7 @@ def test_a_held_poll_over_tls_ends_at_once_too(tmp_path):
             client.interrupt()
             with pytest.raises(Interrupted):
                 poll.result(SOON_S)
-        assert client.device_commands("d").records == ()
+        assert client.device_commands("d").records == []
 
 
 def test_each_good_answer_tells_the_services_time_and_how_long_it_took():

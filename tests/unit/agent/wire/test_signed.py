@@ -14,9 +14,9 @@ from agent.errors import ConfigurationError, InvalidSignature
 from agent.wire.signed import (
     SigningKey,
     TrustedKeys,
+    make_key_pair,
     read_public_key,
     read_signing_key,
-    write_public_key,
 )
 from tests.unit.agent.signing import envelope, signed_bytes
 
@@ -129,8 +129,7 @@ def test_a_private_key_does_not_print():
 
 
 def test_a_private_key_that_others_can_open_and_a_public_one_that_they_can_write_are_refused(tmp_path):
-    KEY.write(tmp_path / "k.key")
-    write_public_key(tmp_path / "k.pub", KEY.public_key())
+    make_key_pair(tmp_path / "k")
     for read, name, mode, fix in (
         (read_signing_key, "k.key", 0o640, "chmod 600"),
         (read_signing_key, "k.key", 0o604, "chmod 600"),
@@ -142,7 +141,7 @@ def test_a_private_key_that_others_can_open_and_a_public_one_that_they_can_write
 
 
 def test_a_private_key_in_the_place_of_the_public_one_is_refused_without_being_repeated(tmp_path):
-    KEY.write(tmp_path / "k.key")
+    make_key_pair(tmp_path / "k")
     with pytest.raises(ConfigurationError, match="belongs to the sender alone") as caught:
         read_public_key(tmp_path / "k.key")
     secret = (tmp_path / "k.key").read_text().splitlines()[1]
