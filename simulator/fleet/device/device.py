@@ -210,7 +210,7 @@ class Device(Timer, ABC):
     def moment(self, now_s: float) -> Moment:
         """An instant of the monotonic clock as the device sees it."""
         fleet = self.fleet
-        moment = fleet.moment(now_s)
+        moment = Moment(now_s, fleet.wall(), fleet.boot_id)
         return moment if fleet.faults is None else fleet.faults.moment(self.random, moment)
 
     def run_s(self, now: Moment) -> float:

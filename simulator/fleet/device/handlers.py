@@ -1,6 +1,6 @@
 """Commands that a virtual device understands: the handlers of a climate node, and how long each takes.
 
-The payloads are checked by pydantic models, as in the real agent, and the words for refusals are the same.
+The payloads are checked as in the real agent, and the words for refusals are the same.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from agent.core.admission import CommandRules
 from agent.core.commands import HandlerRule
 from agent.core.values import Contract, JsonObject, Moment, Outcome, OutcomeStatus
+from agent.handlers.base import HandlerPayload
+from agent.handlers.basic import Ping, ReadSensors, SetInterval
 from agent.wire.base import describe_faults
 from agent.wire.times import to_rfc3339
 from simulator.fleet.signals import DeviceRandom, salt_of
@@ -52,38 +54,13 @@ class Firmware:
         return DeviceRandom(0, device_id).uniform(salt_of("firmware", "update", version), 0) < self.failure_share
 
 
-class Payload(BaseModel):
-    """The base of every payload here: unknown members are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, hide_input_in_errors=True)
-
-
-class PingPayload(Payload):
-    """Anything to get back."""
-
-    echo: Any = None
-
-
-class ReadPayload(Payload):
-    """Which sensors; None reads all."""
-
-    names: Annotated[list[str], Field(min_length=1, max_length=100)] | None = None
-
-
-class IntervalPayload(Payload):
-    """What, and how often."""
-
-    name: str = Field(min_length=1)
-    interval_s: float | None = Field(gt=0, allow_inf_nan=False)
-
-
-class UpdatePayload(Payload):
+class UpdatePayload(HandlerPayload):
     """Which firmware to have."""
 
     version: str = Field(min_length=1, max_length=64)
 
 
-class SlowPayload(Payload):
+class SlowPayload(HandlerPayload):
     """How long the work takes."""
 
     seconds: float = Field(default=1.0, ge=0, le=600)
@@ -152,21 +129,21 @@ def _rejected(code: str, sentence: str) -> Work:
     return Work(Outcome(OutcomeStatus.REJECTED, error=f"{code}: {sentence}"))
 
 
-def _ping(payload: PingPayload, around: HandlerContext) -> Work:
+def _ping(payload: Ping.Payload, around: HandlerContext) -> Work:
     result = {"pong": True, "echo": payload.echo, "agent_time": to_rfc3339(around.now.wall_s)}
     if around.version:
         result["firmware"] = around.version
     return _succeeded({**result, "device_id": around.device_id})
 
 
-def _read_sensors(payload: ReadPayload, around: HandlerContext) -> Work:
+def _read_sensors(payload: ReadSensors.Payload, around: HandlerContext) -> Work:
     for name in payload.names or ():
         if name != SENSOR:
             return _rejected("unknown_sensor", f"this device has no sensor named {name[:80]!r}: it has {SENSOR!r}")
     return _succeeded({"readings": {SENSOR: dict(around.values)}, "errors": {}}, duration_s=0.05)
 
 
-def _set_interval(payload: IntervalPayload, around: HandlerContext) -> Work:
+def _set_interval(payload: SetInterval.Payload, around: HandlerContext) -> Work:
     if payload.name != SENSOR:
         return _rejected("unknown_name", f"this device has no interval named {payload.name[:80]!r}: it has {SENSOR!r}")
     interval_s = around.interval_s if payload.interval_s is None else payload.interval_s
@@ -194,9 +171,9 @@ def _update_firmware(payload: UpdatePayload, around: HandlerContext) -> Work:
 
 VOCABULARY: Final[Mapping[str, VirtualHandler]] = MappingProxyType(
     {
-        "ping": VirtualHandler(Contract.IDEMPOTENT, PingPayload, _ping),
-        "read_sensors": VirtualHandler(Contract.IDEMPOTENT, ReadPayload, _read_sensors),
-        "set_interval": VirtualHandler(Contract.IDEMPOTENT, IntervalPayload, _set_interval),
+        "ping": VirtualHandler(Contract.IDEMPOTENT, Ping.Payload, _ping),
+        "read_sensors": VirtualHandler(Contract.IDEMPOTENT, ReadSensors.Payload, _read_sensors),
+        "set_interval": VirtualHandler(Contract.IDEMPOTENT, SetInterval.Payload, _set_interval),
         "open_valve": VirtualHandler(Contract.ONCE, SlowPayload, _open_valve),
         "self_test": VirtualHandler(Contract.IDEMPOTENT, SlowPayload, _self_test),
         "update_firmware": VirtualHandler(Contract.IDEMPOTENT, UpdatePayload, _update_firmware),

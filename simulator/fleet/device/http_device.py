@@ -99,9 +99,9 @@ class HttpDevice(Device):
         post_due_s = self.post_due_s
         if post_due_s <= now_s:
             request = self.next_post(now)
+            post_due_s = self.post_due_s if request is None else NEVER
             if request is not None:
                 self._send(request)
-            post_due_s = self.post_due_s
         if self._poll_due_s <= now_s:
             self._send(self._next_poll())
         self.wait_until(min(self.own_due_s, post_due_s, self._poll_due_s))
@@ -127,7 +127,7 @@ class HttpDevice(Device):
             self.polled = self.messages.poll(member.device_id, member.model.wait_s, self._etag, due_s)
         return self.polled
 
-    def _poll_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+    def poll_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take a poll's answer, good or not; the class that it counts in."""
         listing = self.messages.empty_listing(answer) if self._list is None else None
         if listing is None:
@@ -177,15 +177,6 @@ class HttpDevice(Device):
 
     # --- the end of a request -----------------------------------------------------------------------------------------
 
-    def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now_s: float) -> None:
-        """An answer came, good or not."""
-        now = self.moment(now_s)
-        if request.operation is _POLL:
-            outcome = self._poll_answered(request, answer, sent_s, now)
-        else:
-            outcome = self._post_answered(request, answer, sent_s, now)
-        self._ended(request, outcome, sent_s, now)
-
     def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """No answer came: the same is asked again after a while."""
         now = self.moment(now_s)
@@ -196,9 +187,9 @@ class HttpDevice(Device):
             self._poll_failed(error, now)
         else:
             self.unsettled(request, error, now, left=sent_s is not None)
-        self._ended(request, outcome, sent_s, now)
+        self.ended(request, outcome, sent_s, now)
 
-    def _post_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+    def post_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take the answer to a report or to readings, good or not; the class that it counts in."""
         try:
             refused, server_time = read_settled(answer, request)
@@ -208,7 +199,7 @@ class HttpDevice(Device):
         self.settled(request, refused, server_time, sent_s, now)
         return OutcomeClass.OK
 
-    def _ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
+    def ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
         """Measure a request that was handled, and send what is due next."""
         driver, fault = self.driver, self.fault
         if request.operation is _POLL:
@@ -249,7 +240,10 @@ class _Sent:
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        self._device.answered(self._request, HttpAnswer(status, headers, body), sent_s, now_s)
+        device, request, answer = self._device, self._request, HttpAnswer(status, headers, body)
+        now = device.moment(now_s)
+        take = device.poll_answered if request.operation is _POLL else device.post_answered
+        device.ended(request, take(request, answer, sent_s, now), sent_s, now)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -429,10 +430,11 @@ def read_settled(answer: HttpAnswer, request: Request) -> tuple[dict[int, str], 
     Raises:
         ServiceError: it is no good answer, or does not say which readings it left out.
     """
-    count, known = len(request.keys), essence(answer)
+    count, is_good = len(request.keys), HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
+    known = essence(answer) if is_good else answer  # an error says more in its headers
     if count <= 1 and known.status in _TAKEN and known.body[:1] in _JSON_BEGINS:
         known = known._replace(body=b"")  # the status says it all
-    read = _read_settled if len(known.body) <= SHORT_BYTES else _read_settled.__wrapped__
+    read = _read_settled if is_good and len(known.body) <= SHORT_BYTES else _read_settled.__wrapped__
     places, server_time = read(known, count)
     return ({request.keys[place]: why for place, why in places.items()} if places else {}), server_time
 

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from agent.core.schedule import PollIntervals
-from agent.core.values import Moment
 from agent.retry import Backoff
 from agent.wire.server import Dialect
 from simulator.fleet.audit.ledger import Ledger
@@ -156,7 +155,3 @@ class Fleet:
     waiting_readings: int = 0
     open_commands: int = 0
     undeliverable_results: int = 0
-
-    def moment(self, now_s: float) -> Moment:
-        """An instant of the monotonic clock, by the machine's clocks."""
-        return Moment(now_s, self.wall(), self.boot_id)

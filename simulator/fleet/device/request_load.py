@@ -9,11 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from agent.errors import ServiceError
 from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.ledger import SEQUENCE_NAME
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent
 from simulator.fleet.device.answers import command_id_in, judge, outcome_of
 from simulator.fleet.device.driver import Driver
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
@@ -30,8 +30,7 @@ _PING: Final = {"command": "ping"}
 _GOOD_BEGINNINGS: Final = frozenset({b"", b"{", b"["})
 _CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
 """Outcomes after which it is known whether the service has what was sent."""
-
-RequestKind = Literal["sensor_data", "poll", "send_command"]
+_EVENTS: Final[Mapping[OutcomeClass, ReadingEvent]] = {OutcomeClass.OK: "accepted", OutcomeClass.REFUSED: "refused"}
 
 
 class RequestDriver(Driver):
@@ -88,10 +87,6 @@ class RequestDriver(Driver):
         for sending in [sending for sending in self._under_way if sending.device == device]:
             sending.failed(OutcomeClass.TRANSPORT, DOWN, now_s, now_s)
 
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """A request of one of the scenario's open arrivals, due at that time on the worker's clock."""
-        self.send(self._arrivals[stream].operation, device, due_s)
-
     def sample(self, *, on: bool) -> None:
         """Nothing reads here: the plan's arrivals end by themselves."""
 
@@ -130,15 +125,9 @@ class RequestDriver(Driver):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def send(self, kind: RequestKind, device: int, due_s: float) -> None:
-        """Send one request now.
-
-        Args:
-            kind: what for.
-            device: index in the fleet.
-            due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
-        """
-        place = device - self.fleet.first_index
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """Send a request of one of the scenario's open arrivals, due at that time on the monotonic clock."""
+        kind, place = self._arrivals[stream].operation, device - self.fleet.first_index
         device_id, head = self._members[place].device_id, self._heads[place]
         taken_s = self.fleet.monotonic()
         if kind == "sensor_data":
@@ -154,26 +143,28 @@ class RequestDriver(Driver):
         self._send(device, message, sending, self.fleet.timeout_s)
 
     def ended(
-        self,
-        sending: _Sending,
-        outcome: OutcomeClass,
-        fault: str,
-        sent_s: float | None,
-        now_s: float,
-        command_id: str = "",
+        self, sending: _Sending, outcome: OutcomeClass, fault: str, sent_s: float | None, now_s: float, command_id: str
     ) -> None:
         """Write down what became of a request, measure it, and forget it."""
-        request, device = sending.request, sending.device
-        self._write_down(sending, outcome, command_id, sent_s, now_s)
+        fleet, request, device = self.fleet, sending.request, sending.device
+        at_s, is_open = now_s - fleet.began_s, outcome not in _CLEAR and sent_s is not None
+        if keys := request.keys:
+            fleet.ages.given_up((sending.taken_s,), outcome, now_s)
+            event = "unanswered" if is_open else _EVENTS.get(outcome)
+            if event is not None:
+                fleet.ledger.readings(event, device, keys, at_s)
+        elif command_id:
+            fleet.ledger.command("ordered", device, command_id, at_s)
+        elif request.operation is Operation.ORDER and (outcome is OutcomeClass.OK or is_open):
+            fleet.ledger.command("order_unanswered", device, "", at_s)
         self._under_way.discard(sending)
         sending.is_wanted = False
-        observer = self.fleet.observer
-        observer.exchanged(
+        fleet.observer.exchanged(
             Exchange(request.operation, outcome, device, request.intended_s, request.ready_s, sent_s, now_s)
         )
         if fault:
-            observer.faulted(request.operation, device, fault)
-        self.fleet.on_news()
+            fleet.observer.faulted(request.operation, device, fault)
+        fleet.on_news()
 
     def _reading(self, place: int, device: int, now_s: float) -> Reading:
         """The next reading of a device, which is written down as sent; its key is its number on this device."""
@@ -188,25 +179,6 @@ class RequestDriver(Driver):
         carried_ms = recorded_ms if self._messages.sends_time else None
         fleet.ledger.reading_sent(device, sequence, digest, carried_ms, at_s, at_s)
         return Reading(sequence, values_text(values), recorded_ms)
-
-    def _write_down(
-        self, sending: _Sending, outcome: OutcomeClass, command_id: str, sent_s: float | None, now_s: float
-    ) -> None:
-        ledger, device, at_s = self.fleet.ledger, sending.device, now_s - self.fleet.began_s
-        is_open = outcome not in _CLEAR and sent_s is not None
-        if keys := sending.request.keys:
-            self.fleet.ages.given_up((sending.taken_s,), outcome, now_s)
-            if outcome is OutcomeClass.OK:
-                ledger.readings("accepted", device, keys, at_s)
-            elif outcome is OutcomeClass.REFUSED:
-                ledger.readings("refused", device, keys, at_s)
-            elif is_open:
-                ledger.readings("unanswered", device, keys, at_s)
-        elif sending.request.operation is Operation.ORDER:
-            if command_id:
-                ledger.command("ordered", device, command_id, at_s)
-            elif outcome is OutcomeClass.OK or is_open:
-                ledger.command("order_unanswered", device, "", at_s)
 
 
 class _Sending:
@@ -241,4 +213,4 @@ class _Sending:
         if driver.is_over:
             driver.undelivered += 1
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
-        driver.ended(self, outcome, reason, sent_s, now_s)
+        driver.ended(self, outcome, reason, sent_s, now_s, "")

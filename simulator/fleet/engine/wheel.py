@@ -1,13 +1,12 @@
 """A timer wheel: a hundred thousand timers on one timer of the loop.
 
-Two rings of buckets, an eighth of a second and eight seconds wide, hashed by number, and a heap for the bucket that is
-now: filing an appointment costs the same whether there are ten or a million, and each still fires at its exact time, in
-order. The narrow buckets reach two minutes ahead, and the wide ones are emptied into them that early and one by one: a
-hundred thousand devices that come once a minute never make one long turn of the loop. What most appointments of a load
-engine do is never happen (a time limit is set, and the answer comes), so that is what is cheapest: one that is put off
-stays where it is filed and is looked at again when its bucket's time comes.
+Buckets of an eighth of a second, hashed by number, and a heap for the bucket that is now: filing an appointment costs
+the same whether there are ten or a million, and each still fires at its exact time, in order. A bucket is emptied into
+the heap when its time begins: a hundred thousand devices that come once a minute never make one long turn of the loop.
+What most appointments of a load engine do is never happen (a time limit is set, and the answer comes), so that is what
+is cheapest: one that is put off stays where it is filed and is looked at again when its bucket's time comes.
 
-Source: G. Varghese, T. Lauck, "Hashed and Hierarchical Timing Wheels", 1987, scheme 7; the lazy moving is the Linux
+Source: G. Varghese, T. Lauck, "Hashed and Hierarchical Timing Wheels", 1987, scheme 6; the lazy moving is the Linux
 kernel's habit with TCP timers.
 """
 
@@ -23,11 +22,8 @@ from typing import Final, Protocol, TypeVar
 
 Item = TypeVar("Item")
 
-_FINE_PER_S: Final = 8
-_FINE_BITS: Final = 6
-"""A coarse bucket holds 2 ** 6 fine ones: 8 s."""
-_COARSE_AHEAD: Final = 15
-"""So many coarse buckets ahead of the one that is now, there are fine ones instead: 120 s."""
+_PER_S: Final = 8
+"""Buckets in a second."""
 NEVER: Final = math.inf
 """When a timer without an appointment is due."""
 FIRES_PER_TURN: Final = 64
@@ -119,12 +115,9 @@ class Wheel:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._near: list[tuple[float, int, Timer]] = []
-        self._near_number = int(clock.time() * _FINE_PER_S)
-        self._fine: dict[int, dict[Timer, None]] = {}
-        self._coarse: dict[int, dict[Timer, None]] = {}
-        # Numbers of the buckets that are there, each a heap.
-        self._fine_numbers: list[int] = []
-        self._coarse_numbers: list[int] = []
+        self._near_number = int(clock.time() * _PER_S)
+        self._buckets: dict[int, dict[Timer, None]] = {}
+        self._numbers: list[int] = []  # a heap, of the buckets that are there
         self._serial = 0
         self._handle: Handle | None = None
         self._armed_s = NEVER
@@ -181,48 +174,36 @@ class Wheel:
 
     def __len__(self) -> int:
         """How many places are taken, those of put off timers too."""
-        filed = sum(map(len, self._fine.values())) + sum(map(len, self._coarse.values()))
-        return filed + sum(timer.due_s == due_s for due_s, _, timer in self._near)
+        return sum(map(len, self._buckets.values())) + sum(timer.due_s == due_s for due_s, _, timer in self._near)
 
     def _file(self, timer: Timer) -> None:
         if timer._looked_at_s != NEVER:
             self._leave(timer)
-        number = int(timer.due_s * _FINE_PER_S)
+        number = int(timer.due_s * _PER_S)
         if number <= self._near_number:
             self._serial += 1
             heapq.heappush(self._near, (timer.due_s, self._serial, timer))
             wake_s = timer.due_s
         else:
-            timer._looked_at_s = wake_s = number / _FINE_PER_S
-            if number >> _FINE_BITS <= (self._near_number >> _FINE_BITS) + _COARSE_AHEAD:
-                self._put(self._fine, self._fine_numbers, number, timer)
+            timer._looked_at_s = wake_s = number / _PER_S
+            bucket = self._buckets.get(number)
+            if bucket is None:
+                self._buckets[number] = {timer: None}
+                heapq.heappush(self._numbers, number)
             else:
-                number >>= _FINE_BITS
-                self._put(self._coarse, self._coarse_numbers, number, timer)
-                wake_s = (number << _FINE_BITS) / _FINE_PER_S
+                bucket[timer] = None
         if wake_s < self._armed_s and not self._is_running:
             self._arm(wake_s)
-
-    @staticmethod
-    def _put(ring: dict[int, dict[Timer, None]], numbers: list[int], number: int, timer: Timer) -> None:
-        bucket = ring.get(number)
-        if bucket is None:
-            ring[number] = {timer: None}
-            heapq.heappush(numbers, number)
-        else:
-            bucket[timer] = None
 
     def _leave(self, timer: Timer) -> None:
         if timer._looked_at_s == NEVER:
             return
-        number = int(timer._looked_at_s * _FINE_PER_S)
+        number = int(timer._looked_at_s * _PER_S)
         timer._looked_at_s = NEVER
-        # In the heap it stays, and is known there by another time than its own; buckets give it up.
-        for ring, name in ((self._fine, number), (self._coarse, number >> _FINE_BITS)):
-            bucket = ring.get(name)
-            if bucket is not None and timer in bucket:
-                del bucket[timer]
-                return
+        # In the heap it stays, and is known there by another time than its own; its bucket gives it up.
+        bucket = self._buckets.get(number)
+        if bucket is not None:
+            bucket.pop(timer, None)
 
     def _arm(self, wake_s: float) -> None:
         if self._handle is not None:
@@ -236,7 +217,7 @@ class Wheel:
         near = self._near
         try:
             now_s = self._clock.time()
-            self._advance(int(now_s * _FINE_PER_S))
+            self._advance(int(now_s * _PER_S))
             left, pop = FIRES_PER_TURN, heapq.heappop
             while near and near[0][0] <= now_s and left:
                 due_s, _, timer = pop(near)
@@ -249,18 +230,14 @@ class Wheel:
             self._arm(self._next_s())
 
     def _advance(self, number: int) -> None:
-        """Empty the buckets whose time has begun: into the heap, or from a coarse one into the fine ones."""
+        """Empty the buckets whose time has begun."""
         self._near_number = max(number, self._near_number)
-        for ring, numbers, last in (
-            (self._coarse, self._coarse_numbers, (self._near_number >> _FINE_BITS) + _COARSE_AHEAD),
-            (self._fine, self._fine_numbers, self._near_number),
-        ):
-            while numbers and numbers[0] <= last:
-                self._file_anew(ring.pop(heapq.heappop(numbers)))
+        while self._numbers and self._numbers[0] <= self._near_number:
+            self._file_anew(self._buckets.pop(heapq.heappop(self._numbers)))
 
     def _file_anew(self, timers: Iterable[Timer]) -> None:
         """File what was in a bucket; what is near by now all at once, which costs less than one by one."""
-        near, before, end_s = self._near, len(self._near), (self._near_number + 1) / _FINE_PER_S
+        near, before, end_s = self._near, len(self._near), (self._near_number + 1) / _PER_S
         for timer in timers:
             timer._looked_at_s = NEVER
             if timer.due_s < end_s:
@@ -277,8 +254,4 @@ class Wheel:
             if timer.due_s == due_s:
                 return due_s
             heapq.heappop(self._near)
-        if self._fine_numbers:
-            return self._fine_numbers[0] / _FINE_PER_S
-        if self._coarse_numbers:
-            return (self._coarse_numbers[0] << _FINE_BITS) / _FINE_PER_S
-        return NEVER
+        return self._numbers[0] / _PER_S if self._numbers else NEVER

@@ -22,12 +22,11 @@ from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
 from simulator.fleet.target.target import read_keys
-from simulator.fleet.workload.agenda import Agenda
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.devices import Address, Devices, build_models, make_devices
 from simulator.fleet.workload.measurement import Measurement, TrackedLedger
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator
-from simulator.fleet.workload.switchboard import Switchboard
+from simulator.fleet.workload.switchboard import Agenda, Switchboard
 from simulator.keys import headers_of
 from simulator.watched import into_loop, start_task
 

@@ -31,9 +31,9 @@ from simulator.fleet.device.http_messages import (
 from simulator.fleet.engine.ports import HttpAnswer
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S
 
-NAMES = st.sampled_from([b"date", b"Date", b"DATE", b"etag", b"ETag", b"content-type", b"x-it", b"link"])
+NAMES = st.sampled_from([b"date", b"Date", b"DATE", b"etag", b"ETag", b"content-type", b"retry-after", b"link"])
 VALUES = st.one_of(
-    st.sampled_from([formatdate(START_S, usegmt=True).encode(), b'"v1"', b"application/json", b"text/html", b""]),
+    st.sampled_from([formatdate(START_S, usegmt=True).encode(), b'"v1"', b"application/json", b"text/html", b"7", b""]),
     st.binary(max_size=6),
 )
 HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=5)
@@ -85,8 +85,9 @@ def test_a_short_answer_to_readings_means_the_same_as_one_that_is_read_anew(answ
             good = judge(answer)
             expected = read_refusals(good, request), good.server_time
         except ServiceError as error:
-            with pytest.raises(type(error)):
+            with pytest.raises(type(error)) as caught:
                 read_settled(answer, request)
+            assert vars(caught.value) == vars(error)
         else:
             assert read_settled(answer, request) == expected
 
