@@ -50,7 +50,7 @@ def run_gateway(config: GatewayConfig, environ: Mapping[str, str]) -> int:
     Raises:
         ConfigurationError: keys, state directory, address or certificate cannot be used; nothing was started.
     """
-    set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
+    set_up_logging(config.logging.level, under_journald="JOURNAL_STREAM" in environ)
     with state_lock(config.state_dir):
         return asyncio.run(Gateway(config, environ).run())
 

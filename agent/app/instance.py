@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import HISTORY_LOST
@@ -34,17 +35,6 @@ _TWO: Final = (
 _OVER_AFTER_S: Final = 900.0
 
 
-def count_start(journal: Journal) -> int:
-    """Count this start on the disk; how many there were. 0 when the disk refuses, which is nothing to stop for."""
-    try:
-        before = journal.setting(STARTS) or ""
-        count = 1 + (int(before) if before.isascii() and before.isdigit() else 0)
-        journal.put_setting(STARTS, str(count))
-    except StorageError:
-        return 0
-    return count
-
-
 class OwnInstance:
     """Detects an older state directory, or a second agent of the same device. Thread-safe.
 
@@ -61,7 +51,13 @@ class OwnInstance:
         self._journal = journal
         self._health = health
         self._clock = clock
-        self.instance = Instance(count_start(journal), uuid.uuid4().hex[:16])
+        count = 0
+        with suppress(StorageError):  # a disk that refuses is nothing to stop for
+            before = journal.setting(STARTS) or ""
+            next_one = 1 + (int(before) if before.isdecimal() else 0)
+            journal.put_setting(STARTS, str(next_one))
+            count = next_one
+        self.instance = Instance(count, uuid.uuid4().hex[:16])
         self._is_older = False
         self._two_at_s: float | None = None
 

@@ -9,7 +9,6 @@ Source: sd-daemon(3) for the priorities, journald.conf(5) for the length of a li
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
@@ -28,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
-# Characters; with four bytes for each and JSON's escapes a line still stays below journald's 48 KiB.
+# Characters; with four bytes for each a line still stays below journald's 48 KiB.
 _MESSAGE_MAX: Final = 3000
 _EXCEPTION_MAX: Final = 6000
 _CUT: Final = "...[cut]..."
@@ -37,16 +36,14 @@ _END_MAX: Final = 64 * 1024
 
 
 class LineFormatter(logging.Formatter):
-    """Makes a line of a record: ``time=... level=info thread=readings text``, or an object of JSON.
+    """Makes a line of a record: ``time=... level=info thread=readings text``.
 
     Args:
-        style: ``text`` or ``json``.
         under_journald: the reader of standard error has the time already, and takes a priority before each line.
     """
 
-    def __init__(self, style: str = "text", *, under_journald: bool = False) -> None:
+    def __init__(self, *, under_journald: bool = False) -> None:
         super().__init__()
-        self._is_json = style == "json"
         self._under_journald = under_journald
 
     def format(self, record: logging.LogRecord) -> str:
@@ -65,18 +62,13 @@ class LineFormatter(logging.Formatter):
             # traceback says what was raised, so its middle is what goes.
             whole = logging.Formatter().formatException(record.exc_info)
             trace = [_printable(line) for line in _shown(whole, _EXCEPTION_MAX).split("\n")]
+        if self._under_journald:
+            # journald takes the priority off again; every line of a traceback needs it.
+            priority = f"<{_PRIORITIES.get(record.levelno, 6)}>"
+            return "\n".join([priority + message, *(f"{priority}  | {line}" for line in trace)])
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        level = record.levelname.lower()
-        if self._is_json:
-            members = {"time": at, "level": level, "logger": record.name, "thread": str(record.threadName)}
-            members |= {"message": message, **({"exception": "\n".join(trace)} if trace else {})}
-            lines = [json.dumps(members, ensure_ascii=False)]
-        else:
-            first = message if self._under_journald else f"time={at} level={level} thread={record.threadName} {message}"
-            lines = [first, *(f"  | {line}" for line in trace)]
-        # journald takes the priority off again; every line of a traceback needs it.
-        priority = f"<{_PRIORITIES.get(record.levelno, 6)}>" if self._under_journald else ""
-        return "\n".join(priority + line for line in lines)
+        first = f"time={at} level={record.levelname.lower()} thread={record.threadName} {message}"
+        return "\n".join([first, *(f"  | {line}" for line in trace)])
 
 
 def _shown(text: str, characters: int) -> str:
@@ -99,16 +91,15 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
-def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> None:
+def set_up_logging(level: str, *, under_journald: bool = False) -> None:
     """Log to standard error.
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``.
-        style: ``text`` or ``json``.
         under_journald: standard error goes to journald, which has the time already and takes a priority.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(style, under_journald=under_journald))
+    handler.setFormatter(LineFormatter(under_journald=under_journald))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

@@ -134,7 +134,7 @@ class AgentProcess:
         self.counter = counter
         self._read = read
         self.log_ring = LogRing()
-        set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
+        set_up_logging(config.logging.level, under_journald="JOURNAL_STREAM" in environ)
         logging.getLogger().addHandler(self.log_ring)
         self.credentials = read_credentials(config.auth, environ)
         self.clock = clock = SystemClock()

@@ -355,7 +355,6 @@ class LoggingConfig(Section):
     """The log on standard error, which journald keeps."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["text", "json"] = "text"
 
 
 class SafeModeConfig(Section):
