@@ -28,9 +28,9 @@ from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_
 from simulator.fleet.forecast import describe, forecast
 from simulator.fleet.plan import Plan
 from simulator.fleet.record import AuditRecord, RunRecord
-from simulator.fleet.report.compare import compare_runs, comparison_json, print_comparison
+from simulator.fleet.report.compare import compare_runs, print_comparison
 from simulator.fleet.report.folder import RUN_FILE, read_record, record_text
-from simulator.fleet.report.formatting import Tone, plural
+from simulator.fleet.report.formatting import Tone, finite, plural
 from simulator.fleet.report.live import ConsoleView
 from simulator.fleet.report.making import make_reports, summary_json
 from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunView, note
@@ -353,12 +353,12 @@ def compare_command(*, a: Path, b: Path, phase: str | None, as_json: bool) -> Ex
     """
     found = compare_runs(a, b, phase)
     if as_json:
-        click.echo(comparison_json(found), nl=False)
+        click.echo(json.dumps(finite(found), indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print_comparison(Console(), found)
-    if found.unjudged:
+    if found["unjudged"]:
         return ExitCode.INCONCLUSIVE
-    return ExitCode.CHECK_FAILED if found.is_worse else ExitCode.GOOD
+    return ExitCode.CHECK_FAILED if found["broken"] or found["worse"] else ExitCode.GOOD
 
 
 @click.command("audit")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import multiprocessing
 import os
 import signal
 import time
@@ -11,8 +13,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from agent.errors import ConfigurationError
+from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.workers import (
+    SILENCE_S,
     Begin,
     Finished,
     FromWorker,
@@ -24,7 +28,7 @@ from simulator.fleet.run.workers import (
     WorkerLost,
 )
 from tests.support.processes import is_gone
-from tests.support.workers_to_start import LARGE, MANY, die, flood, stay, talk
+from tests.support.workers_to_start import LARGE, MANY, die, flood, stammer, stay, talk
 
 Heard = list[FromWorker]
 Open = Callable[[Work], LocalWorkers | RayWorkers]
@@ -135,3 +139,44 @@ def test_workers_that_were_never_started_leave_nothing_to_end(open_workers):
     with open_workers(talk) as workers:
         assert workers.living == ()
         assert list(workers.receive(0.0)) == []
+
+
+# --- processes of this machine ---
+
+
+def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_does_not_come():
+    now_s = 0.0
+    with LocalWorkers(stammer, now=lambda: now_s) as workers:
+        workers.start([None])
+        listen(workers, lambda heard: len(heard) == 1)
+        assert [list(workers.receive(0.1)) for _ in range(3)] == [[], [], []]
+        now_s = SILENCE_S + 1
+        (gone,) = listen(workers, bool)
+        assert isinstance(gone, WorkerLost)
+        assert "not heard" in gone.reason
+
+
+def test_a_terminal_that_is_closed_is_the_coordinators_business_as_ctrl_c_is():
+    with LocalWorkers(talk) as workers:
+        workers.start(["one"])
+        listen(workers, bool)
+        (pid,) = workers.pids
+        assert pid is not None
+        os.kill(pid, signal.SIGHUP)
+        os.kill(pid, signal.SIGINT)
+        workers.send(0, Begin(1.0))
+        assert listen(workers, bool) == [Problem(0, "one at 1")]
+
+
+def test_a_process_that_the_system_refuses_is_one_sentence_with_the_fix(monkeypatch):
+    def refuse() -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(multiprocessing.get_context("spawn"), "Pipe", refuse)
+    with (
+        LocalWorkers(talk) as workers,
+        pytest.raises(
+            ConfigurationError, match=r"worker 0 .* \(Resource temporarily unavailable\): write fewer workers"
+        ),
+    ):
+        workers.start([None])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.workers import Work
 
 SMALL = {"object_store_memory": 100_000_000, "include_dashboard": False, "node_ip_address": "127.0.0.2"}
@@ -53,11 +53,11 @@ def running_cluster(*cores: int, address: str = SMALL["node_ip_address"]) -> Ite
 @contextlib.contextmanager
 def open_workers(*cores: int) -> Iterator[Callable[[Work], RayWorkers]]:
     """Be part of a cluster of such nodes; what comes back makes workers that are spread over them."""
-    from simulator.fleet.run.cluster.nodes import place_workers
+    from simulator.fleet.run.ray_workers import place_workers
 
     class SpreadWorkers(RayWorkers):
         def start(self, jobs: Sequence[Any]) -> None:
-            self._placements = place_workers(len(jobs), self._nodes)
+            self._nodes = place_workers(len(jobs), self._nodes)
             super().start(jobs)
 
     with running_cluster(*cores) as running:

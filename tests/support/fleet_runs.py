@@ -127,9 +127,7 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         hold=hold,
         storm=storm,
     )
-    totals = Totals()
-    for second in seconds:
-        totals.add(second)
+    totals = Totals(seconds)
     sent = sum(second.health.sent for second in seconds)
     record = RunRecord(
         name="steady-10k",

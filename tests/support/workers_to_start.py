@@ -48,3 +48,11 @@ def flood(number: int, job: None, pipe: Connection) -> None:
     pipe.send(Problem(number, "x" * LARGE))
     pipe.send(Finished(number, None))
     pipe.send(Problem(number, "after the last word"))
+
+
+def stammer(number: int, job: None, pipe: Connection) -> None:
+    """Say a word, then half of another one, and nothing more."""
+    del job
+    pipe.send(Ready(number))
+    os.write(pipe.fileno(), (1000).to_bytes(4, "big") + b"half a message")
+    time.sleep(600)

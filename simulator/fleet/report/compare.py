@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +17,7 @@ from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
 from simulator.fleet.report.figures import Figures, by_operation, percentiles
 from simulator.fleet.report.folder import read_record, read_seconds
-from simulator.fleet.report.formatting import DASH, count_text, finite, percent_text, time_text
+from simulator.fleet.report.formatting import DASH, count_text, percent_text, time_text
 from simulator.fleet.report.making import complete_interrupted_record
 from simulator.fleet.report.summary import new_table
 from simulator.yaml_document import read_document
@@ -36,90 +34,30 @@ _BEYOND_MIN: Final = 10
 _NOT_THE_SCENARIO: Final = ("target", "workers", "description", "seed", "thresholds")
 
 
-class Finding(StrEnum):
-    """The comparison of one figure."""
+BETTER: Final = "better"
+WORSE: Final = "worse"
+SAME: Final = "no difference"
+TOO_FEW: Final = "too few to say"
+NOT_JUDGED: Final = "not judged"
+"""One of the runs says nothing of its target, or what looks better comes of a run that lost data."""
 
-    BETTER = "better"
-    WORSE = "worse"
-    SAME = "no difference"
-    TOO_FEW = "too few to say"
-    NOT_JUDGED = "not judged"
-    """One of the runs says nothing of its target, or what looks better comes of a run that lost data."""
-
-
-_STYLES: Final = {Finding.BETTER: "bold green", Finding.WORSE: "bold red", Finding.NOT_JUDGED: "yellow"}
+_STYLES: Final = {BETTER: "bold green", WORSE: "bold red", NOT_JUDGED: "yellow"}
 _FORMS: Final[Mapping[str, Callable[[float], str]]] = {"s": time_text, "share": percent_text, "per_s": count_text}
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One figure of one operation in both runs.
-
-    Attributes:
-        name: such as ``p99`` or ``ok per second``.
-        unit: ``s``, ``per_s`` or ``share``.
-        a, b: the figure in each run.
-    """
-
-    operation: str
-    name: str
-    unit: str
-    a: float
-    b: float
-    finding: Finding
-
-    @property
-    def change(self) -> str:
-        """From A to B, for a person."""
-        if self.unit == "share":
-            return f"{100 * (self.b - self.a):+.1f} points"
-        return f"{100 * (self.b / self.a - 1):+.1f} %" if self.a > 0 and math.isfinite(self.b) else DASH
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The comparison of two runs.
-
-    Attributes:
-        compared: the phases that were compared.
-        unjudged: why nothing is judged, a sentence each.
-        broken: what A held and B does not.
-    """
-
-    a: RunRecord
-    b: RunRecord
-    compared: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    unjudged: tuple[str, ...]
-    broken: tuple[str, ...]
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether B is worse in anything."""
-        return bool(self.broken) or self.count(Finding.WORSE) > 0
-
-    def count(self, finding: Finding) -> int:
-        """How many figures came out so."""
-        return sum(each.finding is finding for each in self.differences)
-
-    @property
-    def conclusion(self) -> str:
-        """The conclusion, in one sentence."""
-        if self.unjudged:
-            return f"nothing is judged: {'; '.join(self.unjudged)}"
-        worse, better = self.count(Finding.WORSE), self.count(Finding.BETTER)
-        rest = len(self.differences) - worse - better
-        broken = f"{len(self.broken)} of what A held does not hold in B; " if self.broken else ""
-        return f"{broken}B is worse in {worse}, better in {better}; no difference in {rest}"
-
-
-def compare_runs(folder_a: Path, folder_b: Path, phase: str | None = None) -> Comparison:
+def compare_runs(folder_a: Path, folder_b: Path, phase: str | None = None) -> dict[str, Any]:
     """Compare the runs in two folders.
 
     Args:
         folder_a: the run that the other one is held against.
         folder_b: the other one.
         phase: compare this one only; None takes all but ramps.
+
+    Returns:
+        ``a`` and ``b``: which runs; ``conclusion``: in one sentence; ``compared``: phases; ``unjudged``: why nothing is
+        judged, a sentence each; ``broken``: what A held and B does not; ``differences``: a figure of an operation each,
+        with its ``unit`` (``s``, ``per_s``, ``share`` of 1), its value in ``a`` and ``b``, and the ``finding``;
+        ``worse`` and ``better``: how many of them.
 
     Raises:
         ConfigurationError: a folder holds no run or a damaged one, the scenarios differ, or there is no such phase.
@@ -129,16 +67,39 @@ def compare_runs(folder_a: Path, folder_b: Path, phase: str | None = None) -> Co
         text = f"{folder_a} and {folder_b} are runs of different scenarios ({', '.join(differing)} differ)"
         raise ConfigurationError([text])
     of_a, of_b = (_figures(folder, record, phase) for folder, record in ((folder_a, a), (folder_b, b)))
-    unjudged = tuple(f"{label} {why}" for label, record in (("A", a), ("B", b)) if (why := _unfit(record)))
-    has_lost = b.verdict.word is VerdictStatus.LOST
-    differences = [
+    unjudged = [f"{label} {why}" for label, record in (("A", a), ("B", b)) if (why := _unfit(record))]
+    broken = [] if unjudged else [*_broken(a, b)]
+    names = sorted(of_a.keys() & of_b.keys(), key=lambda name: (name != READING_AGE, not is_age(name), name))
+    differences = [each for name in names for each in _differences(of_a[name], of_b[name])]
+    for each in differences:
         # Whoever loses data has less to do: what looks better then is no merit.
-        replace(each, finding=Finding.NOT_JUDGED) if unjudged or (has_lost and each.finding is Finding.BETTER) else each
-        for name in sorted(of_a.keys() & of_b.keys(), key=lambda name: (name != READING_AGE, not is_age(name), name))
-        for each in _differences(of_a[name], of_b[name])
-    ]
-    names = tuple(span.name for span in _chosen_phases(a, phase)) or ("the whole run",)
-    return Comparison(a, b, names, tuple(differences), unjudged, () if unjudged else tuple(_broken(a, b)))
+        if unjudged or (b.verdict.word is VerdictStatus.LOST and each["finding"] == BETTER):
+            each["finding"] = NOT_JUDGED
+    worse, better = (sum(each["finding"] == finding for each in differences) for finding in (WORSE, BETTER))
+    conclusion = f"B is worse in {worse}, better in {better}; no difference in {len(differences) - worse - better}"
+    if broken:
+        conclusion = f"{len(broken)} of what A held does not hold in B; {conclusion}"
+    if unjudged:
+        conclusion = f"nothing is judged: {'; '.join(unjudged)}"
+    runs = {
+        label: {
+            "name": record.name,
+            "began_at": record.began_at,
+            "target": record.target,
+            "verdict": record.verdict.word.value,
+        }
+        for label, record in (("a", a), ("b", b))
+    }
+    return {
+        **runs,
+        "conclusion": conclusion,
+        "compared": [span.name for span in _chosen_phases(a, phase)] or ["the whole run"],
+        "unjudged": unjudged,
+        "broken": broken,
+        "differences": differences,
+        "worse": worse,
+        "better": better,
+    }
 
 
 def _scenario_differences(a: RunRecord, b: RunRecord) -> tuple[str, ...]:
@@ -207,75 +168,61 @@ def _figures(folder: Path, record: RunRecord, phase: str | None) -> dict[str, Fi
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None
 
 
-def _differences(a: Figures, b: Figures) -> Iterator[Difference]:
-    name = a.name
+def _differences(a: Figures, b: Figures) -> Iterator[dict[str, Any]]:
+    def row(name: str, unit: str, one: float, other: float, finding: str) -> dict[str, Any]:
+        return {"operation": a.name, "name": name, "unit": unit, "a": one, "b": other, "finding": finding}
+
     # The stages of a command are no requests of their own: how many there are says nothing that commands do not.
-    if name not in STAGE_OPERATIONS:
+    if a.name not in STAGE_OPERATIONS:
         one, other = a.per_s(a.good), b.per_s(b.good)
-        finding = _found(one, other, _MARGIN * one, more_is_better=True)
-        yield Difference(name, "ok per second", "per_s", one, other, finding)
+        yield row("ok per second", "per_s", one, other, _found(one, other, _MARGIN * one, more_is_better=True))
     for label, of_a, of_b in (("limited (429)", a.limited, b.limited), ("errors", a.errors, b.errors)):
         if of_a or of_b:
             one, other = of_a / a.total, of_b / b.total
-            yield Difference(name, label, "share", one, other, _found(one, other, _SHARE_MARGIN))
+            yield row(label, "share", one, other, _found(one, other, _SHARE_MARGIN))
     fewest = min(a.response.count, b.response.count)
-    times = (percentiles(each.response, _COMPARED) for each in (a, b))
-    for percent, (label, one), other in zip(_COMPARED, next(times).items(), next(times).values(), strict=True):
+    times_a, times_b = percentiles(a.response, _COMPARED), percentiles(b.response, _COMPARED)
+    for percent, (label, one), other in zip(_COMPARED, times_a.items(), times_b.values(), strict=True):
         if fewest:
             is_enough = fewest * (100 - percent) / 100 >= _BEYOND_MIN
-            finding = _found(one, other, max(_MARGIN * one, _LEAST_S)) if is_enough else Finding.TOO_FEW
-            yield Difference(name, label, "s", one, other, finding)
+            finding = _found(one, other, max(_MARGIN * one, _LEAST_S)) if is_enough else TOO_FEW
+            yield row(label, "s", one, other, finding)
 
 
-def _found(a: float, b: float, margin: float, *, more_is_better: bool = False) -> Finding:
+def _found(a: float, b: float, margin: float, *, more_is_better: bool = False) -> str:
     if not (math.isfinite(a) and math.isfinite(b)):
-        return Finding.TOO_FEW
+        return TOO_FEW
     if abs(b - a) <= margin:
-        return Finding.SAME
-    return Finding.BETTER if (b > a) is more_is_better else Finding.WORSE
+        return SAME
+    return BETTER if (b > a) is more_is_better else WORSE
 
 
-# --- for people and scripts -------------------------------------------------------------------------------------------
+def _change(unit: str, a: float, b: float) -> str:
+    """From A to B, for a person."""
+    if unit == "share":
+        return f"{100 * (b - a):+.1f} points"
+    return f"{100 * (b / a - 1):+.1f} %" if a > 0 and math.isfinite(b) else DASH
 
 
-def print_comparison(console: Console, found: Comparison) -> None:
+def print_comparison(console: Console, found: Mapping[str, Any]) -> None:
     """Print a comparison: a row for each figure, then the conclusion."""
-    for label, record in (("A", found.a), ("B", found.b)):
-        text = f"{label}  {record.name}, {record.began_at}, {record.target}, {record.verdict.word}"
-        console.print(Text(text), soft_wrap=True)
-    console.print(Text(f"compared: {', '.join(found.compared)}", "dim"), soft_wrap=True)
+    for label in ("a", "b"):
+        console.print(Text(f"{label.upper()}  {', '.join(found[label].values())}"), soft_wrap=True)
+    console.print(Text(f"compared: {', '.join(found['compared'])}", "dim"), soft_wrap=True)
     table, before = new_table(), ""
     table.add_column("", no_wrap=True)
     for name in ("A", "B", "from A to B"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("finding", no_wrap=True)
-    for each in found.differences:
-        if each.operation != before:
-            table.add_row(Text(each.operation, "bold"))
-        before, form = each.operation, _FORMS[each.unit]
-        finding = Text(each.finding, _STYLES.get(each.finding, ""))
-        table.add_row(f"  {each.name}", form(each.a), form(each.b), each.change, finding)
+    for each in found["differences"]:
+        if each["operation"] != before:
+            table.add_row(Text(each["operation"], "bold"))
+        before, unit, a, b = each["operation"], each["unit"], each["a"], each["b"]
+        finding = Text(each["finding"], _STYLES.get(each["finding"], ""))
+        table.add_row(f"  {each['name']}", _FORMS[unit](a), _FORMS[unit](b), _change(unit, a, b), finding)
     console.print(table)
-    for sentence in found.broken:
+    for sentence in found["broken"]:
         console.print(Text(f"✕ {sentence}", "bold red"), soft_wrap=True)
-    style = "bold yellow" if found.unjudged else "bold red" if found.is_worse else "bold"
-    console.print(Text(found.conclusion, style), soft_wrap=True)
+    style = "bold yellow" if found["unjudged"] else "bold red" if found["broken"] or found["worse"] else "bold"
+    console.print(Text(found["conclusion"], style), soft_wrap=True)
     console.print(Text("One run varies from the next: repeat what matters.", "dim"), soft_wrap=True)
-
-
-def comparison_json(found: Comparison) -> str:
-    """The comparison for scripts; times in seconds, shares of 1, null where there is no number."""
-    document: dict[str, Any] = {
-        **{
-            label: {"name": record.name, "began_at": record.began_at, "verdict": record.verdict.word}
-            for label, record in (("a", found.a), ("b", found.b))
-        },
-        "conclusion": found.conclusion,
-        "compared": found.compared,
-        "unjudged": found.unjudged,
-        "broken": found.broken,
-        "differences": [finite(asdict(each)) for each in found.differences],
-        "worse": found.count(Finding.WORSE),
-        "better": found.count(Finding.BETTER),
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

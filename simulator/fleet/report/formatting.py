@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.outcomes import FAILED, OutcomeClass
-from simulator.fleet.record import RunRecord, ThresholdResult, VerdictStatus, WorkerGap
+from simulator.fleet.record import RunRecord, ThresholdResult, VerdictStatus
 
 
 class Tone(StrEnum):
@@ -26,7 +25,6 @@ DASH: Final = "\u2013"
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _FEW: Final = 10
-_MANY: Final = 10_000
 
 OUTCOME_WORDS: Final[dict[OutcomeClass, str]] = {
     OutcomeClass.OK: "ok",
@@ -78,18 +76,6 @@ def count_text(number: float | None) -> str:
     return f"{number:,.0f}"
 
 
-def short_count(number: float) -> str:
-    """A count in at most six characters: ``9,876``, ``12.3k``, ``4.56M``."""
-    if not math.isfinite(number):
-        return DASH
-    if abs(number) < _MANY:
-        return count_text(number)
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= size * 0.9995:
-            return f"{_three_digits(number / size)}{unit}"
-    return count_text(number)
-
-
 def state_word(result: ThresholdResult) -> str:
     """What became of a threshold: ``held``, ``not held``, or ``not judged`` where a run ended too early for it."""
     if not result.judged:
@@ -105,34 +91,15 @@ def clock_text(seconds: float) -> str:
     return f"{whole // _HOUR_S}:{whole % _HOUR_S // _MINUTE_S:02d}:{whole % _MINUTE_S:02d}"
 
 
-def duration_text(seconds: float) -> str:
-    """``12 ms``, ``3.41 s``, ``1 min 12 s``."""
-    if abs(seconds) < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if abs(seconds) < _MINUTE_S:
-        return f"{seconds:.2f} s"
-    return f"{int(seconds // _MINUTE_S)} min {int(seconds % _MINUTE_S)} s"
-
-
-def percent_text(share: float | None, digits: int = 2) -> str:
+def percent_text(share: float | None) -> str:
     """A share as percent: ``99.95 %``. Never rounded up to 100 or down to 0 when it is not."""
     if share is None or not math.isfinite(share):
         return DASH
     if share in {0, 1}:
         return f"{share * 100:.0f} %"
-    percent = share * 100
-    text = f"{percent:.{digits}f}"
-    smallest = 10**-digits
-    if percent < 100 and float(text) >= 100:
-        text = f"{100 - smallest:.{digits}f}"
-    if percent > 0 and float(text) == 0:
-        return f"< {smallest:.{digits}f} %"
-    return f"{text} %"
-
-
-def gaps_text(gaps: Sequence[WorkerGap]) -> str:
-    """How much is missing: ``2 gaps, 14 s of workers``."""
-    return f"{plural(len(gaps), 'gap')}, {sum(gap.to_s - gap.from_s for gap in gaps):.0f} s of workers"
+    if 0 < share < 0.0001:
+        return "< 0.01 %"
+    return f"{share * 100 if share > 1 else min(share * 100, 99.99):.2f} %"
 
 
 def error_text(error: AgentError) -> str:

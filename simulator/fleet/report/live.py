@@ -29,7 +29,6 @@ from simulator.fleet.report.formatting import (
     count_text,
     percent_text,
     plural,
-    short_count,
     time_text,
 )
 from simulator.fleet.report.progress import Event, RunView
@@ -141,12 +140,12 @@ class ConsoleView(RunView):
         """How the run stands, in one line."""
         event, phase, every = self._second, self._second["phase"], self._second["all"]
         yield f"{clock_text(self._now_s):>7}  {phase['name'] if phase else 'no phase'}"
-        yield f"{short_count(every['ok_per_s'])}/s ok"
+        yield f"{count_text(every['ok_per_s'])}/s ok"
         for name, age in event["ages"].items():
             yield f"age of {name.partition('.')[0]} p99 {time_text(age['response_s']['p99'])}"
         times = ", ".join(f"{name} {time_text(every['response_s'][name])}" for name in ("p50", "p99", "p99.9"))
         yield f"response {times}"
-        yield f"429 {short_count(every['limited_per_s'])}/s"
+        yield f"429 {count_text(every['limited_per_s'])}/s"
         yield f"errors {sum(event['so_far'].get(kind, 0) for kind in ERRORS):,}"
         if "online" in event["gauges"]:
             yield f"online {count_text(event['gauges']['online'])} of {self._run['devices']:,}"
@@ -194,9 +193,9 @@ class ConsoleView(RunView):
             of_times = "dim" if name in HELD else ""
             table.add_row(
                 name,
-                Text(short_count(figures["ok_per_s"]), "green"),
-                Text(short_count(limited), "yellow" if limited else "dim"),
-                Text(short_count(errors), "bold red" if errors else "dim"),
+                Text(count_text(figures["ok_per_s"]), "green"),
+                Text(count_text(limited), "yellow" if limited else "dim"),
+                Text(count_text(errors), "bold red" if errors else "dim"),
                 *(Text(time_text(value), of_times) for value in figures["response_s"].values()),
                 Text(time_text(figures["service_s"]["p99"]), "dim"),
             )
@@ -207,7 +206,7 @@ class ConsoleView(RunView):
         for name, good in ((READING_AGE, "accepted"), (COMMAND_AGE, "ended")):
             if age := event["ages"].get(name):
                 parts = [(f"{at} {time_text(value)}", "bold") for at, value in age["response_s"].items()]
-                rate = f"{short_count(age['ok_per_s'])} {good} per s"
+                rate = f"{count_text(age['ok_per_s'])} {good} per s"
                 yield f"age of {name.partition('.')[0]}", [*parts, (rate, ""), ("last 10 s", "dim")]
         yield "generator", self._generator()
         counts = event["so_far"]

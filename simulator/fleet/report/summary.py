@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -36,16 +36,9 @@ _STEP_MARKS: Final = {
     StepWord.UNJUDGED: ("-", "yellow"),
 }
 _FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
-_WIDE: Final = 1000
+_NARROW: Final = 100
+"""Columns of a terminal in which not all percentiles have room: a figure that is cut off is worse than none."""
 _ERRORS_SHOWN: Final = 10
-_COLUMNS: Final[dict[str, tuple[Callable[[Figures], str], str, Callable[[Figures], int]]]] = {
-    "ok": (lambda each: f"{each.good:,}", "", lambda each: 0),
-    "per s": (lambda each: count_text(each.per_s(each.good)), "", lambda each: 0),
-    "429": (lambda each: f"{each.limited:,}", "yellow", lambda each: each.limited),
-    "errors": (lambda each: f"{each.errors:,}", "red", lambda each: each.errors),
-    "again": (lambda each: f"{each.resends:,}", "", lambda each: each.resends),
-}
-"""Heading to the number, the style of one above 0, and the number that decides on the style."""
 NOTHING_WRONG: Final = "nothing lost, doubled or altered"
 WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
 """Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
@@ -61,7 +54,8 @@ def print_summary(console: Console, record: RunRecord) -> None:
     lines += _ages(figures, record.duration_s)
     for line in lines:
         console.print(line, soft_wrap=True)
-    console.print(_fitting_table(console, figures))
+    percents = SHOWN_PERCENTILES if console.width >= _NARROW else _FEWER_PERCENTILES
+    console.print(_operations_table(figures.operations.values(), percents))
     if errors := errors_of(record):
         console.print(_errors_table(errors))
     lines = [*_resends(figures), *_steps(record), *map(_threshold, record.thresholds), *audit_lines(record.audit)]
@@ -118,26 +112,23 @@ def _ages(figures: RunFigures, duration_s: float) -> list[Text]:
     return lines
 
 
-def _fitting_table(console: Console, figures: RunFigures) -> Table:
-    """With as many percentiles as the terminal is wide: a figure that is cut off is worse than none."""
-    for percents in (SHOWN_PERCENTILES, _FEWER_PERCENTILES):
-        table = _operations_table(list(figures.operations.values()), percents)
-        if console.measure(table, options=console.options.update(width=_WIDE)).maximum <= console.width:
-            break
-    return table
-
-
-def _operations_table(rows: Sequence[Figures], percents: Sequence[float]) -> Table:
+def _operations_table(rows: Iterable[Figures], percents: Sequence[float]) -> Table:
     """Counts and percentiles of the response time, a row for each operation."""
     table = new_table()
     table.add_column("operation", no_wrap=True)
-    shown = {name: column for name, column in _COLUMNS.items() if name != "again" or any(row.resends for row in rows)}
     first, *others = map(percentile_name, percents)
-    for name in (*shown, f"response {first}", *others):
+    for name in ("ok", "per s", "429", "errors", "again", f"response {first}", *others):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        cells = (Text(text(row), style if count(row) else "") for text, style, count in shown.values())
-        table.add_row(Text(row.name), *cells, *map(time_text, percentiles(row.response, percents).values()))
+        table.add_row(
+            Text(row.name),
+            f"{row.good:,}",
+            count_text(row.per_s(row.good)),
+            Text(f"{row.limited:,}", "yellow" if row.limited else ""),
+            Text(f"{row.errors:,}", "red" if row.errors else ""),
+            f"{row.resends:,}",
+            *map(time_text, percentiles(row.response, percents).values()),
+        )
     return table
 
 

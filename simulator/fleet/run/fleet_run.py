@@ -37,8 +37,8 @@ from simulator.fleet.report.folder import (
 from simulator.fleet.report.formatting import Tone, clock_text, error_text
 from simulator.fleet.report.making import complete_interrupted_record, finish_run, make_reports
 from simulator.fleet.report.progress import Progress, RunView
-from simulator.fleet.run.cluster.ray_workers import RayWorkers
 from simulator.fleet.run.preparing import Preparation, check_gateway, claimed_devices
+from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.run import Run, first_record
 from simulator.fleet.run.workers import LocalWorkers, WallClock, work
 from simulator.fleet.scenario.model import REGISTERED_PER_S

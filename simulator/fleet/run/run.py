@@ -36,7 +36,7 @@ from simulator.fleet.record import (
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.progress import Progress
-from simulator.fleet.run.cluster.ray_workers import RayWorkers
+from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.workers import (
     Begin,
     Drain,

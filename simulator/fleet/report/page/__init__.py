@@ -42,11 +42,9 @@ from simulator.fleet.report.formatting import (
     Tone,
     clock_text,
     count_text,
-    duration_text,
     headline,
     percent_text,
     plural,
-    short_count,
     state_word,
     time_text,
 )
@@ -205,7 +203,7 @@ def _subtitle(record: RunRecord, figures: RunFigures) -> str:
         "requests": f"{devices} over {transport}, pure load: requests are made without a device behind them",
     }.get(record.kind, f"{devices} over {transport}, each running the agent's own core")
     return (
-        f"{who}, for {duration_text(record.duration_s)}, against {record.target}. "
+        f"{who}, for {clock_text(record.duration_s)}, against {record.target}. "
         f"{figures.whole.total:,} exchanges came to an end."
     )
 
@@ -214,16 +212,16 @@ def _cards(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Iterat
     whole, health = figures.whole, record.health
     every = whole.total
     yield from map(_age, figures.whole_ages)
-    rate = f"{short_count(whole.per_s(whole.good))} per second" if record.duration_s > 0 else ""
-    yield short_count(whole.good), "good answers", rate
+    rate = f"{count_text(whole.per_s(whole.good))} per second" if record.duration_s > 0 else ""
+    yield count_text(whole.good), "good answers", rate
     held = ", without long polls" if HELD & set(record.operations) else ""
     p50, p99, p999 = (time_text(value) for value in whole.response.percentiles((50, 99, 99.9)))
     yield p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"
-    yield short_count(whole.errors), "errors", f"{percent_text(whole.errors / every)} of all" if every else ""
-    yield short_count(whole.limited), "limited (429)", "the quota at work; counted apart"
+    yield count_text(whole.errors), "errors", f"{percent_text(whole.errors / every)} of all" if every else ""
+    yield count_text(whole.limited), "limited (429)", "the quota at work; counted apart"
     if whole.resends:
         kinds = f"{whole.resends - whole.ambiguous:,} after a refusal, {whole.ambiguous:,} ambiguous"
-        yield short_count(whole.resends), "sent again", f"{percent_text(whole.resends / every)}: {kinds}"
+        yield count_text(whole.resends), "sent again", f"{percent_text(whole.resends / every)}: {kinds}"
     if online := [each.gauges["online"][1] for each in timeline.slices if "online" in each.gauges]:
         yield count_text(max(online)), "devices online at most", f"of {record.devices:,}"
     lag = f"of the intended load; lag p99 {time_text(health.send_lag_p99_s)}"

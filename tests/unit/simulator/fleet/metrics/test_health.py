@@ -1,10 +1,15 @@
-"""The generator's error bars, on clocks that the test turns."""
+"""The generator's error bars, on clocks that the test turns; and whether it was the limit, told by sentences."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from simulator.fleet.metrics.health import LoopLag, Share, steal_ticks
+from simulator.fleet.metrics.health import Assessment, LoopLag, Saturation
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.recorder import Totals
+from simulator.fleet.record import GeneratorHealth, Second
 
 
 class HandLoop:
@@ -66,18 +71,87 @@ def test_what_a_loop_was_late_before_the_load_began_is_no_standstill():
     assert (lag.take(), lag.take_stood_still()) == (0.0, 0.0)
 
 
-def test_steal_is_the_share_of_all_cpu_time():
-    texts = iter(
-        (
-            "cpu 100 0 100 700 0 0 0 100 0 0\ncpu0 1",
-            "cpu 150 0 120 800 0 0 0 130 9 0\n",
-            "cpu 152 0 120 800 0 0 0 130 9 0\n",
-            "cpu 200 0 120 852 0 0 0 130 9 0\n",
-            "cpu 1 2\n",
-            "cpu x",
-        )
+# --- was it the limit? ---
+
+
+def second(number: int, lag_s: float = 0.001, *, intended: int = 1000, sent: int = 1000, **health: float) -> Second:
+    lag = Histogram()
+    lag.record_many([lag_s] * 100)
+    own = GeneratorHealth(lag_s, lag_s, intended=intended, sent=sent, send_lag=lag.encode(), **health)
+    return Second(number, {}, {}, own)
+
+
+def assess(seconds: list[Second], *, is_open: bool, is_pooled: bool = True, stood_still_s: float = 0.0) -> Assessment:
+    saturation = Saturation()
+    for each in seconds:
+        saturation.add(each)
+    return saturation.assess(Totals(seconds), is_open=is_open, is_pooled=is_pooled, stood_still_s=stood_still_s)
+
+
+def test_a_core_that_is_used_up_makes_the_run_inconclusive():
+    late = [second(number, 0.34, sent=900, cpu_percent=99.4, loop_lag_max_s=0.25) for number in range(43)]
+    found = assess([*late, *(second(number) for number in range(43, 60))], is_open=True)
+    assert " | ".join(found.saturated) == (
+        "the generator was the limit in 43 of 60 s: a worker used 99 % of its core, a loop woke up 250 ms late; 1 % of "
+        "all requests left 340 ms late or later: use more workers or machines, or a lower rate | "
+        "the rate was not kept: 55,700 of 60,000 intended requests went out (92.8 %)"
     )
-    steal = Share(lambda: steal_ticks(lambda: next(texts)), 10)
-    assert steal.take() == pytest.approx(15.0)
-    assert steal.take() == pytest.approx(15.0)
-    assert [steal.take() for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert found.failures == ()
+
+
+def test_a_loop_that_woke_late_on_an_idle_core_is_not_mended_by_more_workers():
+    (sentence,) = assess(
+        [second(n, 0.9, cpu_percent=8.0, loop_lag_max_s=0.926) for n in range(3)], is_open=False
+    ).saturated
+    assert "a loop woke up 926 ms late" in sentence
+    assert sentence.endswith(
+        "late or later: the workers used 8 % of a core at most: run it again where neither the host nor other programs "
+        "need that CPU"
+    )
+    (busy,) = assess(
+        [second(n, 0.9, cpu_percent=60.0, loop_lag_max_s=0.926) for n in range(3)], is_open=False
+    ).saturated
+    assert busy.endswith("use more workers or machines, or a lower rate")
+
+
+def test_open_arrivals_that_a_slow_target_held_up_fail_the_run():
+    seconds = [second(number, 3.0, sent=500, cpu_percent=20.0) for number in range(10)]
+    found = assess(seconds, is_open=True)
+    assert found.saturated == ()
+    assert " | ".join(found.failures) == (
+        "the target held the connections in 10 of 10 s: 1 % of all requests left 3.0 s late or later while the "
+        "generator had time: target.connections: per_device, or a larger number, would keep the rate | "
+        "the rate was not kept: 5,000 of 10,000 intended requests went out (50.0 %)"
+    )
+    alone = assess(seconds, is_open=True, is_pooled=False)
+    assert alone.failures[0].endswith("while the generator had time"), "more connections are no help"
+    closed = assess(seconds, is_open=False)
+    assert closed.failures == closed.saturated == ()
+    assert closed.notes == found.failures
+
+
+def undelivered(number: int, count: int) -> Second:
+    made = second(number)
+    return replace(made, health=replace(made.health, undelivered=count))
+
+
+def test_what_fell_due_and_never_ended_fails_the_run_whatever_was_sent():
+    seconds = [*(second(number) for number in range(9)), undelivered(9, 51)]
+    found = assess(seconds, is_open=True)
+    told = "51 of 10,000 intended requests never ended: when the run was over they were not sent, or had no answer"
+    assert found.failures == (told,)
+    assert assess(seconds, is_open=False).failures == (told,)  # commands come at their time as well
+    assert assess([*seconds[:9], undelivered(9, 50)], is_open=True) == Assessment()
+    late = [second(number, 0.34, cpu_percent=99.4) for number in range(9)]
+    assert assess([*late, undelivered(9, 51)], is_open=True).saturated[-1] == told
+
+
+def test_a_standstill_makes_a_short_run_inconclusive_and_is_a_note_of_a_long_one():
+    seconds = [second(0, stood_still_s=2.0), *(second(number) for number in range(1, 399))]
+    (sentence,) = assess(seconds, is_open=False).saturated
+    assert sentence.startswith("the generator stood still for 2.0 s ")
+    longer = assess([*seconds, *(second(number) for number in range(399, 402))], is_open=False)
+    assert (longer.saturated, longer.notes, longer.stood_still) == ((), (sentence,), (sentence,))
+    assert assess(seconds[1:], is_open=False) == Assessment()
+    conductor = assess(seconds[1:], is_open=False, stood_still_s=2.0)
+    assert conductor.saturated == (sentence,)

@@ -1,16 +1,28 @@
-"""Thresholds: what can be said, and what an error says."""
+"""Thresholds: what can be said, what an error says, and runs held against them: what was not measured never holds."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from simulator.fleet.metrics.thresholds import AUDIT_COUNTS, OPERATIONS, Source, ThresholdError, Unit, parse
+from simulator.fleet.metrics.recorder import Recorder, Totals
+from simulator.fleet.metrics.thresholds import (
+    AUDIT_COUNTS,
+    OPERATIONS,
+    Source,
+    ThresholdError,
+    Unit,
+    judge_thresholds,
+    parse,
+)
 from simulator.fleet.outcomes import FAILED, WAITED, OutcomeClass
+from simulator.fleet.record import AuditRecord, RunRecord, Second, Span, StreamAudit, ThresholdResult
+from tests.support.fleet_runs import blank_record
 
-OK = OutcomeClass.OK
+OK, LIMITED, TIMEOUT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TIMEOUT
 RATE, SHARE, TIME, COUNT = Unit.RATE, Unit.SHARE, Unit.TIME, Unit.COUNT
 ROOT = Path(__file__).parents[5]
 
@@ -19,20 +31,13 @@ ROOT = Path(__file__).parents[5]
     ("text", "name", "outcomes", "measure", "limit"),
     [
         ("http.sensor_data.p99 < 250ms", "http.sensor_data", WAITED, ("percentile", 99.0), (0.25, TIME)),
-        ("http.sensor_data.p99.9<2 s", "http.sensor_data", WAITED, ("percentile", 99.9), (2.0, TIME)),
-        ("http.poll.ok.p100 <= 1.5m", "http.poll", {OK}, ("percentile", 100.0), (90.0, TIME)),
         ("http.poll.limited.rate < 1%", "http.poll", {OutcomeClass.LIMITED}, ("rate", 0.0), (1.0, SHARE)),
         ("http.poll.failed.count == 0", "http.poll", FAILED, ("count", 0.0), (0.0, COUNT)),
         ("http.sensor_data.rate >= 2_000/s", "http.sensor_data", {OK}, ("rate", 0.0), (2000.0, RATE)),
-        ("http.sensor_data.all.rate >= 60/min", "http.sensor_data", set(OutcomeClass), ("rate", 0.0), (1.0, RATE)),
         ("http.p50 < 100us", "http.*", WAITED, ("percentile", 50.0), (0.0001, TIME)),
-        ("readings.p50 < 1h", "readings.age", WAITED, ("percentile", 50.0), (3600.0, TIME)),
         ("commands.round_trip.p95 < 2s", "commands.round_trip", WAITED, ("percentile", 95.0), (2.0, TIME)),
-        ("commands.sent.max < 1h", "commands.sent", WAITED, ("max", 0.0), (3600.0, TIME)),
-        ("generator.send_lag.p99 < 10ms", "send_lag", set(), ("percentile", 99.0), (0.01, TIME)),
         ("generator.cpu.max < 90%", "cpu", set(), ("max", 0.0), (90.0, SHARE)),
         ("generator.sent >= 99.5%", "sent", set(), ("sent", 0.0), (99.5, SHARE)),
-        ("gauges.online.min != 3", "online", set(), ("min", 0.0), (3.0, COUNT)),
         ("audit.commands.doubled == 0", "commands", set(), ("doubled", 0.0), (0.0, COUNT)),
     ],
 )
@@ -62,18 +67,11 @@ def test_windows_phases_streams_and_the_ages_of_commands():
         ("", "write WHAT.MEASURE OPERATOR VALUE"),
         ("htp.poll.p99 < 1s", "nothing is measured as 'htp.poll': write one of "),
         ("readings.age.service.p99 < 1s", "leave out 'service'"),
-        ("http.poll.limitd.rate < 1%", "nothing is measured as 'http.poll.limitd'"),
         ("http.poll.expired.count == 0", "has no outcome 'expired'"),
-        ("http.poll.p101 < 1s", "write WHAT.MEASURE"),
-        ("http.poll.last < 1s", "has no measure 'last'"),
-        ("http.poll.p99 = 1s", "OPERATOR"),
         ("http.poll.p99 < 250", "250 has not its unit: write one of us"),
-        ("http.poll.p99 < 3%", "3% has not its unit"),
-        ("http.poll.rate > 100 over 1m", "write one of /s, /m, /min, /h, %"),
         ("http.poll.count == 3%", "write 3 without '%'"),
         ("http.poll.all.rate < 3%", "name an outcome, such as limited or failed"),
         ("generator.cpu.p99 < 9%", "generator.cpu has no measure 'p99': write one of max, mean"),
-        ("gauges.online.p99 >= 3", "write one of min, max, mean, last"),
         ("audit.lost == 0 over 1m", "the audit is of the whole run"),
         ("http.poll.p99 < 1s over 500ms", "a window is a whole number of seconds"),
         ("http.poll.p99 < 1s in hodl", "no phase is called 'hodl': write one of ramp, hold"),
@@ -106,3 +104,186 @@ def test_every_threshold_of_the_documents_can_be_read():
     assert len(shown) > 10
     for text in shown:
         assert parse(text, phases=["hold"]).expression == text
+
+
+# --- held against a run ---
+
+CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)
+
+
+def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:
+    """A run; an exchange is (outcome, seconds), of ``http.poll``."""
+    totals, recorder, seconds = Totals(), Recorder(), []
+    for number, exchanges in enumerate(seconds_of_exchanges):
+        recorder.gauge("online", 10 * number)
+        recorder.intended += len(exchanges)
+        recorder.sent += len(exchanges)
+        for outcome, took_s in exchanges:
+            recorder.record("http.poll", outcome, intended_s=0.0, sent_s=took_s / 4, now_s=took_s)
+        seconds.append(recorder.cut(number).measured())
+        totals.add(seconds[-1])
+    record = blank_record(duration_s=float(len(seconds)), operations=totals.operations, health=totals.health)
+    return replace(record, **changes), seconds
+
+
+def result_of(expression: str, seconds_of_exchanges, **changes) -> ThresholdResult:
+    record, seconds = run(seconds_of_exchanges, **changes)
+    (result,) = judge_thresholds([parse(expression)], record, iter(seconds))
+    return result
+
+
+QUICK, SLOW = [(OK, 0.1)] * 20, [(OK, 1.0)] * 20
+
+
+def test_the_run_as_a_whole_may_hold_while_its_worst_window_does_not():
+    seconds = [QUICK] * 50 + [SLOW] * 3 + [QUICK] * 50
+    whole = result_of("http.poll.p95 < 500ms", seconds)
+    window = result_of("http.poll.p95 < 500ms over 10s", seconds)
+    assert (whole.held, whole.observed, whole.at_s, whole.unit) == (True, pytest.approx(0.1, rel=0.001), None, "s")
+    assert (window.held, window.observed, window.at_s) == (False, pytest.approx(1.0, rel=0.001), 51.0)
+
+
+def test_timeouts_count_as_waiting_and_quick_refusals_do_not_help():
+    seconds = [[(OK, 0.1)] * 90 + [(TIMEOUT, 10.0)] * 10 + [(LIMITED, 0.001)] * 900] * 3
+    assert result_of("http.poll.p99 < 1s", seconds).observed == pytest.approx(10.0, rel=0.001)
+    assert result_of("http.poll.ok.p99 < 1s", seconds).held
+    assert result_of("http.poll.limited.rate < 89%", seconds).observed == pytest.approx(90.0)
+    assert result_of("http.poll.failed.rate == 1%", seconds).held
+    assert result_of("http.poll.failed.count == 30", seconds).held
+    assert result_of("http.poll.rate == 90/s", seconds).held
+    assert result_of("http.all.rate == 1000/s over 2s", seconds).held
+
+
+def test_what_was_not_measured_never_holds():
+    quiet = [QUICK] * 3 + [[]] * 4 + [QUICK] * 3
+    window = result_of("http.poll.p99 < 1h over 2s", quiet)
+    assert (window.held, window.observed, window.reason) == (False, None, "nothing was measured from 3 s to 5 s")
+    for expression, reason in (
+        ("http.report.count == 0", "http.report never ran (what did: http.poll)"),
+        ("mqtt.p99 < 1h", "mqtt.* never ran (what did: http.poll)"),
+        ("http.poll.timeout.p99 < 1h", "nothing was measured in 10 s"),
+        ("http.poll.p99 < 1h over 1m", "no 60 s in one piece, the longest is 10 s"),
+        ("http.poll.p99 < 1h in hold", "no whole second of a phase 'hold' (phases: none)"),
+        ("gauges.offline.min >= 0", "nothing was measured in 10 s"),
+        ("audit.lost == 0", "nothing was audited"),
+        ("audit.commands.lost == 0", "nothing was audited"),
+    ):
+        result = result_of(expression, quiet)
+        assert (result.held, result.observed, result.reason) == (False, None, reason)
+    assert result_of("http.poll.timeout.count == 0", quiet).held
+
+
+def test_a_phase_is_judged_by_its_own_whole_seconds():
+    seconds = [SLOW] * 3 + [QUICK] * 5 + [SLOW] * 2 + [QUICK] * 5
+    phases = (Span("ramp", "ramp", 0.0, 2.5), Span("hold", "hold", 2.5, 8.0), Span("hold", "hold", 10.0, 15.0))
+    assert result_of("http.poll.max < 500ms in hold", seconds, phases=phases).held
+    assert result_of("http.poll.max < 500ms in hold over 5s", seconds, phases=phases).held
+    short = result_of("http.poll.max < 500ms in hold over 6s", seconds, phases=phases)
+    assert (short.held, short.reason) == (False, "no 6 s in one piece, the longest is 5 s")
+    assert result_of("http.poll.min >= 1s in ramp", seconds, phases=phases).held
+    assert result_of("http.poll.rate == 20/s in hold", seconds, phases=phases).held
+    gone = result_of("http.poll.max < 1s in hodl", seconds, phases=phases)
+    assert gone.reason == "no whole second of a phase 'hodl' (phases: ramp, hold)"
+
+
+def test_the_audit_counts_readings_and_commands_together_or_apart():
+    lossy = replace(CLEAN, lost=3)
+    audit = AuditRecord(readings=CLEAN, commands=lossy, complete=True)
+    assert not result_of("audit.lost == 0", [QUICK], audit=audit).held
+    assert result_of("audit.readings.lost == 0", [QUICK], audit=audit).held
+    assert result_of("audit.stored == 20", [QUICK], audit=audit).held
+    resent = AuditRecord(replace(CLEAN, resent=5, resent_ambiguous=2), CLEAN, complete=True)
+    assert result_of("audit.resent == 5", [QUICK], audit=resent).held
+    assert result_of("audit.readings.resent_ambiguous == 2", [QUICK], audit=resent).held
+    only = AuditRecord(readings=CLEAN, commands=None, complete=True)
+    assert result_of("audit.commands.lost == 0", [QUICK], audit=only).reason == "no commands were read back"
+
+
+def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
+    lossy = AuditRecord(readings=replace(CLEAN, lost=3), commands=None, complete=False)
+    clean = AuditRecord(readings=CLEAN, commands=None, complete=False)
+    assert result_of("audit.lost == 0", [QUICK], audit=lossy).observed == 3
+    unknown = result_of("audit.lost == 0", [QUICK], audit=clean)
+    assert (unknown.held, unknown.observed) == (False, None)
+    assert "not complete" in unknown.reason
+    assert not unknown.judged
+    nothing = AuditRecord(readings=None, commands=None, complete=False)
+    assert not result_of("audit.lost == 0", [QUICK], audit=nothing).judged
+    partly = replace(clean, unjudged_counts=("readings.altered",))
+    assert result_of("audit.lost == 0", [QUICK], audit=partly).held
+    assert not result_of("audit.altered == 0", [QUICK], audit=partly).judged
+
+
+def drained(*, stalled_s: float = 6.0) -> tuple[RunRecord, list[Second]]:
+    """Four seconds of 20 requests, of which the last ten wait for the drain; in it, 20 more that nobody waits for."""
+    totals, recorder, seconds = Totals(), Recorder(), []
+    for number in range(4):
+        recorder.intended, recorder.sent = (25, 25) if number else (0, 0)
+        recorder.gauge("online", 100)
+        for at in range(20 if number < 3 else 10):
+            due_s = number + at / 20
+            recorder.record("http.poll", OK, intended_s=due_s, sent_s=due_s, now_s=due_s + 0.1)
+        seconds.append(recorder.cut(number).measured())
+    recorder.record("http.poll", OK, intended_s=3.99, sent_s=3.99, now_s=4.002)  # ended before the worker heard of it
+    recorder.drain(4.0)
+    recorder.gauge("online", 0)
+    for at in range(9):
+        recorder.record("http.poll", TIMEOUT, intended_s=3.5, sent_s=3.5, now_s=3.5 + stalled_s + at / 1000)
+    for _ in range(20):
+        recorder.record("http.poll", OutcomeClass.REFUSED, intended_s=4.5, sent_s=4.5, now_s=34.5)
+    recorder.intended, recorder.sent, recorder.undelivered = 25, 20, 15
+    seconds.append(recorder.cut(4).measured())
+    for second in seconds:
+        totals.add(second)
+    record, _ = run([])
+    return replace(
+        record, operations=totals.operations, phases=(Span("hold", "hold", 0.0, 4.0),), drained_from_s=4.0
+    ), seconds
+
+
+@pytest.mark.parametrize(
+    ("expression", "observed"),
+    [
+        ("http.poll.max < 1h", 6.008),  # what fell due in the phases has waited in them, wherever it ended
+        ("http.poll.max < 1h in hold", 6.008),
+        ("http.poll.timeout.count == 0", 9.0),
+        ("http.poll.refused.count == 0", 0.0),  # the drain's own requests are the audit's business
+        ("http.poll.failed.rate < 1%", 100 * 9 / 80),
+        ("http.poll.rate >= 1/s", 70 / 4),  # done while the phases lasted
+        ("http.poll.rate >= 1/s over 2s", 15.0),
+        ("gauges.online.min > 0", 100.0),
+        ("generator.sent >= 99%", 95.0),  # known in the drain only
+        ("generator.delivered >= 99%", 85.0),
+    ],
+)
+def test_thresholds_judge_the_phases_and_not_the_drain(expression, observed):
+    record, seconds = drained()
+    (result,) = judge_thresholds([parse(expression)], record, seconds)
+    assert result.observed == pytest.approx(observed, rel=0.001)
+    assert result.judged
+
+
+def test_a_run_that_ended_early_is_judged_by_what_it_measured_and_by_no_more():
+    wanted = (
+        "http.poll.p99 < 500ms",
+        "http.poll.p99 < 10ms",
+        "http.poll.p99 < 1s over 1m",
+        "http.poll.p99 < 1s in hold",
+    )
+    record, seconds = run([QUICK] * 12, partial="it ended after 12 s of 90 s")
+    states = [(result.judged, result.held) for result in judge_thresholds([*map(parse, wanted)], record, seconds)]
+    assert states == [(True, True), (True, False), (False, False), (False, False)]
+    whole = [
+        (result.judged, result.held)
+        for result in judge_thresholds([*map(parse, wanted)], replace(record, partial=""), seconds)
+    ]
+    assert whole == [(True, True), (True, False), (True, False), (True, False)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "worst"), [("<", 6.0), ("<=", 6.0), (">", 1.0), (">=", 1.0), ("==", 6.0), ("!=", 3.0)]
+)
+def test_the_worst_window_is_the_one_furthest_on_the_wrong_side(operator, worst):
+    seconds = [[(OK, 0.1)] * count for count in (3, 1, 6, 2)]
+    result = result_of(f"http.poll.count {operator} 3 over 1s", seconds)
+    assert result.observed == worst

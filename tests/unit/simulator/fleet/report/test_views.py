@@ -22,7 +22,6 @@ from simulator.fleet.report.formatting import (
     Tone,
     clock_text,
     percent_text,
-    short_count,
     time_text,
 )
 from simulator.fleet.report.live import ConsoleView
@@ -103,7 +102,7 @@ def test_on_a_terminal_the_screen_is_given_back_and_the_summary_stays():
     ("shown", "text"),
     [
         (time_text(0.0009996), "1.00 ms"), (time_text(0.9999), "1.00 s"), (time_text(float("nan")), DASH),
-        (short_count(12345), "12.3k"), (clock_text(7200), "2:00:00"),
+        (clock_text(7200), "2:00:00"),
         (percent_text(0.99999), "99.99 %"), (percent_text(0.000001), "< 0.01 %"),
     ],
 )  # fmt: skip

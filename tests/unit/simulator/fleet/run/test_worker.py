@@ -25,6 +25,7 @@ from simulator.fleet.run.workers import (
     Problem,
     Ready,
     Stop,
+    WallClock,
     work,
 )
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
@@ -102,3 +103,21 @@ def test_a_worker_whose_machines_clock_jumps_says_so_with_the_second_in_which_it
     told = performed(Piece(), Begin(0.0), Drain(0.0, 1.0), Stop())
     assert isinstance(told[-2], Measured)
     assert told[-1] == Problem(0, "worker 0: the clock jumped")
+
+
+@pytest.mark.parametrize(
+    ("jump_s", "text"),
+    [
+        (130.0, "jumped ahead by 130 s in the middle of the run: it was set, or the machine slept"),
+        (-130.0, "jumped back by 130 s in the middle of the run: it was set"),
+    ],
+)
+def test_a_wall_clock_that_jumps_is_reported_once(jump_s, text):
+    now = {"wall": 1_767_225_600.0, "monotonic": 50.0}
+    clock = WallClock(lambda: now["wall"], lambda: now["monotonic"])
+    now = {"wall": now["wall"] + 600, "monotonic": 650.0}
+    assert clock.new_jump() is None
+    now["wall"] += jump_s
+    assert clock.new_jump() == f"the clock of its machine {text}"
+    now["wall"] += jump_s
+    assert clock.new_jump() is None

@@ -1,4 +1,4 @@
-"""Files of jobs on their way to another machine."""
+"""What a cluster takes before Ray has a part in it: files of jobs on their way, and workers dealt out to machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.audit.ledger import LedgerTarget
-from simulator.fleet.run.cluster.job_files import check_files, pack, unpack
+from simulator.fleet.run.job_files import check_files, pack, unpack
+from simulator.fleet.run.ray_workers import Node, place_workers
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.devices import Address
@@ -67,7 +68,7 @@ def test_a_job_finds_its_files_on_another_machine_and_nothing_else_travels(folde
     job_files = pickle.loads(pickle.dumps(pack([job])))  # noqa: S301 - as Ray does
     there = tmp_path / "there"
     there.mkdir()
-    (moved,), written = unpack([job], job_files, there)
+    (moved,), written = unpack(job_files, range(1), there)
     assert (moved.folder / "days" / "one.csv").read_text() == "t\n1\n"
     assert not (moved.folder / "unrelated.txt").exists()
     assert moved.keys[0].secret_key_file.read_text() == SECRET
@@ -124,3 +125,30 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(folder):
     job.keys[0].secret_key_file.unlink()
     with pytest.raises(ConfigurationError, match="secret cannot be sent to the cluster: No such file"):
         pack([job])
+
+
+def nodes(*cores: int) -> list[Node]:
+    return [Node(f"id-{at}", f"10.0.0.{at}", each) for at, each in enumerate(cores)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "expected"),
+    [
+        (1, (2, 2), [1]),
+        (2, (2, 2), [1, 1]),
+        (4, (2, 2), [2, 2]),
+        (3, (4, 2, 2), [1, 1, 1]),
+        (6, (8, 2, 2), [4, 1, 1]),
+        (12, (8, 2, 2), [8, 2, 2]),
+    ],
+)
+def test_workers_are_spread_over_the_machines_with_neighbouring_numbers(workers, cores, expected):
+    placed = place_workers(workers, nodes(*cores))
+    assert [len(node.workers) for node in placed] == expected
+    assert [number for node in placed for number in node.workers] == list(range(workers))
+    assert len({node.node_id for node in placed}) == len(placed)
+
+
+def test_more_workers_than_cores_are_refused_with_the_numbers():
+    with pytest.raises(ConfigurationError, match=r"5 workers .* there are 4 \(10.0.0.0: 2, 10.0.0.1: 2\).*workers: 4"):
+        place_workers(5, nodes(2, 2))

@@ -1,0 +1,524 @@
+"""Workers on the machines of a Ray cluster: each machine has an actor, which starts processes there and relays.
+
+Machines are checked before anything is sent, and what is wrong is one clear line. Each actor is asked for messages all
+the time, by one call that waits on its side. An actor that does not answer for as long as a silent worker is waited
+for, or whose answer is lost, is lost with its workers. Only the public interface of Ray is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from agent.errors import ConfigurationError
+from simulator.fleet.engine.preflight import ResourceCheck, examine, missing, read_host
+from simulator.fleet.plan import count_workers, deal
+from simulator.fleet.run.capacity import addresses_of_devices, demand_of, find_sources, starving
+from simulator.fleet.run.job_files import JobFiles, check_files, pack, unpack
+from simulator.fleet.run.workers import (
+    SILENCE_S,
+    WALL_CLOCK_S,
+    Finished,
+    FromWorker,
+    Heartbeat,
+    LocalWorkers,
+    Measured,
+    ToWorker,
+    Work,
+    WorkerLost,
+)
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.target import target as targets
+from simulator.fleet.target.target import Target
+from simulator.interrupts import without_interrupts
+from simulator.watched import describe
+
+PREFIX: Final = "fleet-crew-"
+"""Of the folder with a machine's files, in its one for temporary files."""
+_SOURCE: Final = "--cluster"
+_JOIN: Final = (
+    "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
+)
+_CANNOT_HOLD: Final = "the cluster cannot hold the run as the scenario says"
+_CALL_S: Final = 60.0
+_PLACE_S: Final = 120.0
+_END_S: Final = 15.0
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+_WAIT_S: Final = 0.5
+"""How often the coordinator is answered in a second is what a machine costs it, however many workers are on it."""
+_CLOSE_S: Final = 10.0
+_REMOVE: Final = """
+import os, shutil, sys
+if os.fork() == 0:  # nobody's child: Ray ends those of a process that it ends
+    os.setsid()
+    sys.stdin.read()
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+
+
+# --- on each machine --------------------------------------------------------------------------------------------------
+
+
+class Crew:
+    """The workers of one machine: processes as without a cluster. Each method is a call over the network.
+
+    A worker has nothing of Ray in it, and ends with the actor, whose pipe it reads. The files are taken away by a
+    process of their own, which outlives whatever ends the actor: keys are among them. ``receive`` and ``send`` run in a
+    thread each, all others in a third one.
+
+    Args:
+        work: what each worker does.
+        workers: their numbers.
+    """
+
+    def __init__(self, work: Work, workers: range) -> None:
+        self._numbers = workers
+        self._workers = LocalWorkers(work, first=workers[0])
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._written: dict[str, Path] = {}
+        # The folder is removed when this descriptor is closed, or this process ends.
+        theirs, self._remover = os.pipe()
+        try:
+            subprocess.run([sys.executable, "-I", "-S", "-c", _REMOVE, str(self._folder)], stdin=theirs, check=True)
+        finally:
+            os.close(theirs)
+
+    def start(self, job_files: JobFiles) -> None:
+        """Put the files where the jobs find them, and start a worker for each job.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        jobs, self._written = unpack(job_files, self._numbers, self._folder)
+        # Which program this process runs is hidden: a process that it starts would load it, and with it all of Ray.
+        names = vars(sys.modules["__main__"])
+        path = names.pop("__file__", None)
+        try:
+            self._workers.start(jobs)
+        finally:
+            if path is not None:
+                names["__file__"] = path
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Send a message to a worker."""
+        self._workers.send(worker, message)
+
+    def receive(self) -> list[FromWorker]:
+        """The workers' messages: those of :data:`_WAIT_S`, or until one comes that is no measurement or heartbeat."""
+        messages: list[FromWorker] = []
+        until_s = time.monotonic() + _WAIT_S
+        while all(isinstance(message, Measured | Heartbeat) for message in messages):
+            if (left_s := until_s - time.monotonic()) <= 0:
+                break
+            messages += self._workers.receive(left_s)
+        return messages
+
+    def read(self, path: str, offset: int) -> bytes:
+        """A piece of a file that a worker has written, at most :data:`_PIECE_BYTES`; empty at its end.
+
+        Args:
+            path: as its job had it before it was sent here.
+            offset: where the piece begins.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        with self._written[path].open("rb") as file:
+            file.seek(offset)
+            return file.read(_PIECE_BYTES)
+
+    def close(self) -> None:
+        """End every worker and take the files away."""
+        self._workers.__exit__(None, None, None)
+        os.close(self._remover)
+        deadline_s = time.monotonic() + _CLOSE_S
+        while self._folder.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+
+
+# --- where the run is conducted ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Node:
+    """A machine of the cluster, and its workers in this run.
+
+    Attributes:
+        node_id: Ray's.
+        name: its address, for people.
+        cores: how many workers it may have: one for each core that Ray may give away there.
+        workers: their numbers, which are neighbours.
+        actor: Ray's handle of its :class:`Crew`.
+        living: the workers that are neither lost nor done.
+        call: the answer to come; None between two calls.
+        heard_s: when an answer came last.
+    """
+
+    node_id: str
+    name: str
+    cores: int
+    workers: range = range(0)
+    actor: Any = None
+    living: set[int] = field(default_factory=set)
+    call: Any = None
+    heard_s: float = 0.0
+
+    def __str__(self) -> str:
+        last = f" to {self.workers[-1]}" if len(self.workers) > 1 else ""
+        return f"{self.name} with worker {self.workers[0]}{last}"
+
+
+class RayWorkers:
+    """Workers on the machines of a cluster; otherwise as :class:`~simulator.fleet.run.workers.LocalWorkers`.
+
+    Args:
+        work: what each of them does.
+        address: of the cluster's head, HOST:PORT, or ``auto`` for the one that this machine belongs to.
+    """
+
+    def __init__(self, work: Work, address: str) -> None:
+        self._work = work
+        self._address = address
+        self._nodes: list[Node] = []
+        self._ledgers: dict[int, Path] = {}
+
+    def __enter__(self) -> Self:
+        """Join the cluster.
+
+        Raises:
+            ConfigurationError: there is no Ray, no such cluster, no machine with a core for workers, or one that has
+                another program or another time than this one; with the fix.
+        """
+        try:
+            self._nodes = _connect(self._address)
+        except ConfigurationError:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(ImportError), without_interrupts():
+            import ray
+
+            actors = [node.actor for node in self._nodes if node.actor is not None]
+            calls = [actor.close.remote() for actor in actors]
+            if calls:
+                ray.wait(calls, num_returns=len(calls), timeout=_END_S)
+            for actor in actors:
+                ray.kill(actor, no_restart=True)
+            ray.shutdown()
+
+    def count_workers(self, scenario: Scenario) -> int:
+        """How many workers make the load."""
+        return count_workers(scenario, sum(node.cores for node in self._nodes))
+
+    def check(self, file: ScenarioFile, target: Target, workers: int) -> tuple[ResourceCheck, ...]:
+        """Give each machine its workers, and compare what each is asked for with what it has."""
+        scenario = file.scenario
+        check_files(scenario, file.folder)
+        self._nodes = place_workers(workers, self._nodes)
+        addresses, listed = addresses_of_devices(scenario, target), scenario.target.source_addresses
+        faults = [*starving(scenario), *_loopback_faults(self._nodes, {*target.addresses, *addresses})]
+        parts = deal(scenario.fleet.devices, workers, len(target.keys) or 1)
+        found: list[ResourceCheck] = []
+        hosts = _call_on_each(self._nodes, lambda: (read_host(), find_sources(listed, addresses)))
+        for node, (host, sources) in zip(self._nodes, hosts, strict=True):
+            whole = demand_of(scenario, workers, target_is_here=False, source_addresses=sources.count)
+            devices = sum(len(parts[worker]) for worker in node.workers)
+            sockets = math.ceil(whole.sockets * devices / max(whole.devices, 1))
+            share = replace(whole, devices=devices, sockets=sockets, workers=len(node.workers))
+            checks = tuple(replace(each, what=f"{node.name}: {each.what}") for each in examine(share, host))
+            without = [f"{node.name}: target.source_addresses: {fault}" for fault in sources.faults]
+            faults += without or missing(checks)
+            found += checks
+        if faults:
+            raise ConfigurationError(faults, _CANNOT_HOLD)
+        return tuple(found)
+
+    def describe(self) -> str:
+        """Which machine has which workers."""
+        return "; ".join(map(str, self._nodes))
+
+    def start(self, jobs: Sequence[Any]) -> None:
+        """Send each machine its jobs and their files, and wait until its workers are started.
+
+        Raises:
+            ConfigurationError: they cannot be started; the text has the fix.
+        """
+        import ray
+
+        ledgers = {worker: getattr(job, "ledger", None) for worker, job in enumerate(jobs)}
+        self._ledgers = {worker: ledger.path for worker, ledger in ledgers.items() if ledger is not None}
+        files = ray.put(pack(jobs))  # an object, not an argument: what a call is given stands in the table of actors
+        calls = []
+        for node in self._nodes:
+            made = ray.remote(
+                num_cpus=len(node.workers),
+                max_restarts=0,
+                max_task_retries=0,
+                concurrency_groups={"orders": 1, "reports": 1},
+                scheduling_strategy=_on(node),
+            )(Crew)
+            node.actor, node.living = made.remote(self._work, node.workers), set(node.workers)
+            calls.append(node.actor.start.remote(files))
+        deadline_s = time.monotonic() + _PLACE_S
+        for node, call in zip(self._nodes, calls, strict=True):
+            try:
+                ray.get(call, timeout=max(0.0, deadline_s - time.monotonic()))
+            except ray.exceptions.GetTimeoutError:
+                fix = "end what runs there, or write fewer workers"
+                fault = f"{node.name}: its cores were not free within {_PLACE_S:g} s: {fix}"
+                raise ConfigurationError([fault], _SOURCE) from None
+            except ray.exceptions.RayError as error:
+                fault = f"{node.name}: no worker could be started: {_reason(error)}"
+                raise ConfigurationError([fault], _SOURCE) from None
+            node.heard_s = time.monotonic()
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """The workers that are neither lost nor done."""
+        return tuple(sorted(worker for node in self._nodes for worker in node.living))
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Send a message."""
+        for node in self._nodes:
+            if worker in node.living:
+                node.actor.send.options(concurrency_group="orders").remote(worker, message)
+
+    def receive(self, timeout_s: float) -> Iterator[FromWorker]:
+        """The workers' messages, and which are lost."""
+        import ray
+
+        nodes = [node for node in self._nodes if node.living]
+        if not nodes:
+            time.sleep(timeout_s)
+            return
+        for node in nodes:
+            if node.call is None:
+                node.call = node.actor.receive.options(concurrency_group="reports").remote()
+        calls = [node.call for node in nodes]
+        ray.wait(calls, num_returns=1, timeout=timeout_s)
+        ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        for node in nodes:
+            if node.call in ready:
+                yield from self._take(node)
+            if node.living and time.monotonic() - node.heard_s > SILENCE_S:
+                yield from self._lose(node, f"{node.name} was not heard for {SILENCE_S:g} s")
+
+    def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
+        """Fetch the ledgers from their machines."""
+        missed, done = [], 0
+        for node in self._nodes:
+            gone = ""
+            for worker in node.workers:
+                if (path := self._ledgers.get(worker)) is None:
+                    continue
+                on_progress(done, len(self._ledgers))
+                gone = gone or _fetch(node.actor, path)  # its other ledgers would be waited for as long
+                if gone:
+                    missed.append(f"the ledger of worker {worker} on {node.name} could not be fetched: {gone}")
+                done += 1
+        return tuple(missed)
+
+    def _take(self, node: Node) -> Iterator[FromWorker]:
+        """The messages of an answer."""
+        import ray
+
+        call, node.call = node.call, None
+        try:
+            messages = ray.get(call)
+        except ray.exceptions.RayError as error:
+            yield from self._lose(node, f"the workers on {node.name} ended: {_reason(error)}")
+            return
+        node.heard_s = time.monotonic()
+        for message in messages:
+            if message.worker in node.living:
+                if isinstance(message, Finished | WorkerLost):
+                    node.living.discard(message.worker)
+                yield message
+
+    def _lose(self, node: Node, why: str) -> Iterator[WorkerLost]:
+        lost, node.living = sorted(node.living), set()
+        for worker in lost:
+            yield WorkerLost(worker, why)
+
+
+def place_workers(workers: int, nodes: Sequence[Node]) -> list[Node]:
+    """The machines with their workers: spread over them, more where there are more cores, one for each core at most.
+
+    Raises:
+        ConfigurationError: there are fewer cores than workers.
+    """
+    cores = sum(node.cores for node in nodes)
+    if workers > cores:
+        there = ", ".join(f"{node.name}: {node.cores}" for node in nodes)
+        fix = f"write workers: {cores} at most, or let more machines join"
+        fault = f"{workers} workers need a core each, and there are {cores} ({there}): {fix}"
+        raise ConfigurationError([fault], "workers")
+    counts = [0] * len(nodes)
+    for _ in range(workers):
+        emptiest = max(range(len(nodes)), key=lambda at: (nodes[at].cores - counts[at]) / nodes[at].cores)
+        counts[emptiest] += 1
+    placed: list[Node] = []
+    for node, count in zip(nodes, counts, strict=True):
+        first = placed[-1].workers.stop if placed else 0
+        if count:
+            placed.append(replace(node, workers=range(first, first + count)))
+    return placed
+
+
+def _connect(address: str) -> list[Node]:
+    """Be part of a cluster, until ``ray.shutdown``; its machines that can have workers, by address."""
+    if find_spec("ray") is None:
+        raise ConfigurationError(["Ray is not installed: pip install '.[cluster]' in a clone of device-agent"], _SOURCE)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    # Ray takes the signals that end a program; they stay with whoever has them.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(address, log_to_driver=False, configure_logging=True, logging_level=logging.CRITICAL)
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        fault = f"no way into the cluster at {address} ({describe(error)}): {_JOIN}"
+        raise ConfigurationError([fault], _SOURCE) from None
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    found = (
+        Node(each["NodeID"], each["NodeManagerAddress"], int(each["Resources"].get("CPU", 0)))
+        for each in ray.nodes()
+        if each["Alive"]
+    )
+    nodes = sorted((node for node in found if node.cores > 0), key=lambda node: (node.name, node.node_id))
+    if not nodes:
+        fault = "no machine of the cluster has a core for workers: 'ray start --num-cpus' sets them"
+        raise ConfigurationError([fault], _SOURCE)
+    asked_s = time.time()
+    seen = _call_on_each(nodes, _host_reader())
+    took_s = time.time() - asked_s
+    if faults := [fault for node, each in zip(nodes, seen, strict=True) for fault in _differences(node, each, took_s)]:
+        raise ConfigurationError(faults, _SOURCE)
+    return nodes
+
+
+def _host_reader() -> Callable[[], tuple[str, str, float]]:
+    """Reads a machine's versions and clock: a function that travels whole, since nothing of ours may be there."""
+
+    def read() -> tuple[str, str, float]:
+        import platform
+        import time
+        from importlib import metadata
+
+        try:
+            ours = metadata.version("device-agent")
+        except metadata.PackageNotFoundError:
+            ours = ""
+        return platform.python_version(), ours, time.time()
+
+    return read
+
+
+def _differences(node: Node, seen: tuple[str, str, float], took_s: float) -> Iterator[str]:
+    """What is not the same there as here, a sentence each; ``took_s`` is how long asking took."""
+    python, distribution, wall_s = seen
+    here = platform.python_version(), version("device-agent")
+    if python != here[0]:
+        yield f"{node.name}: has Python {python}, and this machine has {here[0]}: install the same"
+    elif not distribution:
+        yield f"{node.name}: has no device-agent: there pip install '.[cluster]' in a clone of device-agent"
+    elif distribution != here[1]:
+        yield f"{node.name}: has device-agent {distribution}, and this machine has {here[1]}: install the same"
+    ahead_s = wall_s - time.time()
+    if abs(ahead_s) > WALL_CLOCK_S + took_s:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        fix = "devices date their readings by it: set both by a time server"
+        yield f"{node.name}: its clock is {abs(ahead_s):.0f} s {way} this machine's, and {fix}"
+
+
+def _call_on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
+    """What a function returns on each machine.
+
+    Raises:
+        ConfigurationError: it cannot be called on one of them.
+    """
+    import ray
+
+    calls = [ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_on(node))(function).remote() for node in nodes]
+    results, faults = [], []
+    for node, call in zip(nodes, calls, strict=True):
+        try:
+            results.append(ray.get(call, timeout=_CALL_S))
+        except ray.exceptions.RayError as error:
+            faults.append(f"{node.name}: cannot be examined: {_reason(error)}")
+    if faults:
+        raise ConfigurationError(faults, _SOURCE)
+    return results
+
+
+def _on(node: Node) -> Any:
+    """Ray's name for "on this machine and nowhere else"."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a call to a machine came to nothing, in one line; an error of our own program there is the cause of Ray's."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):
+        return describe(cause)
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _loopback_faults(nodes: Sequence[Node], addresses: set[str]) -> list[str]:
+    """A sentence for each loopback address where workers are on other machines: there it leads to those."""
+    import ray
+
+    here = str(ray.util.get_node_ip_address())
+    others = ", ".join(node.name for node in nodes if node.name != here)
+    fix = "give the target's address in the network"
+    return [
+        f"{address} leads to the machine that uses it, and workers are on {others}: {fix}"
+        for address in sorted(addresses)
+        if others and targets.is_here(address)
+    ]
+
+
+def _fetch(actor: Any, path: Path) -> str:
+    """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole."""
+    import ray
+
+    new = path.with_name(f"{path.name}.part")  # half a ledger would be taken for a whole one
+    try:
+        with new.open("wb") as file:
+            while piece := ray.get(actor.read.remote(str(path), file.tell()), timeout=_CALL_S):
+                file.write(piece)
+        new.replace(path)
+    except (ray.exceptions.RayError, OSError) as error:
+        return _reason(error)
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+    return ""
