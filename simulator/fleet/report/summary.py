@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE
-from simulator.fleet.record import AuditRecord, RunRecord, StepWord, StreamAudit, ThresholdResult, VerdictStatus
+from simulator.fleet.metrics.ages import AGE_OPERATIONS
+from simulator.fleet.record import AuditRecord, RunRecord, StepWord, ThresholdResult, VerdictStatus
 from simulator.fleet.report.figures import (
     PERCENTILES,
     SHOWN_PERCENTILES,
@@ -51,14 +51,14 @@ def print_summary(console: Console, record: RunRecord) -> None:
     console.print()
     console.print(Text.assemble((headline(record), style), (f"  exit code {verdict.exit_code}", "dim")))
     lines = [Text(f"  {sentence}") for sentence in verdict.sentences]
-    lines += _ages(figures, record.duration_s)
+    lines += _ages(figures)
     for line in lines:
         console.print(line, soft_wrap=True)
     percents = SHOWN_PERCENTILES if console.width >= _NARROW else _FEWER_PERCENTILES
     console.print(_operations_table(figures.operations.values(), percents))
     if errors := errors_of(record):
         console.print(_errors_table(errors))
-    lines = [*_resends(figures), *_steps(record), *map(_threshold, record.thresholds), *audit_lines(record.audit)]
+    lines = [*_steps(record), *map(_threshold, record.thresholds), *(_audit(record.audit) if record.audit else ())]
     for gap in record.gaps:
         text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
         lines.append(Text(text, "yellow"))
@@ -89,27 +89,21 @@ def _errors_table(errors: Sequence[tuple[str, int]]) -> Table:
     return table
 
 
-def _ages(figures: RunFigures, duration_s: float) -> list[Text]:
+def _ages(figures: RunFigures) -> Iterator[Text]:
     """What readings and commands waited until they were accepted or ended: the figures that an outage shows in.
 
-    Commands by end state, and by name, stand below them all where there is more than one.
+    Commands by end state, and by name, stand below them all.
     """
-    lines = []
-    kinds = [sum(age.name.startswith(f"{COMMAND_AGE}{mark}") for age in figures.ages) for mark in ".["]
     for age in figures.ages:
         is_whole = age.name in AGE_OPERATIONS
-        if not is_whole and kinds["[" in age.name] == 1:
-            continue
         times = percentiles(age.response, (*SHOWN_PERCENTILES, PERCENTILES[-1]))
         text = Text.assemble((age.name, "bold")) if is_whole else Text(f"  {age.name}")
         text.append("  " + ", ".join(f"{name} {time_text(value)}" for name, value in times.items()))
         good, others = age_counts_text(age)
-        rate = f", {count_text(age.per_s(age.good))} per s" if duration_s > 0 and is_whole else ""
-        text.append(f"  {good}{rate}", "dim")
+        text.append(f"  {good}, {count_text(age.per_s(age.good))} per s", "dim")
         if others:
             text.append(f", {others}", "bold red")
-        lines.append(text)
-    return lines
+        yield text
 
 
 def _operations_table(rows: Iterable[Figures], percents: Sequence[float]) -> Table:
@@ -126,22 +120,10 @@ def _operations_table(rows: Iterable[Figures], percents: Sequence[float]) -> Tab
             count_text(row.per_s(row.good)),
             Text(f"{row.limited:,}", "yellow" if row.limited else ""),
             Text(f"{row.errors:,}", "red" if row.errors else ""),
-            f"{row.resends:,}",
+            f"{row.resends:,}" + (f" ({row.ambiguous:,} ambiguous)" if row.ambiguous else ""),
             *map(time_text, percentiles(row.response, percents).values()),
         )
     return table
-
-
-def _resends(figures: RunFigures) -> list[Text]:
-    """What was sent again, by whether the service may have had it already."""
-    counts = {name: (each.resends - each.ambiguous, each.ambiguous) for name, each in figures.operations.items()}
-    refused, ambiguous = (
-        ", ".join(f"{name} {count[at]:,}" for name, count in counts.items() if count[at]) for at in (0, 1)
-    )
-    parts = [f"after a refusal ({refused})"] if refused else []
-    if ambiguous:
-        parts.append(f"while an earlier attempt may have been stored: ambiguous ({ambiguous})")
-    return [Text(f"sent again {'; '.join(parts)}")] if parts else []
 
 
 def observed_text(result: ThresholdResult) -> str:
@@ -153,38 +135,18 @@ def observed_text(result: ThresholdResult) -> str:
     return f"{result.observed:,.6g}{f' {result.unit}' if result.unit else ''}"
 
 
-def audit_lines(audit: AuditRecord | None) -> list[Text]:
-    """The audit, a line for each stream and each sentence."""
-    if audit is None:
-        return []
-    lines = [
-        _stream(name, stream, complete=all(audit.judges(name, word) for word in WRONGS))
-        for name, stream in audit.streams
-    ]
-    if not audit.complete:
-        lines.append(Text("audit: not everything was read back", "yellow"))
-    # What the audit says first of a stream is its counts once more.
-    begins = tuple(f"{name}: " for name, _ in audit.streams)
-    return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences if not sentence.startswith(begins)]
+def audit_text(audit: AuditRecord) -> str:
+    """What is wrong by the audit, in a few words; of what could not be read back nobody knows."""
+    counts = {word: sum(getattr(stream, word) for _, stream in audit.streams) for word in WRONGS}
+    parts = [f"{count:,} {word}" for word, count in counts.items() if count]
+    return ", ".join([*parts, *([] if audit.complete else ["not complete"])]) or NOTHING_WRONG
 
 
-def _stream(name: str, stream: StreamAudit, *, complete: bool) -> Text:
-    text = Text(f"{name}: {stream.sent:,} sent, {stream.accepted:,} accepted, {stream.stored:,} stored")
-    wrong = [(word, getattr(stream, word)) for word in WRONGS]
-    for word, count in wrong:
-        if count:
-            text.append(f", {count:,} {word}", "bold red")
-    if not any(count for _, count in wrong):
-        # Of what could not be read back nobody knows.
-        judged = (NOTHING_WRONG, "green") if complete else ("nothing found wrong so far", "yellow")
-        text.append(f", {judged[0]}", judged[1])
-    if stream.resent:
-        twice = f", {stream.doubled_by_resend:,} of them stored more than once" if stream.doubled_by_resend else ""
-        unsure = f" ({stream.resent_ambiguous:,} may have been stored before)" if stream.resent_ambiguous else ""
-        text.append(f"; {stream.resent:,} sent again{unsure}{twice}")
-    if stream.ambiguous:
-        text.append(f", {stream.ambiguous:,} unanswered and counted as neither", "yellow")
-    return text
+def _audit(audit: AuditRecord) -> Iterator[Text]:
+    text = audit_text(audit)
+    style = "green" if text == NOTHING_WRONG else "bold red" if any(map(str.isdigit, text)) else "yellow"
+    yield Text.assemble("audit: ", (text, style))
+    yield from map(Text, audit.sentences)
 
 
 def _threshold(result: ThresholdResult) -> Text:

@@ -49,7 +49,7 @@ from simulator.fleet.report.formatting import (
     time_text,
 )
 from simulator.fleet.report.page.plots import plots_of
-from simulator.fleet.report.summary import NOTHING_WRONG, WRONGS, observed_text
+from simulator.fleet.report.summary import WRONGS, audit_text, observed_text
 from simulator.fleet.transports import TRANSPORTS
 
 _TONES: Final = {
@@ -187,10 +187,7 @@ def _badge(record: RunRecord) -> str:
     so_far = " so far" if record.partial else ""
     parts = [f"{held} of {len(record.thresholds)} thresholds held{so_far}"] if record.thresholds else []
     if record.audit is not None:
-        counts = {word: sum(getattr(stream, word) for _, stream in record.audit.streams) for word in WRONGS}
-        wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
-        whole = record.audit.complete
-        parts.append(f"audit: {', '.join(filter(None, (wrong, '' if whole else 'not complete'))) or NOTHING_WRONG}")
+        parts.append(f"audit: {audit_text(record.audit)}")
     return " · ".join(parts) or f"exit code {record.verdict.exit_code}"
 
 
