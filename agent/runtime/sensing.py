@@ -122,7 +122,7 @@ class SensingService(Actor):
             if sensor.read is None:
                 self._begin_read(name, sensor, now_s)
             elif sensor.timeout_at_s == math.inf:
-                self._take(name, now, sensor.read.outcome(skipped=True))
+                self._take(name, now, sensor.read.overdue())
 
     def receive(self, message: SensorRead | str) -> None:
         """See the class."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -55,61 +54,47 @@ class HwmonSensor(Sensor):
         if self.settings.chips is not None:
             chips = [(name, path) for name, path in chips if name in self.settings.chips]
         count = Counter(name for name, _ in chips)
-        inputs = [
-            each
-            for name, path in chips
-            for each in _inputs_of(path, name if count[name] == 1 else f"{name}_{_device_of(path)}")
-        ]
+        inputs: list[tuple[str, str, float | SensorFailed]] = []
+        for name, path in chips:
+            chip = name if count[name] == 1 else f"{name}_{_device_of(path)}"
+            for file, kind, number in _inputs_of(path):
+                label = _text(path / f"{kind}{number}_label") or f"{kind}{number}"
+                longer = f"{label}_{file.name.removesuffix('_input')}"
+                inputs.append((_name(chip, label, kind), _name(chip, longer, kind), _value(file, kind, number)))
         if not inputs:
             wanted = "" if self.settings.chips is None else f" of {', '.join(self.settings.chips)}"
             raise SensorFailed(f"no input of a hardware-monitoring chip{wanted} below {self.settings.root}")
-        same = Counter(each.name for each in inputs)
-        return {each.name if same[each.name] == 1 else each.longer_name: each.read() for each in inputs}
+        same = Counter(name for name, _, _ in inputs)
+        return {name if same[name] == 1 else longer: value for name, longer, value in inputs}
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """One input of one chip; ``kind`` is ``temp``, ``number`` is ``2`` of ``temp2_input``."""
-
-    chip: str
-    path: Path
-    kind: str
-    number: str
-
-    @property
-    def name(self) -> str:
-        return self._name("")
-
-    @property
-    def longer_name(self) -> str:
-        return self._name("_" + self.path.name.removesuffix("_input"))
-
-    def _name(self, more: str) -> str:
-        label = _text(self.path.with_name(f"{self.kind}{self.number}_label")) or f"{self.kind}{self.number}"
-        return re.sub(r"[^a-z0-9]+", "_", f"{self.chip}_{label}{more}_{_KINDS[self.kind][0]}".lower()).strip("_")
-
-    def read(self) -> float | SensorFailed:
-        """The value in the kind's unit, or why there is none."""
-        if _text(self.path.with_name(f"{self.kind}{self.number}_fault")) == "1":
-            return SensorFailed("its chip marks it as faulty")
-        raw = _text(self.path)
-        if not re.fullmatch(r"-?[0-9]{1,18}", raw):
-            return SensorFailed("it does not answer" if not raw else f"it answers {raw[:40]!r}")
-        _, share, least, most = _KINDS[self.kind]
-        value = int(raw) / share
-        if not least <= value <= most:
-            return SensorFailed(f"it answers {value:g}, which no chip measures: nothing is connected, or it is broken")
-        return value
+def _name(chip: str, label: str, kind: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", f"{chip}_{label}_{_KINDS[kind][0]}".lower()).strip("_")
 
 
-def _inputs_of(folder: Path, chip: str) -> Iterator[_Input]:
+def _value(path: Path, kind: str, number: str) -> float | SensorFailed:
+    """The value of an input in its kind's unit, or why there is none."""
+    if _text(path.with_name(f"{kind}{number}_fault")) == "1":
+        return SensorFailed("its chip marks it as faulty")
+    raw = _text(path)
+    if not re.fullmatch(r"-?[0-9]{1,18}", raw):
+        return SensorFailed("it does not answer" if not raw else f"it answers {raw[:40]!r}")
+    _, share, least, most = _KINDS[kind]
+    value = int(raw) / share
+    if not least <= value <= most:
+        return SensorFailed(f"it answers {value:g}, which no chip measures: nothing is connected, or it is broken")
+    return value
+
+
+def _inputs_of(folder: Path) -> Iterator[tuple[Path, str, str]]:
+    """Each input of a chip: its file, such as ``temp2_input``, its kind ``temp`` and its number ``2``."""
     for path in sorted(folder.iterdir(), key=lambda each: (len(each.name), each.name)):
         found = _INPUT.fullmatch(path.name)
         if found is not None:
             kind, number, what = found.groups()
             # Some drivers have both; the input is what is measured now.
             if what == "input" or not path.with_name(f"{kind}{number}_input").exists():
-                yield _Input(chip, path, kind, number)
+                yield path, kind, number
 
 
 def _device_of(chip: Path) -> str:

@@ -26,7 +26,7 @@ _TEMPERATURE: Final = re.compile(r"t=(-?\d+)")
 
 
 class OneWireSensor(Sensor):
-    """Reads one thermometer, or all that the bus has."""
+    """Reads all thermometers that the bus has."""
 
     type = "one_wire"
     description = "Thermometers on the 1-Wire bus."
@@ -34,14 +34,9 @@ class OneWireSensor(Sensor):
     timeout_s = 20.0
 
     class Settings(SensorSettings):
-        """The settings: the thermometers to read."""
+        """Where the bus is, and what its thermometers are called."""
 
         root: Path = Field(default=Path("/sys/bus/w1/devices"), description="Where the kernel lists the bus.")
-        device: str | None = Field(
-            default=None,
-            pattern=r"^[0-9A-Za-z-]+$",
-            description="One device's id, such as 28-0316a2795dff; all by default.",
-        )
         names: dict[str, str] = Field(default_factory=dict, description="Device id -> name of its reading.")
 
         @model_validator(mode="after")
@@ -52,41 +47,26 @@ class OneWireSensor(Sensor):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._root = settings.root
-        self._device = settings.device
-        self._names = settings.names
         self._last: dict[str, float] = {}
 
     def read(self) -> dict[str, float | SensorFailed]:
-        """``temperature_c`` of the one device, or ``temperature_28_0316a2795dff_c`` for each; ``names`` goes before.
+        """``temperature_28_0316a2795dff_c`` for each thermometer, or its name in ``names``.
 
         Raises:
             SensorFailed: there is no thermometer.
         """
+        devices = sorted(path.parent.name for path in self.settings.root.glob("*/w1_slave"))
+        if not devices:
+            fix = "enable the bus (dtoverlay=w1-gpio) and check the wiring"
+            raise SensorFailed(f"no thermometer below {self.settings.root}: {fix}")
         readings: dict[str, float | SensorFailed] = {}
-        for device in self._devices():
+        for device in devices:
+            name = self.settings.names.get(device, f"temperature_{device.replace('-', '_')}_c")
             try:
-                readings[self._name(device)] = self._last[device] = self._temperature(device)
+                readings[name] = self._last[device] = self._temperature(device)
             except SensorFailed as error:
-                readings[self._name(device)] = error
+                readings[name] = error
         return readings
-
-    def _devices(self) -> list[str]:
-        if self._device is not None:
-            if not (self._root / self._device).is_dir():
-                raise SensorFailed(f"the 1-Wire bus has no device {self._device}: check the wiring and the id")
-            return [self._device]
-        found = sorted(path.parent.name for path in self._root.glob("*/w1_slave"))
-        if not found:
-            raise SensorFailed(
-                f"no thermometer below {self._root}: enable the bus (dtoverlay=w1-gpio) and check the wiring"
-            )
-        return found
-
-    def _name(self, device: str) -> str:
-        if device in self._names:
-            return self._names[device]
-        return "temperature_c" if self._device is not None else f"temperature_{device.replace('-', '_')}_c"
 
     def _temperature(self, device: str) -> float:
         value = self._convert(device)
@@ -105,7 +85,7 @@ class OneWireSensor(Sensor):
     def _convert(self, device: str) -> float:
         """One conversion, °C."""
         try:
-            lines = (self._root / device / "w1_slave").read_text(encoding="ascii").splitlines()
+            lines = (self.settings.root / device / "w1_slave").read_text(encoding="ascii").splitlines()
         except (OSError, ValueError) as error:
             raise SensorFailed(f"{device} could not be read: {error}") from error
         if not lines or not lines[0].endswith("YES"):

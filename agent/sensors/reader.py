@@ -29,11 +29,11 @@ from agent.threads import OnCrash, WatchedThread, only_logged
 
 # A new built-in sensor is a class in this package, a line here, and a section in docs/sensors.md.
 _BUILT_INS: Final = {
-    "file": "agent.sensors.file:FileSensor",
+    "file": "agent.sensors.basic:FileSensor",
     "hwmon": "agent.sensors.hwmon:HwmonSensor",
     "one_wire": "agent.sensors.one_wire:OneWireSensor",
-    "program": "agent.sensors.program:ProgramSensor",
-    "simulated": "agent.sensors.simulated:SimulatedSensor",
+    "program": "agent.sensors.basic:ProgramSensor",
+    "simulated": "agent.sensors.basic:SimulatedSensor",
     "system": "agent.sensors.system:SystemSensor",
 }
 
@@ -116,19 +116,14 @@ class Read:
     begun_s: float = field(default_factory=time.monotonic)
     result: Future[ReadOutcome] = field(default_factory=Future)
 
-    @property
-    def is_overdue(self) -> bool:
-        """It has outlived its timeout and has not come back."""
-        return not self.result.done() and time.monotonic() > self.begun_s + self.timeout_s
+    def outcome(self) -> ReadOutcome:
+        """The result, or why there is none yet."""
+        return self.result.result() if self.result.done() else self.overdue()
 
-    def outcome(self, *, skipped: bool = False) -> ReadOutcome:
-        """The result, or the reason why there is none yet; ``skipped`` when an earlier timeout has passed already."""
-        if self.result.done() and not skipped:
-            return self.result.result()
-        if skipped:
-            taken_s = time.monotonic() - self.begun_s
-            return ReadOutcome(error=f"skipped: a read that began {taken_s:.3g} s ago has not come back")
-        return ReadOutcome(error=f"no answer within {self.timeout_s:g} s")
+    def overdue(self) -> ReadOutcome:
+        """What a read comes to that has not come back within its timeout."""
+        taken_s = time.monotonic() - self.begun_s
+        return ReadOutcome(error=f"no answer for {taken_s:.3g} s, and it may take {self.timeout_s:g} s")
 
 
 class SensorReader:
@@ -167,13 +162,10 @@ class SensorReader:
         for name in wanted:
             if name not in self._sensors:
                 raise KeyError(name)
-        with self._lock:
-            overdue = {name for name, read in self._running.items() if read.is_overdue}
         reads = {name: self.begin(name) for name in wanted}
-        for name, read in reads.items():
-            if name not in overdue:
-                wait([read.result], max(0.0, read.begun_s + read.timeout_s - time.monotonic()))
-        return {name: read.outcome(skipped=name in overdue) for name, read in reads.items()}
+        for read in reads.values():
+            wait([read.result], max(0.0, read.begun_s + read.timeout_s - time.monotonic()))
+        return {name: read.outcome() for name, read in reads.items()}
 
     def begin(self, name: str) -> Read:
         """Begin to read a sensor, or join the read that is under way.

@@ -35,9 +35,6 @@ class SystemSensor(Sensor):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._proc = settings.proc_root
-        self._sys = settings.sys_root
-        self._disk = settings.disk_path
         self._cpu_before: tuple[int, int] | None = None
 
     def read(self) -> dict[str, float]:
@@ -57,22 +54,22 @@ class SystemSensor(Sensor):
             except (OSError, ValueError, LookupError):
                 continue  # this machine, container or kernel does not say it
         if not readings:
-            raise SensorFailed(f"nothing could be read below {self._proc} and {self._sys}")
+            raise SensorFailed(f"nothing could be read below {self.settings.proc_root} and {self.settings.sys_root}")
         return readings
 
     def _temperature(self) -> Iterator[tuple[str, float]]:
-        for zone in sorted((self._sys / "class/thermal").glob("thermal_zone*")):
+        for zone in sorted((self.settings.sys_root / "class/thermal").glob("thermal_zone*")):
             if any(word in _text(zone / "type").lower() for word in _CPU_ZONES):
                 yield "cpu_temperature_c", _cpu_temperature(zone / "temp")
                 return
-        for chip in sorted((self._sys / "class/hwmon").glob("hwmon*")):
+        for chip in sorted((self.settings.sys_root / "class/hwmon").glob("hwmon*")):
             if _text(chip / "name") in _CPU_CHIPS:
                 yield "cpu_temperature_c", _cpu_temperature(chip / "temp1_input")
                 return
 
     def _cpu(self) -> Iterator[tuple[str, float]]:
         # user nice system idle iowait irq softirq steal; guest time is part of user and must not count twice.
-        ticks = [int(word) for word in _text(self._proc / "stat").split("\n", 1)[0].split()[1:9]]
+        ticks = [int(word) for word in _text(self.settings.proc_root / "stat").split("\n", 1)[0].split()[1:9]]
         total, idle = sum(ticks), ticks[3] + ticks[4]
         before, self._cpu_before = self._cpu_before, (total, idle)
         if before is not None and total > before[0]:
@@ -80,12 +77,12 @@ class SystemSensor(Sensor):
             yield "cpu_used_percent", round(min(1.0, max(0.0, share)) * 100, 2)
 
     def _load(self) -> Iterator[tuple[str, float]]:
-        words = _text(self._proc / "loadavg").split()
+        words = _text(self.settings.proc_root / "loadavg").split()
         yield from zip(("load_1m", "load_5m", "load_15m"), map(float, words[:3]), strict=True)
 
     def _memory(self) -> Iterator[tuple[str, float]]:
         sizes = {}
-        for line in _text(self._proc / "meminfo").splitlines():
+        for line in _text(self.settings.proc_root / "meminfo").splitlines():
             name, _, rest = line.partition(":")
             sizes[name] = int(rest.split()[0]) * 1024
         total = sizes["MemTotal"]
@@ -96,7 +93,7 @@ class SystemSensor(Sensor):
         yield "memory_used_percent", round((1 - available / total) * 100, 2)
 
     def _disk_space(self) -> Iterator[tuple[str, float]]:
-        space = os.statvfs(self._disk)
+        space = os.statvfs(self.settings.disk_path)
         total, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
         used = (space.f_blocks - space.f_bfree) * space.f_frsize
         yield "disk_total_bytes", total
@@ -106,7 +103,7 @@ class SystemSensor(Sensor):
             yield "disk_used_percent", round(used / (used + free) * 100, 2)
 
     def _uptime(self) -> Iterator[tuple[str, float]]:
-        yield "uptime_s", float(_text(self._proc / "uptime").split()[0])
+        yield "uptime_s", float(_text(self.settings.proc_root / "uptime").split()[0])
 
 
 def _cpu_temperature(path: Path) -> float:

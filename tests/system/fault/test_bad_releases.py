@@ -101,7 +101,7 @@ def takes_a_sensor_away(tree: Path) -> None:
     """It is there, and no read of it succeeds."""
     _when_run(
         tree,
-        "import agent.sensors.program as p\n"
+        "import agent.sensors.basic as p\n"
         "def read(self): raise p.SensorFailed('this release does not know how')\n"
         "p.ProgramSensor.read = read\n",
     )

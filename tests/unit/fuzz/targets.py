@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 
@@ -35,10 +36,9 @@ from agent.program import ProgramRun, last_line
 from agent.runtime.clocks import read_boot_id
 from agent.runtime.supervisor import Notifier
 from agent.sensors.base import SensorFailed
-from agent.sensors.file import FileSensor
+from agent.sensors.basic import FileSensor, ProgramSensor
 from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
-from agent.sensors.program import ProgramSensor
 from agent.sensors.system import SystemSensor
 from agent.store.outbox import decode_values
 from agent.store.store import Store
@@ -545,8 +545,9 @@ def _executable(raw: bytes) -> None:
 
 @target("program sensor", b'{"t":21.5,"gone":null}', raises=(SensorFailed,))
 def _program_sensor(raw: bytes) -> None:
-    sensor = ProgramSensor(ProgramSensor.Settings(argv=("x",)))
-    sensor._parse(ProgramRun(0, raw, truncated=False, diagnostics=b"", duration_s=1.0))
+    run = ProgramRun(0, raw, truncated=False, diagnostics=b"", duration_s=1.0)
+    with patch("agent.sensors.basic.run_program", return_value=run):
+        ProgramSensor(ProgramSensor.Settings(argv=("x",))).read()
 
 
 @target("file sensor", b"23.5 \xc2\xb0C\n", b"1e3", raises=(SensorFailed,))

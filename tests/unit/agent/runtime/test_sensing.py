@@ -24,8 +24,11 @@ class FakeRead:
     def __init__(self) -> None:
         self.result: Future[Result] = Future()
 
-    def outcome(self, *, skipped: bool = False) -> Result:
-        return self.result.result() if self.result.done() else Result(error="skipped" if skipped else "no answer")
+    def outcome(self) -> Result:
+        return self.result.result() if self.result.done() else Result(error="no answer")
+
+    def overdue(self) -> Result:
+        return Result(error="skipped")
 
 
 class FakeReader:

@@ -87,11 +87,9 @@ def test_a_failing_sensor_has_a_reason_and_never_hides_the_others(fault, sentenc
 def test_a_hung_sensor_times_out_and_keeps_one_thread_however_often_it_is_asked_for(hanging):
     reader = reader_of(stuck=hanging, good=Given({"x": 1.0}))
     late = reader.begin("stuck")
-    reason = reader.read()["stuck"].error
-    assert reason == "no answer within 0.05 s" or reason.startswith("skipped: a read")  # the latter on a busy machine
     for _ in range(5):
         outcomes = reader.read()
-        assert "skipped: a read that began" in (outcomes["stuck"].error or "")
+        assert "no answer for " in (outcomes["stuck"].error or "")
         assert dict(outcomes["good"].values) == {"x": 1.0}
     assert [thread.name for thread in threading.enumerate()].count("sensor:stuck") == 1
     hanging.let_go.set()
