@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -36,14 +37,14 @@ def replace_file(
         OSError: it could not be written; nothing else is left behind.
     """
     temporary = path.with_name(f".{path.name}.new")
-    readers = _readers(group)
+    reader = None if group is None else _user(group)
     with contextlib.suppress(FileNotFoundError):  # of a process that was killed
         temporary.unlink()
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         try:
-            if readers is not None:
-                os.fchown(fd, -1, readers)
+            if reader is not None:
+                os.fchown(fd, -1, reader.pw_gid)
                 mode |= stat.S_IRGRP
             os.fchmod(fd, mode)
             with os.fdopen(os.dup(fd), "wb") as file:
@@ -73,14 +74,10 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def _readers(name: str | None) -> int | None:
-    """The id of this user's group; None where there is no such user, or another one than root runs this."""
-    if name is None or os.geteuid() != 0:
-        return None
-    import pwd  # no running agent comes here
-
+def _user(name: str) -> pwd.struct_passwd | None:
+    """The user of this name; None where there is none, or another one than root runs this."""
     try:
-        return pwd.getpwnam(name).pw_gid
+        return pwd.getpwnam(name) if os.geteuid() == 0 else None
     except KeyError:
         return None
 
@@ -93,15 +90,9 @@ def give_to(path: Path, name: str) -> None:
     Raises:
         OSError: it could not be given away.
     """
-    if os.geteuid() != 0:
-        return
-    import pwd  # no running agent comes here
-
-    try:
-        user = pwd.getpwnam(name)
-    except KeyError:
-        return
-    os.lchown(path, user.pw_uid, user.pw_gid)
+    user = _user(name)
+    if user is not None:
+        os.lchown(path, user.pw_uid, user.pw_gid)
 
 
 def read_plain_file(path: Path, max_bytes: int) -> bytes:

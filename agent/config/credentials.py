@@ -74,33 +74,20 @@ def find_secrets(values: Any, path: tuple[str | int, ...] = ()) -> Iterator[tupl
 
 
 def _path(configured: Path | None, name: str, environ: Mapping[str, str]) -> Path | None:
-    """The file to read: systemd's credential where it holds something, else the one that the configuration names.
+    """The file to read: the one that the configuration names where this user may, else systemd's credential.
 
-    A token that the agent's user may read itself is read from its own file, since systemd's copy is of the start.
+    In this order since systemd's copy is of the start, and the file may have been renewed.
     """
-    directory = environ.get("CREDENTIALS_DIRECTORY")
-    if not directory:
+    given = Path(environ.get("CREDENTIALS_DIRECTORY", ""), name)
+    if (configured is not None and os.access(configured, os.R_OK)) or "CREDENTIALS_DIRECTORY" not in environ:
         return configured
-    given = Path(directory, name)
-    if not given.exists():
-        return given if configured is None else configured
-    if _is_placeholder(given) or (name == "token" and configured is not None and _is_own(configured)):
+    try:
+        is_default = given.read_text("utf-8").strip() == NO_CREDENTIAL
+    except FileNotFoundError:
         return configured
-    return given
-
-
-def _is_placeholder(given: Path) -> bool:
-    try:
-        return given.stat().st_size <= len(NO_CREDENTIAL) + 1 and given.read_text("utf-8").strip() == NO_CREDENTIAL
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        return os.access(path, os.R_OK) and not path.stat().st_mode & stat.S_IRWXO
-    except OSError:
-        return False
+    except (OSError, UnicodeDecodeError):  # what is wrong with it is said when it is read as a key
+        is_default = False
+    return configured if is_default else given
 
 
 def _read(name: str, path: Path | None, faults: list[str]) -> str:

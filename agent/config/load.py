@@ -84,20 +84,13 @@ def state_dir_of(model: type[BaseModel], path: Path | None, environ: Mapping[str
     if not given and path is not None:
         with suppress(ConfigurationError):
             given = read_sections(path)[0].get("state_dir")
-    if not isinstance(given, str) or not given:
-        given = _systemds_directory(environ)
-    return Path(given or model.model_fields["state_dir"].default)
-
-
-def _systemds_directory(environ: Mapping[str, str]) -> str:
-    # systemd gives a colon-separated list; ours is the only one of the unit.
-    return environ.get("STATE_DIRECTORY", "").split(":", 1)[0]
+    return Path(given if isinstance(given, str) and given else model.model_fields["state_dir"].default)
 
 
 def load_model(
     model: type[ModelT], path: Path | None, environ: Mapping[str, str], prefix: str, layer: Mapping[str, Any] = {}
 ) -> ModelT:
-    """Any program's configuration: defaults < file < environment, ``state_dir`` from systemd where it is not given.
+    """Any program's configuration: defaults < file < environment.
 
     Args:
         model: of the whole file.
@@ -120,8 +113,6 @@ def load_model(
     places = [f"{dotted(key)}{place_of(key, lines, origins)}" for key in find_secrets(values)]
     if places:
         raise ConfigurationError([f"{place}: {INLINE_KEY_REFUSAL}" for place in places], source)
-    if "state_dir" not in values and _systemds_directory(environ):
-        values["state_dir"] = _systemds_directory(environ)
     try:
         return model.model_validate(values)
     except ValidationError as error:

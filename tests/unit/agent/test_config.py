@@ -56,11 +56,6 @@ class TestSources:
         config = load_config(None, {f"DEVICE_AGENT_{name}": text for name, text in environ.items()}).config
         assert config.device.device_id == "d"
 
-    def test_systemds_state_directory_is_the_default_and_the_file_goes_before_it(self, write):
-        environ = {"STATE_DIRECTORY": "/var/lib/private/device-agent"}
-        assert load_config(write(GOOD), environ).config.state_dir == Path("/var/lib/private/device-agent")
-        assert load_config(write(GOOD + "state_dir: /x\n"), environ).config.state_dir == Path("/x")
-
 
 class TestFaults:
     def test_all_faults_come_at_once_each_with_its_line(self, write):
@@ -186,9 +181,7 @@ class TestSecrets:
         own.chmod(0o600)
         assert read_credentials(auth, environ).token_path == own
 
-    def test_a_token_that_the_agent_may_read_is_read_from_its_file_since_a_credential_is_of_the_start(
-        self, write, tmp_path
-    ):
+    def test_the_file_that_is_named_goes_before_a_credential_which_is_of_the_start(self, write, tmp_path):
         folder = tmp_path / "handed-over"
         folder.mkdir()
         environ = key_files(folder)
@@ -200,18 +193,6 @@ class TestSecrets:
         own.write_text("dat_rotated")
         own.chmod(0o600)
         assert read_credentials(auth, environ).secret.reveal() == "dat_rotated"
-        own.chmod(0o604)  # open to everybody: not a file that the agent believes
-        assert read_credentials(auth, environ).secret.reveal() == "dat_of_the_start"
-
-    def test_a_credential_goes_before_the_file_that_the_configuration_names(self, write, tmp_path):
-        environ = key_files(tmp_path)
-        (tmp_path / "other").write_text("mk_other")
-        (tmp_path / "other").chmod(0o600)
-        text = GOOD + f"  api_key_file: {tmp_path}/other\n  secret_key_file: /none\n"
-        auth = load_config(write(text), {}).config.auth
-        assert read_credentials(auth, environ).api_key == "mk_1"
-        (tmp_path / "api_key").unlink()
-        assert read_credentials(auth, environ).api_key == "mk_other"
 
     @pytest.mark.parametrize(
         ("content", "words"),

@@ -62,11 +62,10 @@ class TestPrecedence:
         assert loaded.layer_fault == ""
         assert load_config(config, {"DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "55"}).config.commands.poll.idle_s == 55
 
-    def test_the_layer_is_found_where_systemd_or_the_environment_put_the_state(self, config, tmp_path):
+    def test_the_layer_is_found_where_the_environment_put_the_state(self, config, tmp_path):
         text = config.read_text().replace(f"state_dir: '{tmp_path}'\n", "")
         config.write_text(text)
         lay(tmp_path, "logging: {level: error}\n")
-        assert load_config(config, {"STATE_DIRECTORY": str(tmp_path)}).config.logging.level == "error"
         assert load_config(config, {"DEVICE_AGENT_STATE_DIR": str(tmp_path)}).config.logging.level == "error"
 
     @pytest.mark.parametrize(

@@ -84,8 +84,7 @@ def test_what_cannot_work_or_would_leak_is_refused(tmp_path, sections, fault):
     assert any(fault in each for each in faults(tmp_path, **sections))
 
 
-def test_systemds_credentials_and_state_directory_are_enough(tmp_path):
-    environ = {**keys(tmp_path), f"{PREFIX}SERVICE__BASE_URL": "https://api.example.com", "STATE_DIRECTORY": "/s:/t"}
+def test_systemds_credentials_are_enough(tmp_path):
+    environ = {**keys(tmp_path), f"{PREFIX}SERVICE__BASE_URL": "https://api.example.com"}
     config = load_gateway(None, environ)
-    assert config.state_dir == Path("/s")
     assert config.auth.credentials(environ).api_key == "mk_1"
