@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError, StorageError
+from agent.text import disk_refusal
 
 _TRIES: Final = 5
 _BETWEEN_S: Final = 0.05
-_REFUSALS: Final = {
-    errno.ENOSPC: "free space or inodes there (df -h, df -i)",
-    errno.EDQUOT: "raise the quota of this user, or remove files of it",
-    errno.EROFS: "remount it for writing (dmesg says why it is read-only), or add it to ReadWritePaths= of the unit",
-}
+_THE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""What a restart would not mend, and time may."""
 
 
 @contextlib.contextmanager
@@ -39,9 +37,8 @@ def state_lock(state_dir: Path) -> Iterator[None]:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = _open(state_dir)
     except OSError as error:
-        advice = _REFUSALS.get(error.errno or 0)
-        if advice is not None:
-            raise StorageError(f"state_dir {state_dir} cannot be made: {error.strerror}; {advice}") from None
+        if error.errno in _THE_DISK:
+            raise StorageError(f"state_dir: {disk_refusal(error)}") from None
         fault = f"state_dir {state_dir} cannot be used: {error.strerror}; choose one that this user may write"
         raise ConfigurationError([fault], "state") from None
     try:

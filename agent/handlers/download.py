@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 
 from agent.files import sync_directory
-from agent.handlers.base import HandlerRejected
+from agent.handlers.base import CommandContext, HandlerRejected
 from agent.retry import RetryPolicy
 from agent.text import bounded
 from agent.wire.network import trust_store
+
+if TYPE_CHECKING:
+    from agent.handlers.root_tasks import UpdateAgent
 
 _TIMEOUT_S: Final = 30.0
 _MOST_WAIT_S: Final = 60.0
@@ -33,28 +34,15 @@ class _TryAgain(Exception):
     """A fault of server or network that a later request may not meet."""
 
 
-def download(
-    url: str,
-    sha256: str,
-    target: Path,
-    *,
-    max_bytes: int,
-    give_up_s: float,
-    ca_file: Path | None,
-    stopping: threading.Event,
-    report: Callable[[int, int], None],
-) -> bool:
-    """Fetch a file; False when it was ended early, and what is there stays for the next attempt.
+def download(url: str, sha256: str, target: Path, limits: UpdateAgent.Settings, context: CommandContext) -> bool:
+    """Fetch a file; False when the agent stops before that, and what is there stays for the next attempt.
 
     Args:
         url: of the file.
         sha256: of the file, hexadecimal.
         target: where it goes; its folder is there, and has the part that an earlier attempt left.
-        max_bytes: of the file.
-        give_up_s: so long it is tried again while the server or the network fails, seconds.
-        ca_file: the authorities to trust; None: those of the system.
-        stopping: ends it early.
-        report: called often with the bytes that are there, and all.
+        limits: ``max_bytes`` of the file, and ``give_up_s``, so long it is tried again while server or network fail.
+        context: of the command that wants it; its progress is reported.
 
     Raises:
         HandlerRejected: ``unreachable``, ``not_there``, ``too_large``, ``wrong_sha256`` or ``not_enough_disk``.
@@ -63,20 +51,22 @@ def download(
     if _sha256(target) == sha256:
         return True
     part = target.with_name(f"{sha256}.part")
-    deadline_s, retries = time.monotonic() + give_up_s, RetryPolicy(base_s=1.0, cap_s=_MOST_WAIT_S)
-    with httpx.Client(verify=trust_store(ca_file), trust_env=False, timeout=_TIMEOUT_S) as client:
+    deadline_s, retries = time.monotonic() + limits.give_up_s, RetryPolicy(base_s=1.0, cap_s=_MOST_WAIT_S)
+    with httpx.Client(
+        verify=trust_store(context.controls.upkeep.ca_file), trust_env=False, timeout=_TIMEOUT_S
+    ) as client:
         is_whole = False
-        while not is_whole and not stopping.is_set():
+        while not is_whole and not context.stopping.is_set():
             before = _size(part)
             try:
-                is_whole = _fetch_rest(client, url, part, max_bytes, stopping, report)
+                is_whole = _fetch_rest(client, url, part, limits.max_bytes, context)
             except (httpx.TransportError, httpx.InvalidURL, _TryAgain) as error:
                 if time.monotonic() >= deadline_s:
                     text = bounded(f"{url}: {error}")
                     raise HandlerRejected("unreachable", f"{text}: check its address and the network") from error
                 if _size(part) > before:
                     retries.succeeded()
-                stopping.wait(retries.failed())
+                context.stopping.wait(retries.failed())
     if not is_whole:
         return False
     if _sha256(part) != sha256:
@@ -87,14 +77,7 @@ def download(
     return True
 
 
-def _fetch_rest(
-    client: httpx.Client,
-    url: str,
-    part: Path,
-    max_bytes: int,
-    stopping: threading.Event,
-    report: Callable[[int, int], None],
-) -> bool:
+def _fetch_rest(client: httpx.Client, url: str, part: Path, max_bytes: int, context: CommandContext) -> bool:
     """Take what one answer gives beside what is there; whether the file is whole."""
     have = _size(part)
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
@@ -122,15 +105,15 @@ def _fetch_rest(
                 have += len(chunk)
                 if max(have, whole) > max_bytes:
                     raise HandlerRejected("too_large", f"the file has more than max_bytes, {max_bytes}")
-                if stopping.is_set():
+                if context.stopping.is_set():
                     return False
                 file.write(chunk)
-                report(have, whole)
+                context.report_progress({"phase": "downloading", "bytes": have, "of": whole})
             file.flush()
             os.fsync(file.fileno())
     if have < whole:
         raise _TryAgain("the connection was cut off")
-    return not stopping.is_set()
+    return not context.stopping.is_set()
 
 
 def _size(path: Path) -> int:

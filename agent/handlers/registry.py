@@ -45,10 +45,10 @@ _BUILT_INS: Final = {
     "log_level": "agent.handlers.maintenance:LogLevel",
     "ping": "agent.handlers.basic:Ping",
     "read_sensors": "agent.handlers.basic:ReadSensors",
-    "reboot": "agent.handlers.reboot:Reboot",
+    "reboot": "agent.handlers.root_tasks:Reboot",
     "restart_agent": "agent.handlers.basic:RestartAgent",
     "set_interval": "agent.handlers.basic:SetInterval",
-    "update_agent": "agent.handlers.update_agent:UpdateAgent",
+    "update_agent": "agent.handlers.root_tasks:UpdateAgent",
     "update_config": "agent.handlers.maintenance:UpdateConfig",
     "write_file": "agent.handlers.write_file:WriteFile",
 }

@@ -87,16 +87,6 @@ def takes_a_handler_away(tree: Path) -> None:
     _when_run(tree, "import agent.handlers.basic as b\ndel b.SetInterval\n")
 
 
-def takes_a_program_away(tree: Path) -> None:
-    """An executable of the configuration is a handler like any other: this release refuses its settings."""
-    _when_run(
-        tree,
-        "import agent.handlers.executable as e\n"
-        "e.ExecutableSettings.model_fields.pop('contract')\n"
-        "e.ExecutableSettings.model_rebuild(force=True)\n",
-    )
-
-
 def takes_a_sensor_away(tree: Path) -> None:
     """It is there, and no read of it succeeds."""
     _when_run(
@@ -164,7 +154,6 @@ _FAILED_BEFORE = {"name": "lost", "type": "file", "interval_s": 0.5, "settings":
     ("change", "says"),
     [
         (takes_a_handler_away, "handler set_interval worked before and does not now"),
-        (takes_a_program_away, "handler append worked before and does not now"),
         (takes_a_sensor_away, "sensor witness worked before and does not now"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from agent.app.agent import STOP_GRACE_S
 from agent.errors import EXIT_CONFIGURATION
-from agent.handlers.reboot import Reboot
+from agent.handlers.root_tasks import Reboot
 from agent.update.trial import Places
 from gateway.run import MOST_STOP_S
 from tests.conftest import require_program

@@ -12,6 +12,7 @@ import pytest
 
 from agent.handlers.base import HandlerRejected
 from agent.handlers.download import download
+from agent.handlers.root_tasks import UpdateAgent
 
 DATA = bytes(range(256)) * 2000
 
@@ -73,52 +74,55 @@ def _no_wait(monkeypatch) -> None:
     monkeypatch.setattr("agent.handlers.download._MOST_WAIT_S", 0.01)
 
 
-def fetch(server: Server, folder: Path, **changes) -> Path:
-    members = {
-        "url": f"http://127.0.0.1:{server.server_port}/x.release",
-        "sha256": hashlib.sha256(DATA).hexdigest(),
-        "target": folder / "release",
-        "max_bytes": 10**6,
-        "give_up_s": 30.0,
-        "ca_file": None,
-        **changes,
-    }
-    assert download(**members, stopping=threading.Event(), report=lambda done, whole: None)
-    return members["target"]
+@pytest.fixture
+def fetch(server, tmp_path, make_context):
+    """Fetches :data:`DATA`, under other limits where they are given; the file."""
+
+    def fetching(sha256: str = hashlib.sha256(DATA).hexdigest(), **limits: float) -> Path:
+        settings = UpdateAgent.Settings(**{"max_bytes": 10**6, "give_up_s": 30.0, **limits})
+        url = f"http://127.0.0.1:{server.server_port}/x.release"
+        assert download(url, sha256, tmp_path / "release", settings, make_context())
+        return tmp_path / "release"
+
+    return fetching
 
 
-def refusal(server: Server, folder: Path, **changes) -> str:
-    with pytest.raises(HandlerRejected) as caught:
-        fetch(server, folder, **changes)
-    assert not (folder / "release").exists()
-    return caught.value.code
+@pytest.fixture
+def refusal(fetch, tmp_path):
+    def refused(**changes) -> str:
+        with pytest.raises(HandlerRejected) as caught:
+            fetch(**changes)
+        assert not (tmp_path / "release").exists()
+        return caught.value.code
+
+    return refused
 
 
-def test_what_was_cut_off_goes_on_where_it_was(server, tmp_path):
+def test_what_was_cut_off_goes_on_where_it_was(server, fetch):
     server.script = ["cut", 503, "cut"]
-    assert fetch(server, tmp_path).read_bytes() == DATA
+    assert fetch().read_bytes() == DATA
     half = len(DATA) // 2
     assert server.ranges == [None, f"bytes={half}-", f"bytes={half}-", f"bytes={half + half // 2}-"]
 
 
-def test_a_server_that_does_not_resume_begins_anew(server, tmp_path):
+def test_a_server_that_does_not_resume_begins_anew(server, fetch):
     server.script, server.resumes = ["cut"], False
-    assert fetch(server, tmp_path).read_bytes() == DATA
+    assert fetch().read_bytes() == DATA
 
 
-def test_what_cannot_be_taken_is_refused_in_one_line(server, tmp_path):
-    assert refusal(server, tmp_path, sha256="0" * 64) == "wrong_sha256"
-    assert refusal(server, tmp_path, max_bytes=1000) == "too_large"
+def test_what_cannot_be_taken_is_refused_in_one_line(server, refusal):
+    assert refusal(sha256="0" * 64) == "wrong_sha256"
+    assert refusal(max_bytes=1024) == "too_large"
     for status in (404, 302):
         server.script = [status]
-        assert refusal(server, tmp_path) == "not_there"
+        assert refusal() == "not_there"
     server.script = [500] * 10
-    assert refusal(server, tmp_path, give_up_s=0.0) == "unreachable"
+    assert refusal(give_up_s=0.001) == "unreachable"
 
 
-def test_a_disk_without_room_is_seen_before_the_download(server, tmp_path, monkeypatch):
+def test_a_disk_without_room_is_seen_before_the_download(refusal, monkeypatch):
     class Full:
         f_bavail, f_frsize = 10, 4096
 
     monkeypatch.setattr("agent.handlers.download.os.statvfs", lambda path: Full)
-    assert refusal(server, tmp_path) == "not_enough_disk"
+    assert refusal() == "not_enough_disk"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.reboot import Reboot
+from agent.handlers.root_tasks import Reboot
 
 
 class Unit(threading.Event):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.update_agent import UpdateAgent
+from agent.handlers.root_tasks import UpdateAgent
 
 
 @pytest.fixture
