@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +13,6 @@ import httpx
 import pytest
 import yaml
 
-from simulator.children import program_path
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
@@ -26,19 +20,16 @@ from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.target import Target, TargetOptions, find_target, permit, running_local
+from simulator.fleet.target.target import Target, permit, running_local
 from tests.conftest import require_program
 from tests.support.fleet_runs import at_any_speed
 from tests.support.mosquitto import find_mosquitto
-from tests.support.ports import free_port
 from tests.system.arrival_proxy import Log, arrival_proxy
-from tests.system.fault.processes import ForkedProcess, ForkServer
 
 pytestmark = pytest.mark.long
 
 ANSWER_S = 0.05
 """What lies between the socket and the device's clock; what lies between the proxy and the socket is in the log."""
-START_S = 60.0
 AWAY, FROZEN = (2.0, 6.0), (8.0, 12.0)
 PING, REFUSED = 5.0, 1.0
 COMMANDS = [
@@ -93,11 +84,12 @@ class Combination:
 
 
 COMBINATIONS = [
+    Combination("devices", "http_poll"),
     Combination("devices", "http_long_poll"),
     Combination("devices", "mqtt"),
     Combination("requests", "http_poll"),
 ]
-"""Each kind and each transport: the service itself is polled below."""
+"""Each kind and each transport."""
 
 
 @pytest.fixture(autouse=True)
@@ -115,18 +107,14 @@ def play(
     document: dict[str, Any],
     local: Target,
     folder: Path,
-    *,
-    away: tuple[float, float] = AWAY,
-    frozen: tuple[float, float] = FROZEN,
-    meanwhile: Callable[[Log], None] = lambda _log: None,
 ) -> tuple[RunRecord, Log]:
-    """Run a scenario through a proxy before everything that the fleet speaks to; ``meanwhile`` in a thread."""
+    """Run a scenario through a proxy before everything that the fleet speaks to."""
     folder.mkdir(exist_ok=True)
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(document))
     urls = {url: httpx.URL(url).port for url in (local.base_url, local.gateway_url) if url}
     brokers = [local.broker_port] if local.broker_port else []
-    with arrival_proxy([port for port in urls.values() if port], brokers, away=away, frozen=frozen) as proxy:
+    with arrival_proxy([port for port in urls.values() if port], brokers, away=AWAY, frozen=FROZEN) as proxy:
         through = {url: url.replace(f":{port}", f":{proxy.ports[port]}") for url, port in urls.items() if port}
         way = replace(
             local,
@@ -136,10 +124,7 @@ def play(
         )
         permissions = (permit(way.base_url, (), owned=False),)
         stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
-        with ThreadPoolExecutor(1) as pool:
-            outage = pool.submit(meanwhile, proxy.log)
-            record = perform_run(stage)
-            outage.result()
+        record = perform_run(stage)
     return record, proxy.log
 
 
@@ -188,79 +173,3 @@ def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_targ
         agree_on_commands(record, log, round(15 * (PING + REFUSED)))
         assert summary["ages"][COMMAND_AGE]["ok"]["count"] == len(log.ended)
         assert [result.held for result in record.thresholds][2:] == [False, True]
-
-
-class ServiceProcess:
-    """A service with its data on disk, which can be killed and started again at the same port.
-
-    It is forked from a process that has imported everything: on a machine that is busy a start may else take longer
-    than a run waits for its target.
-    """
-
-    def __init__(self, folder: Path, server: ForkServer) -> None:
-        self.port = free_port()
-        self._folder = folder
-        self._server = server
-        self._process: ForkedProcess | None = None
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        program = [str(program_path("fleet-simulator")), "service", "--port", str(self.port), "--rate-limit", "0"]
-        program += ["--data", str(self._folder), "--api-key", "mk_test", "--secret-key", "msk_test"]
-        self._process = self._server.start(program, self._folder.with_suffix(".log"))
-        until_s = time.monotonic() + START_S
-        while time.monotonic() < until_s:
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(f"{self.url}/openapi.json", trust_env=False)
-                return
-            time.sleep(0.05)
-        raise RuntimeError("the service did not start")
-
-    def send(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-
-
-def test_the_ages_are_right_when_the_service_itself_is_killed_and_later_frozen(tmp_path):
-    with ForkServer() as server:
-        _killed_and_frozen(ServiceProcess(tmp_path / "data", server), tmp_path)
-
-
-def _killed_and_frozen(service: ServiceProcess, folder: Path) -> None:
-    secret = folder / "secret"
-    secret.write_text("msk_test")
-    secret.chmod(0o600)
-
-    def meanwhile(log: Log) -> None:
-        until_s = time.monotonic() + START_S
-        while not log.taken and time.monotonic() < until_s:
-            time.sleep(0.05)
-        time.sleep(2)
-        service.kill()
-        time.sleep(4)
-        service.start()
-        time.sleep(2)
-        service.send(signal.SIGSTOP)
-        time.sleep(4)
-        service.send(signal.SIGCONT)
-
-    document, never = Combination("devices", "http_poll").scenario(), (1e9, 1e9)
-    document["phases"][0]["duration_s"] = 20
-    way = find_target(TargetOptions(service.url, "mk_test", secret))
-    try:
-        record, log = play(document, way, folder, away=never, frozen=never, meanwhile=meanwhile)
-    finally:
-        service.send(signal.SIGCONT)
-        service.kill()
-    agree_on_readings(record, log)
-    agree_on_commands(record, log, round(20 * (PING + REFUSED)))
-    assert [result.held for result in record.thresholds] == [False, True, False, True]

@@ -131,29 +131,6 @@ def run(work: Callable[[], Any]) -> None:
     uvloop.run(work())
 
 
-def test_what_devices_publish_arrives_elsewhere_as_it_was_sent(start_mosquitto):
-    broker = start_mosquitto()
-
-    async def work() -> None:
-        async with engine(broker.port) as made:
-            with onlooker(broker, "v1/devices/+/sensor-data", "v1/devices/+/status") as seen:
-                devices = [Device(made, n, f"d{n}") for n in range(3)]
-                for device in devices:
-                    await device.stand()
-                for device in devices:
-                    for n in range(50):  # more than mosquitto takes at a time
-                        device.publish(topics.sensor_data(device.name), b"%d" % n)
-                for device in devices:
-                    await device.until(lambda device=device: len(device.codes) == 50)
-                    assert set(device.codes) == {0}
-                got = [await seen.next() for _ in range(150)]
-                for device in devices:
-                    own = [int(payload) for topic, payload, _ in got if topic == topics.sensor_data(device.name)]
-                    assert own == list(range(50))
-
-    run(work)
-
-
 def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(start_mosquitto):
     broker = start_mosquitto()
     topic = topics.command("d1", "c1")

@@ -199,34 +199,45 @@ class MqttDevice(Device):
     # --- links, where faults are done to them -------------------------------------------------------------------------
 
     def _connect(self, now_s: float) -> None:
-        driver = self.driver
-        self._attempt_s, self._connect_due_s, self._began_s = self._connect_due_s, NEVER, now_s
+        driver, is_down = self.driver, self.driver.links is not None and self.index in self.driver.links.down
+        self._attempt_s, self._connect_due_s = self._connect_due_s, NEVER
+        self._began_s = None if is_down else now_s
         opening = _opening_of(self.member.device_id, driver.tokens(self.index))
         go = partial(driver.engine.open, self.index, opening, self)
-        if driver.links is None:
-            go()
-            return
-        passage = driver.links.passage(self.index, _CONNECT_BYTES)
-        failure = driver.links.session_failure(self.index, passage)
-        if failure is not None:
-            self._began_s = None if self.index in driver.links.down else now_s
-            delay_s = self.fleet.timeout_s if passage.is_lost else passage.out_s
-            self._later(delay_s, partial(self._break, *failure))
-        else:
-            self._later_if(_ROUND_TRIPS * (passage.out_s + passage.back_s), go)
+        self._over_link(_CONNECT_BYTES, _ROUND_TRIPS, self.fleet.timeout_s, go)
 
     def _publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False) -> None:
-        driver = self.driver
-        go = partial(driver.engine.publish, self.index, topic, payload, on_acknowledged, retain=retain)
-        if driver.links is None:
+        go = partial(self.driver.engine.publish, self.index, topic, payload, on_acknowledged, retain=retain)
+        self._over_link(len(topic) + len(payload), 1, 0.0, go)
+
+    def _over_link(self, size_bytes: int, trips: int, lost_after_s: float, go: Callable[[], object]) -> None:
+        """Do it as far as the link lets it: later, or instead the session fails, and never from within.
+
+        Args:
+            size_bytes: of what goes over the link.
+            trips: so many times there and back.
+            lost_after_s: so long it takes until what is lost is given up.
+            go: does it.
+        """
+        links, connection = self.driver.links, self._connection
+        if links is None:
             go()
             return
-        passage = driver.links.passage(self.index, len(topic) + len(payload))
-        failure = driver.links.session_failure(self.index, passage)
+        passage = links.passage(self.index, size_bytes)
+        delay_s = trips * (passage.out_s + passage.back_s)
+        failure = links.session_failure(self.index, passage)
         if failure is not None:
-            self._later(0.0, partial(self._break, *failure))
-        else:
-            self._later_if(passage.out_s + passage.back_s, go)
+            delay_s = lost_after_s if passage.is_lost else passage.out_s
+            go = partial(self._break, *failure)
+        elif not delay_s:
+            go()
+            return
+
+        def come() -> None:
+            if self._connection == connection and self.is_on:  # else it is void
+                go()
+
+        self.fleet.wheel.at(self.fleet.monotonic() + delay_s, come)
 
     def link_lost(self, now_s: float) -> None:
         del now_s
@@ -238,22 +249,6 @@ class MqttDevice(Device):
         if self.driver.links is not None:
             self.driver.links.recovering.add(self.index)
         self.lost(error, outcome, self.fleet.monotonic())
-
-    def _later_if(self, delay_s: float, call: Callable[[], object]) -> None:
-        if delay_s > 0:
-            self._later(delay_s, call)
-        else:
-            call()
-
-    def _later(self, delay_s: float, call: Callable[[], object]) -> None:
-        """Call it after a while, and never from within, unless the connection is another one by then."""
-        connection = self._connection
-
-        def come() -> None:
-            if self._connection == connection and self.is_on:
-                call()
-
-        self.fleet.wheel.at(self.fleet.monotonic() + delay_s, come)
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 

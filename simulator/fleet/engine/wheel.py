@@ -172,10 +172,6 @@ class Wheel:
 
         go_on()
 
-    def __len__(self) -> int:
-        """How many places are taken, those of put off timers too."""
-        return sum(map(len, self._buckets.values())) + sum(timer.due_s == due_s for due_s, _, timer in self._near)
-
     def _file(self, timer: Timer) -> None:
         if timer._looked_at_s != NEVER:
             self._leave(timer)

@@ -96,7 +96,7 @@ class FleetWorkload:
         self._has_begun = self._is_over = False
         self._began_s = 0.0
         self._drained_from_s: float | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[None] | None = None
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
         is_polled = self._has_devices and not job.scenario.target.traits.is_pushed
         self._waits_for_contact = is_polled and COMMAND_STATUS not in job.offers
@@ -155,7 +155,7 @@ class FleetWorkload:
         )
         self._agenda = Agenda(self._wheel, at_s, self._happen)
         self._has_begun = True
-        self._tasks = [start_task(self._file_events(), "plan"), start_task(self._flush(), "ledger-flush")]
+        self._task = start_task(self._keep_going(), "plan and ledger")
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """What comes behind a barrier has its time now, where the phase before this one waited at it."""
@@ -181,7 +181,6 @@ class FleetWorkload:
         self._drained_from_s = from_s
         if not self._has_begun:
             return Leftover()
-        self._tasks[0].cancel()
         self._file(from_s - self._began_s)
         self._agenda.keep(_OPEN, from_s - self._began_s)
         devices, operator = self._devices, self._operator
@@ -207,10 +206,11 @@ class FleetWorkload:
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; what the whole part was."""
         self._is_over = True
-        for task in self._tasks:
-            task.cancel()
-        ended = await asyncio.gather(*self._tasks, return_exceptions=True)
-        broken = next((error for error in ended if isinstance(error, Exception)), None)
+        broken = None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            broken = None if self._task.cancelled() else self._task.exception()
         self._heap.close()
         self._commands.close(time.monotonic())
         undelivered = 0
@@ -261,11 +261,24 @@ class FleetWorkload:
 
     # --- the plan's events --------------------------------------------------------------------------------------------
 
-    async def _file_events(self) -> None:
-        """Keep the wheel filled."""
+    async def _keep_going(self) -> None:
+        """Keep the wheel filled; each second write, and note commands that expired at the service."""
+        flushed_s = time.monotonic()
         while True:
-            self._file(time.monotonic() - self._began_s + _AHEAD_S)
+            now_s = time.monotonic()
+            if self._drained_from_s is None:
+                self._file(now_s - self._began_s + _AHEAD_S)
+            if now_s >= flushed_s + 1.0:
+                flushed_s = now_s
+                self._flush(now_s)
             await asyncio.sleep(_AHEAD_S / 8)
+
+    def _flush(self, now_s: float) -> None:
+        if self._commands.expire(now_s - EXPIRY_MARGIN_S):
+            self._news.set()
+        self._heap.freeze(round(self._devices.figures().get("online", 0.0)))
+        if self._file_ledger is not None:
+            self._file_ledger.flush()
 
     def _file(self, horizon_s: float) -> None:
         """The events until then; while a barrier waits until now, since it may open at any time."""
@@ -316,13 +329,3 @@ class FleetWorkload:
     @property
     def _held_orders(self) -> int:
         return sum(map(len, self._held.values()))
-
-    async def _flush(self) -> None:
-        """Each second: write, and note commands that expired at the service."""
-        while True:
-            await asyncio.sleep(1.0)
-            if self._commands.expire(time.monotonic() - EXPIRY_MARGIN_S):
-                self._news.set()
-            self._heap.freeze(round(self._devices.figures().get("online", 0.0)))
-            if self._file_ledger is not None:
-                self._file_ledger.flush()

@@ -41,14 +41,6 @@ class Engines:
             engine.deliver(device_id, topics.command(device_id, record["id"]), json.dumps(record).encode())
 
 
-@dataclass(eq=False)
-class _Flight:
-    caller: Caller
-    sent_s: float
-    device: int
-    handles: list[asyncio.TimerHandle] = field(default_factory=list)
-
-
 class VirtualHttp:
     """See :class:`~simulator.fleet.engine.http.Http1Engine`."""
 
@@ -56,53 +48,49 @@ class VirtualHttp:
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
-        self._flights: set[_Flight] = set()
+        self._under_way: dict[object, tuple[Caller, float]] = {}  # with the time of sending
         self._loop = asyncio.get_running_loop()
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         request = read_request(device, message, self._loop.time(), timeout_s)
-        service, flight = self._engines.service, _Flight(caller, self._loop.time(), device)
-        self._flights.add(flight)
-        flight.handles.append(
-            self._loop.call_later(timeout_s, self._fail, flight, OutcomeClass.TIMEOUT, f"no answer in {timeout_s:g} s")
-        )
+        service, sending = self._engines.service, object()
+        self._under_way[sending] = caller, self._loop.time()
+        self._loop.call_later(timeout_s, self._fail, sending, OutcomeClass.TIMEOUT, f"no answer in {timeout_s:g} s")
 
         def reply(status: int, body: Any) -> None:
             text = b"" if body is None else json.dumps(body).encode()
-            flight.handles.append(self._loop.call_later(TAKES_S, self._answered, flight, status, text))
+            self._loop.call_later(TAKES_S, self._answered, sending, status, text)
 
         wait_s = service.take(request, reply)
         if wait_s:
-            device_id = request.target.split("/")[2]
-            flight.handles.append(self._loop.call_later(wait_s, service.release, device_id, reply))
+            self._loop.call_later(wait_s, service.release, request.target.split("/")[2], reply)
 
     def cut(self, device: int) -> None:
-        for flight in [flight for flight in self._flights if flight.device == device]:
-            self._end(flight)
+        """Whoever loses power does not want an answer any more."""
 
     async def close(self) -> None:
-        for flight in list(self._flights):
-            self._fail(flight, OutcomeClass.TRANSPORT, "the engine was closed")
+        for sending in list(self._under_way):
+            self._fail(sending, OutcomeClass.TRANSPORT, "the engine was closed")
 
-    def _answered(self, flight: _Flight, status: int, body: bytes) -> None:
-        if self._end(flight):
+    def _answered(self, sending: object, status: int, body: bytes) -> None:
+        if found := self._end(sending):
             headers = [(b"Date", self._engines.service.date().encode())]
             if status == LIMITED:
                 headers.append((b"Retry-After", b"30"))
             if body:
                 headers.append((b"Content-Type", b"application/json"))
-            flight.caller.answered(status, headers, body, flight.sent_s, self._loop.time())
+            caller, sent_s = found
+            caller.answered(status, headers, body, sent_s, self._loop.time())
 
-    def _fail(self, flight: _Flight, outcome: OutcomeClass, reason: str) -> None:
-        if self._end(flight):
-            flight.caller.failed(outcome, reason, flight.sent_s, self._loop.time())
+    def _fail(self, sending: object, outcome: OutcomeClass, reason: str) -> None:
+        if found := self._end(sending):
+            caller, sent_s = found
+            caller.failed(outcome, reason, sent_s, self._loop.time())
 
-    def _end(self, flight: _Flight) -> bool:
-        for handle in flight.handles:
-            handle.cancel()
-        was_there = flight in self._flights
-        self._flights.discard(flight)
-        return was_there
+    def _end(self, sending: object) -> tuple[Caller, float] | None:
+        """Who sent it, and when; None where nobody waits for it any more."""
+        found = self._under_way.pop(sending, None)
+        return found if found is not None and found[0].is_wanted else None
 
 
 @dataclass(eq=False)

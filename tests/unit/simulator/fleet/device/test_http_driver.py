@@ -166,29 +166,6 @@ def test_the_readings_of_a_batch_that_was_refused_go_again_as_what_the_batch_was
     assert not before or {key for keys, _ in again for key in keys} == set(batch)
 
 
-def test_a_fleet_that_stopped_reading_settles_also_devices_that_come_later():
-    bench = Bench()
-    bench.driver.switch_on(0)
-    bench.run(61)
-    bench.driver.sample(on=False)
-    bench.driver.switch_on(1)
-    bench.run(1)
-    assert bench.driver.has_settled()
-    assert bench.driver.unsettled() == []
-    posts = sum(request.method == "POST" for request in bench.engine.requests)
-    bench.run(600)
-    assert sum(request.method == "POST" for request in bench.engine.requests) == posts == 1
-
-
-def test_every_device_that_holds_something_is_told_also_before_it_was_reached():
-    bench = Bench(devices=200, answer=lambda request: None if request.method == "POST" else NOTHING)
-    bench.switch_on()
-    bench.run(61)
-    bench.driver.sample(on=False)
-    assert len(bench.driver.unsettled()) == 200
-    assert not bench.driver.has_settled()
-
-
 @pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])
 def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_right_time_nevertheless(wall_off_s):
     """A server may write the head of an answer before it waits: such a ``Date`` is as old as the poll was long."""

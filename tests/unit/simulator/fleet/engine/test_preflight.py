@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 
-from simulator.fleet.engine import preflight
 from simulator.fleet.engine.preflight import Demand, Host, examine, missing, read_host
 
 GIB = 1 << 30
@@ -54,11 +52,3 @@ def test_a_machine_is_read_from_what_the_kernel_tells(tmp_path):
         (tmp_path / name).write_text(text)
     host = read_host(tmp_path)
     assert (host.ports, host.memory_bytes) == (28_232, 2048 * 1024)
-
-
-def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch):
-    limits = {"now": (1024, 20_000)}
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
-    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.update(now=new))
-    assert preflight.raise_descriptor_limit() == 20_000
-    assert limits["now"] == (20_000, 20_000)

@@ -55,17 +55,6 @@ def test_a_crowd_is_woken_in_turns_so_that_others_get_the_loop_between():
     assert len(rig.fired) == FIRES_PER_TURN + 1
 
 
-def test_a_time_limit_that_is_set_anew_for_each_request_costs_one_place():
-    rig = Rig()
-    timer = rig.timer("limit")
-    for n in range(10_000):
-        rig.wheel.at(1010.0 + n / 1000, timer)
-        timer.due_s = NEVER
-    assert len(rig.wheel) == 1
-    rig.clock.run_until(1100)
-    assert (rig.fired, len(rig.wheel)) == ([], 0)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_any_order_of_making_moving_and_dropping_fires_as_a_sorted_list_would(seed):
