@@ -22,7 +22,7 @@ from agent.files import replace_file
 from agent.identity import as_owner_of
 from agent.wire import topics
 from agent.wire.base import describe_faults
-from agent.wire.connection import AddressTransport
+from agent.wire.client import AddressTransport
 from agent.wire.enrollment import EnrollmentAnswer
 from agent.wire.network import authority as authority_of
 from agent.wire.network import is_this_machine, service_trust

@@ -1,6 +1,6 @@
 """The MQTT front: a message is acknowledged to the broker once the service has it, so the broker's queue is the store.
 
-For a message of a device: service first, receipt second, PUBACK last (see :mod:`agent.wire.mqtt_messages`). What the
+For a message of a device: service first, receipt second, PUBACK last (see :mod:`agent.wire.topics`). What the
 service cannot take now stays unacknowledged and is tried again here; after a lost connection the broker sends it again.
 paho has a thread of its own; it hands each message to the event loop, where everything else happens.
 """
@@ -36,10 +36,9 @@ from agent.wire import topics
 from agent.wire.base import JsonObject
 from agent.wire.json_text import encode_json
 from agent.wire.models import CommandResult
-from agent.wire.mqtt_messages import Notice, Receipt, Refusal, StatusMessage, encode
 from agent.wire.secret import Secret, never_show
 from agent.wire.server import KEY_REUSED
-from agent.wire.topics import TopicKind
+from agent.wire.topics import Notice, Receipt, Refusal, StatusMessage, TopicKind, encode
 from gateway.commands import Commands, seconds_left
 from gateway.config import MqttFrontConfig
 from gateway.mqtt_messages import read_readings, read_result, read_status

@@ -11,7 +11,7 @@ from agent.errors import InvalidMessage
 from agent.wire.base import describe_faults
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
-from agent.wire.mqtt_messages import KEY_CHARACTERS, ReadingMessage, Refusal, ResultMessage, StatusMessage
+from agent.wire.topics import KEY_CHARACTERS, ReadingMessage, Refusal, ResultMessage, StatusMessage
 
 _STATUS_WORDS: Final = {b"online", b"offline"}
 

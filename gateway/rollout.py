@@ -30,7 +30,7 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import Advice, ConfigurationError, NotFound, RateLimited, ServiceError
 from agent.wire.base import JsonObject
-from agent.wire.connection import AddressTransport
+from agent.wire.client import AddressTransport
 from agent.wire.limits import IDEMPOTENCY_S
 from agent.wire.models import FINAL_STATES, RESULT_STATES, CommandStatus
 from agent.wire.network import service_trust

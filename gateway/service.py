@@ -35,8 +35,7 @@ from agent.runtime.clocks import ServiceClock
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import paths
 from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
-from agent.wire.client import read_record
-from agent.wire.connection import check_base_url, is_certain, url_of
+from agent.wire.client import check_base_url, is_certain, read_record, url_of
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import ITEMS_MAX, CommandList, Page, PageWalk, read_commands

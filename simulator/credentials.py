@@ -12,7 +12,7 @@ import click
 import httpx
 
 from agent.errors import ConfigurationError
-from agent.wire.connection import AddressTransport
+from agent.wire.client import AddressTransport
 from agent.wire.network import trust_store
 from agent.wire.secret import BearerToken, Credential, KeyPair, Secret, never_show
 from simulator.login.tokens import FileToken

@@ -37,8 +37,7 @@ from agent.errors import (
 from agent.ports import Clock
 from agent.store.journal import Journal
 from agent.wire.base import describe_faults
-from agent.wire.client import DeviceClient
-from agent.wire.connection import Interrupted
+from agent.wire.client import DeviceClient, Interrupted
 from agent.wire.json_text import encode_json
 from agent.wire.limits import BATCH_MAX
 from agent.wire.models import (

@@ -39,7 +39,9 @@ from agent.wire.base import describe_faults
 from agent.wire.json_text import parse_json, parse_object
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
 from agent.wire.models import CommandRecord
-from agent.wire.mqtt_messages import (
+from agent.wire.secret import Secret
+from agent.wire.times import to_rfc3339
+from agent.wire.topics import (
     KEY_CHARACTERS,
     Notice,
     ReadingMessage,
@@ -47,12 +49,10 @@ from agent.wire.mqtt_messages import (
     Refusal,
     ResultMessage,
     StatusMessage,
+    TopicKind,
     encode,
     encode_readings,
 )
-from agent.wire.secret import Secret
-from agent.wire.times import to_rfc3339
-from agent.wire.topics import TopicKind
 
 _log = logging.getLogger(__name__)
 
@@ -385,6 +385,8 @@ def _result_key(report: Report) -> str:
 
 # How long one wait for a push lasts; the next one follows at once.
 _PUSH_WAIT_S: Final = 25.0
+# When a list that could not be had is asked for again, while pushes arrive.
+_LIST_AGAIN_S: Final = 60.0
 
 
 @dataclass(eq=False)
@@ -398,7 +400,6 @@ class HybridSource:
 
     Attributes:
         is_first_contact: the journal has never seen a list.
-        waits: after a list that could not be had, while pushes arrive.
     """
 
     pushes: MqttDevice
@@ -406,7 +407,6 @@ class HybridSource:
     clock: Clock
     list_every_s: float
     is_first_contact: Callable[[], bool]
-    waits: RetryPolicy
 
     def __post_init__(self) -> None:
         self._was_up = False
@@ -425,10 +425,10 @@ class HybridSource:
         if not was_up or self._now_s() >= self._list_at_s or self.is_first_contact():
             try:
                 return self._list(0.0)
-            except ServiceError as error:
+            except ServiceError:
                 if self.is_first_contact():
                     raise
-                self._list_at_s = self._now_s() + self.waits.failed(error)
+                self._list_at_s = self._now_s() + min(_LIST_AGAIN_S, self.list_every_s)
         self._polled = self.pushes
         try:
             return self.pushes.poll(max(0.0, min(_PUSH_WAIT_S, self._list_at_s - self._now_s())))
@@ -451,7 +451,6 @@ class HybridSource:
     def _list(self, wait_s: float) -> CommandPoll:
         self._polled = self.lists
         poll = self.lists.poll(wait_s)
-        self.waits.succeeded()
         self._list_at_s = self._now_s() + self.list_every_s
         return poll
 

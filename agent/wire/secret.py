@@ -120,7 +120,7 @@ class Credential(ABC):
 
     @abstractmethod
     def headers(self) -> dict[str, str]:
-        """The headers as they are now; for :class:`~agent.wire.connection.Connection`, which asks one origin only."""
+        """The headers as they are now; for :class:`~agent.wire.client.Connection`, which asks one origin only."""
 
 
 class KeyPair(Credential):

@@ -16,7 +16,7 @@ import click
 
 from agent.errors import Advice, ConfigurationError, ErrorAnswer, ServiceError, UnexpectedAnswer
 from agent.files import replace_file
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from agent.wire.secret import Secret
 from simulator.credentials import read_secret_file, takes_ca_file
 from simulator.file_lock import lock_file

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from agent.errors import ConfigurationError, Refused, Unauthorized
 from agent.wire.answers import one_line
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from agent.wire.secret import Secret
 from simulator.login.errors import SignInFailed
 from simulator.login.tokens import TokenSet, ask_for_tokens

@@ -15,8 +15,7 @@ from pydantic_core import to_json
 from agent.errors import Advice, InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.files import read_plain_file, replace_file
 from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Text
-from agent.wire.client import read_record
-from agent.wire.connection import Connection
+from agent.wire.client import Connection, read_record
 from agent.wire.json_text import parse_json
 from agent.wire.secret import Credential, Secret, never_show
 from agent.wire.times import to_rfc3339

@@ -13,7 +13,7 @@ import httpx
 from agent.errors import InvalidMessage, ServiceError, TransportError
 from agent.wire import paths
 from agent.wire.answers import Answer, one_line
-from agent.wire.connection import check_base_url
+from agent.wire.client import check_base_url
 from agent.wire.lists import Page, read_page
 from agent.wire.models import ID_NAMES
 from agent.wire.network import trust_store

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent.wire.base import JsonObject
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from agent.wire.json_text import encode_json
 from agent.wire.secret import Secret
 

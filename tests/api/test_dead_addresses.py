@@ -16,7 +16,7 @@ import pytest
 from agent.transports.mqtt_connection import Broker as BrokerOfAgent
 from agent.transports.mqtt_connection import Role
 from agent.transports.mqtt_connection import Session as SessionOfAgent
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from agent.wire.network import connect
 from agent.wire.secret import Secret
 from simulator.fleet.engine.addresses import TargetAddress

@@ -12,7 +12,7 @@ import pytest
 from agent.core.values import Report, StoredReading
 from agent.errors import Offline, RateLimited, Refused, TransportError, Unanswered
 from agent.wire import topics
-from agent.wire.mqtt_messages import Notice, Receipt, Refusal, encode
+from agent.wire.topics import Notice, Receipt, Refusal, encode
 from tests.api.mqtt_device_running import RunningDevice
 from tests.support.factories import make_reading
 from tests.support.gateway_stand_in import GatewayStandIn

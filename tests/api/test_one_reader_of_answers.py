@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 
 import httpx
@@ -10,15 +9,12 @@ import pytest
 
 from agent.core.outbox import is_refused_for_good
 from agent.errors import ServiceError
-from agent.transports.http import Discovery, HttpDevice
 from agent.wire.client import DeviceClient
 from agent.wire.models import PostSensorData
 from agent.wire.secret import KeyPair, Secret
-from agent.wire.server import CommandLists, Dialect
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.http_messages import HttpMessages, Operation, PagedPoll, Request, read_refusals
 from simulator.fleet.engine.ports import HttpAnswer
-from tests.support.fakes import FakeClock
 
 STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
 BODIES = (
@@ -116,24 +112,3 @@ def test_a_list_of_commands_means_the_same_to_both(kind):
         if agents != fleets:
             differing.append((status, body, agents, fleets))
     assert differing == []
-
-
-@pytest.mark.parametrize("lists", [None, *CommandLists])
-@pytest.mark.parametrize("offers", [(), ("command-status",)])
-def test_a_listed_state_means_the_same_to_both(offers, lists):
-    words = [None, "queued", "DELIVERED", "in_progress", "open", "offen", "done", "canceled", "Cancelled", ""]
-    items = [
-        {"id": f"c{number}", "command_payload": {}, "created_at": number, "status": word}
-        for number, word in enumerate(words)
-    ]
-    body = json.dumps(items).encode()
-    dialect = Dialect(extensions=frozenset(offers), command_lists=lists)
-    with agents_client(200, "application/json", body) as client:
-        client.dialect = dialect
-        source = HttpDevice(client, "d1", Discovery(client, FakeClock()))
-        agents = [command.status for command in source.poll(0).commands]
-    messages = HttpMessages(frozenset(offers), dialect)
-    listing = PagedPoll(messages, "d1", messages.poll("d1")).take(HttpAnswer(200, [], body))
-    assert listing is not None
-    assert agents == [command.status for command in listing.poll.commands]
-    assert len(agents) == len(words)

@@ -196,20 +196,6 @@ class TestAnnounced:
         with pytest.raises(NotFound):
             life.source.poll(0)
 
-    def test_a_reading_that_is_bad_itself_is_refused(self, serve):  # noqa: F811
-        life = Life(serve, Strict(["recorded-at", "idempotency-key"], refuses=("sensor_data",)))
-        assert list(life.uplink.send(stored(1)).refused) == [1]
-
-    def test_the_service_itself_is_asked_with_all_of_it(self, serve):  # noqa: F811
-        extensions = ["command-status", "recorded-at", "batch-sensor-data", "idempotency-key", "command-results"]
-        life = Life(serve, Strict(extensions))
-        life.ids()
-        life.uplink.send(stored(1, 2))
-        life.uplink.report(Report("c1", "succeeded"))
-        assert life.server.asked("status=open")
-        assert all("recorded_at" in each for each in life.server.taken[:2])
-        assert life.server.asked("/result")
-
 
 class TestResults:
     @pytest.mark.parametrize(

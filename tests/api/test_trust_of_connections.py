@@ -28,7 +28,7 @@ from agent.errors import AgentError
 from agent.handlers.base import HandlerRejected
 from agent.handlers.download import Download
 from agent.runtime.clocks import ServiceClock, SystemClock
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from agent.wire.secret import KeyPair, Secret
 from gateway.config import GatewayConfig
 from gateway.devices import service_client
@@ -335,55 +335,3 @@ def test_the_services_authority_is_not_the_brokers(service, broker, tmp_path, th
         (folder := tmp_path / connect.__name__).mkdir()
         taken.append(attempt(connect, folder, theirs, ca_file))
     assert taken == [True, False]
-
-
-class Both:
-    """One configuration with a service and a broker, of which one has an authority of its own, and each connection."""
-
-    def __init__(self, folder: Path, service_port: int, broker_port: int, own: dict[str, dict[str, str]]) -> None:
-        self.broker_port = broker_port
-        self.token = folder / "token"
-        self.token.write_text("dat_" + "a" * 32)
-        self.token.chmod(0o600)
-        self.service = {"base_url": f"https://127.0.0.1:{service_port}", "timeout_s": 20} | own.get("service", {})
-        self.mqtt = {"host": "127.0.0.1", "port": broker_port, "tls": True} | own.get("mqtt", {})
-
-    def agent(self) -> tuple[Callable[[], object], Callable[[], object]]:
-        auth = {"mode": "bearer", "token_file": str(self.token)}
-        document = {"device": {"device_id": "d1"}, "auth": auth, "service": self.service, "mqtt": self.mqtt}
-        config = AgentConfig.model_validate(document)
-        service, mqtt = config.service, config.mqtt
-        assert service is not None
-        assert mqtt is not None
-
-        def ask_service() -> None:
-            with make_client(service, KEYS) as client:
-                list(client.devices())
-
-        return ask_service, lambda: try_broker(config, mqtt, Credentials("", Secret("t" * 20)))
-
-    def gateway(self) -> tuple[Callable[[], object], Callable[[], object]]:
-        config = GatewayConfig.model_validate({"service": self.service, "mqtt": {"enabled": True, **self.mqtt}})
-        return (
-            lambda: asyncio.run(ask_as_gateway(config.service)),
-            lambda: check_broker_port(config.mqtt),
-        )
-
-    def doctor(self) -> tuple[Callable[[], object], Callable[[], object]]:
-        auth = {"mode": "bearer", "token_file": str(self.token)}
-        document = {"device": {"device_id": "d1"}, "auth": auth, "service": self.service, "mqtt": self.mqtt}
-        service, broker = endpoints_of(AgentConfig.model_validate(document))
-        return lambda: judge_connection(service, time.time()), lambda: judge_connection(broker, time.time())
-
-
-@pytest.mark.parametrize("program", ["agent", "gateway", "doctor"])
-@pytest.mark.parametrize("trusting", ["service", "mqtt"])
-def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(program, trusting, tmp_path, theirs):
-    peers = Peer(theirs), Peer(theirs)
-    own = {trusting: {"ca_file": str(theirs.certificate)}}
-    for connect in getattr(Both(tmp_path, peers[0].port, peers[1].port, own), program)():
-        with contextlib.suppress(AgentError, OSError):
-            connect()
-    for peer in peers:
-        peer.close()
-    assert [peer.trusted for peer in peers] == [trusting == "service", trusting == "mqtt"]

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from agent.config.credentials import read_credentials
 from agent.config.model import AuthConfig
 from agent.errors import Unauthorized
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from agent.wire.secret import BearerToken, Secret
 from simulator.cli import program
 from simulator.exit_codes import ExitCode

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from simulator.login.flow import SignIn
 from simulator.login.tokens import TokenSet, write_tokens
 from simulator.service.scopes import SCOPES

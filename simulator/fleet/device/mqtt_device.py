@@ -32,16 +32,16 @@ from agent.errors import (
 from agent.wire import topics
 from agent.wire.json_text import encode_json, parse_json, parse_object
 from agent.wire.models import CommandRecord
-from agent.wire.mqtt_messages import (
+from agent.wire.secret import Secret
+from agent.wire.topics import (
     KEY_CHARACTERS,
     Notice,
     Receipt,
     ResultMessage,
     StatusMessage,
+    TopicKind,
     encode,
 )
-from agent.wire.secret import Secret
-from agent.wire.topics import TopicKind
 from simulator.fleet.device.commands import take_in
 from simulator.fleet.device.device import AT_ONCE_S, Device
 from simulator.fleet.device.http_messages import (
@@ -487,7 +487,7 @@ class MqttMessages(HttpMessages):
 
 
 def _item(reading: Reading, name: str) -> str:
-    """:class:`agent.wire.mqtt_messages.ReadingMessage` as JSON text."""
+    """:class:`agent.wire.topics.ReadingMessage` as JSON text."""
     text = f'{{"sensor_data":{reading.text}'
     if reading.recorded_ms is not None:
         text += f',"recorded_at":"{time_text(reading.recorded_ms)}"'

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from unittest.mock import patch
 
 import httpx
 
-from agent.app.starts import StartCounter
 from agent.app.status import read_status
 from agent.config.load import load_config, parse_layer
 from agent.config.yaml_file import parse_yaml
@@ -33,19 +31,20 @@ from agent.errors import (
 from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import json_result
 from agent.program import ProgramRun, last_line
-from agent.runtime.clocks import read_boot_id
-from agent.runtime.supervisor import Notifier
 from agent.sensors.base import SensorFailed
 from agent.sensors.basic import FileSensor, ProgramSensor
 from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
+<<<<<<< HEAD
 from agent.sensors.system import SystemSensor
 from agent.store.outbox import decode_values
+=======
+from agent.sensors.program import ProgramSensor
+>>>>>>> fb70350c (Wire: the client in one module, MQTT's topics with their messages; tests of one promise twice are gone)
 from agent.store.store import Store
-from agent.wire import json_text, mqtt_messages, topics
+from agent.wire import json_text, topics
 from agent.wire.answers import Answer, raise_for_status, read_retry_after
-from agent.wire.client import read_record
-from agent.wire.connection import Connection
+from agent.wire.client import Connection, read_record
 from agent.wire.lists import Page, PageWalk, read_page
 from agent.wire.models import BatchAnswer, CommandRecord
 from agent.wire.server import Dialect
@@ -60,13 +59,12 @@ from agent.wire.signed import (
 from agent.wire.times import parse_received_time, parse_time
 from gateway import mqtt_messages as gateway_messages
 from gateway.rate_limit import read_rate_limit
-from simulator.command import CounterFile
 from simulator.labels.pictures import PictureError, load_picture
 from simulator.login.errors import SignInFailed
 from simulator.login.flow import code_of
 from simulator.login.tokens import TokenSet
-from simulator.wire.qr import LabelText, base45, encode_label, parse_label
-from simulator.wire.qr.keys import LabelKey, LabelSigner, signed_text
+from simulator.wire.qr import LabelText, encode_label, parse_label
+from simulator.wire.qr.keys import LabelSigner, signed_text
 from tests.support.fakes import FakeClock
 from tests.support.label_pictures import as_bytes, draw_code
 
@@ -321,17 +319,6 @@ def _photograph(raw: bytes) -> None:
     assert load_picture(raw).ndim == 2
 
 
-@target("base45", b"QED8WEX0", b"BB8", b"", raises=(ValueError,))
-def _base45(raw: bytes) -> None:
-    text = text_of(raw)
-    assert base45.encode(base45.decode(text)) == text
-
-
-@target("label key", b"ed25519:" + b"A" * 43, b"hmac-sha256:" + b"A" * 22, raises=(InvalidMessage,))
-def _label_key(raw: bytes) -> None:
-    LabelKey(text_of(raw))
-
-
 _KEY = SigningKey.make()
 _TRUSTED = TrustedKeys([_KEY.public_key()])
 BODY = (
@@ -367,11 +354,6 @@ def _key_file(raw: bytes) -> None:
             read(path)
 
 
-@target("counter file", b"1767225600000000000\n", raises=(ConfigurationError,))
-def _counter_file(raw: bytes) -> None:
-    CounterFile(in_file(raw), lambda: 1).take()
-
-
 # --- MQTT -------------------------------------------------------------------------------------------------------------
 
 
@@ -399,12 +381,12 @@ def _mqtt_status(raw: bytes) -> None:
 
 @target("mqtt receipt", b'{"stored":["k"],"refused":[{"key":"k","error":"x","message":"m"}]}', raises=(InvalidMessage,))
 def _mqtt_receipt(raw: bytes) -> None:
-    mqtt_messages.Receipt.receive(json_text.parse_json(raw))
+    topics.Receipt.receive(json_text.parse_json(raw))
 
 
 @target("mqtt notice", b'{"time":"2026-01-01T00:00:00Z","poll_s":60}', raises=(InvalidMessage,))
 def _mqtt_notice(raw: bytes) -> None:
-    mqtt_messages.Notice.receive(json_text.parse_json(raw))
+    topics.Notice.receive(json_text.parse_json(raw))
 
 
 @target("mqtt command", b'{"id":"c","command_payload":{"command":"ping"},"expires_at":1}', raises=(InvalidMessage,))
@@ -477,16 +459,6 @@ def _environment(raw: bytes) -> None:
     load_config(in_file(CONFIG, "config.yaml"), environ)
 
 
-@target("notify environment", b"/nowhere\n30000000\n1", b"@abstract\n1\n")
-def _notify(raw: bytes) -> None:
-    address, wanted, meant_for = [*text_of(raw.replace(b"\0", b"")).split("\n"), "", ""][:3]
-    environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": wanted, "WATCHDOG_PID": meant_for}
-    notifier = Notifier(environ)
-    notifier.close()
-    interval_s = notifier.watchdog_interval_s
-    assert interval_s is None or 0 < interval_s < float("inf")
-
-
 @target(
     "status file",
     b'{"state":"running","process_id":1,"version":"1","device_id":"d","started_wall_s":1.0,"written_wall_s":1.0,"boot_id":"b","parts":{"x":{"state":"ok","detail":"","since_wall_s":1.0}},"reason":""}',
@@ -495,27 +467,9 @@ def _status_file(raw: bytes) -> None:
     read_status(in_file(raw, "status.json"))
 
 
-@target(
-    "starts and a configuration on trial",
-    b'{"version":"1","failed":1,"reason":"","trial":{"command_id":"c","phase":"trying","starts":1,"probation_s":60.0,"changed":["x"]}}',
-)
-def _starts(raw: bytes) -> None:
-    StartCounter(in_file(raw, "starts/starts.json").parent)
-
-
 @target("configuration layer", b"logging: {level: debug}\n", b"auth: {}", raises=(ConfigurationError,))
 def _layer(raw: bytes) -> None:
     parse_layer(raw.decode("utf-8", "replace"), "a command")
-
-
-@target("boot id", b"5a1f7f4e-0c5e-4f0a-8b58-000000000000\n")
-def _boot_id(raw: bytes) -> None:
-    assert read_boot_id(in_file(raw, "boot_id"))
-
-
-@target("stored reading", b'{"t":1.5}', raises=(sqlite3.DatabaseError,))
-def _stored_reading(raw: bytes) -> None:
-    decode_values(raw.decode("utf-8", "replace"))
 
 
 @target(
@@ -572,20 +526,3 @@ def _hwmon(raw: bytes) -> None:
     in_file(raw[-20:], "hwmon/hwmon0/temp1_label")
     path = in_file(raw, "hwmon/hwmon0/temp1_input")
     HwmonSensor(HwmonSensor.Settings(root=path.parent.parent)).read()
-
-
-@target(
-    "system sensor",
-    b"cpu  1 2 3 4 5 6 7 8 9 10\n\0MemTotal: 100 kB\nMemFree: 50 kB\n\x000.1 0.2 0.3 1/2 3\n\x0045000\n\x00123.4 5.6\n",
-    raises=(SensorFailed,),
-)
-def _system(raw: bytes) -> None:
-    stat, meminfo, loadavg, temperature, uptime = [*raw.split(b"\0"), b"", b"", b"", b"", b""][:5]
-    for name, content in (("stat", stat), ("meminfo", meminfo), ("loadavg", loadavg), ("uptime", uptime)):
-        in_file(content, f"system/{name}")
-    in_file(b"cpu-thermal", "system/class/thermal/thermal_zone0/type")
-    in_file(temperature, "system/class/thermal/thermal_zone0/temp")
-    root = Path(_FOLDER.name, "system")
-    sensor = SystemSensor(SystemSensor.Settings(proc_root=root, sys_root=root, disk_path=root))
-    sensor.read()
-    sensor.read()

@@ -13,7 +13,6 @@ from agent.core.admission import Contact
 from agent.core.schedule import PollIntervals
 from agent.core.values import Command, CommandPoll
 from agent.errors import TransportError
-from agent.retry import RetryPolicy
 from agent.runtime.command_poller import CommandPoller
 from agent.transports.mqtt_device import HybridSource
 from agent.wire.models import CommandRecord
@@ -184,7 +183,6 @@ class BothWays:
             clock=self.device.clock,
             list_every_s=60.0,
             is_first_contact=self.device.store.journal.is_empty,
-            waits=RetryPolicy(lambda: 0.5),
         )
 
     def list_now(self) -> CommandPoll:

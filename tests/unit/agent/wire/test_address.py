@@ -31,12 +31,6 @@ def test_what_is_none_is_refused_with_what_to_write(text):
         read_host(text)
 
 
-@pytest.mark.parametrize("text", ["", "broker:", "broker:x", "broker:99999", "::1:8883x", "a b:1", "u@h:1", "h:1/x"])
-def test_neither_is_a_host_with_what_is_no_port(text):
-    with pytest.raises(ValueError, match="."):
-        host_and_port(text)
-
-
 @pytest.mark.parametrize(
     ("model", "values", "section"),
     [(AgentConfig, AGENT, "mqtt"), (AgentConfig, AGENT, "metrics")]

@@ -15,8 +15,7 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
-from agent.wire.client import DeviceClient
-from agent.wire.connection import Connection, Interrupted
+from agent.wire.client import Connection, DeviceClient, Interrupted
 from tests.api.test_command_source_port import Answer, ScriptedServer
 from tests.support.certificates import Authority
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import pytest
@@ -21,7 +20,6 @@ from agent.wire.signed import (
 from tests.unit.agent.signing import envelope, signed_bytes
 
 KEY = SigningKey.make()
-TRUSTED = TrustedKeys([KEY.public_key()])
 RAW = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KNOWN = SigningKey(RAW)
 KNOWN_TRUSTED = TrustedKeys([KNOWN.public_key()])
@@ -32,18 +30,14 @@ BODY_TEXT = (
 )
 
 
-def make():
-    return KEY.sign(device_id="d1", id="o1", counter=7, expires_at=1_767_225_600.0, payload={"command": "ping"})
-
-
 def resign(body: bytes):
     """An envelope around any body, with a signature that holds."""
     return envelope(KNOWN.key_id, body, RAW.sign(signed_bytes(KNOWN.key_id, body)))
 
 
-def reason_of(payload, keys=TRUSTED) -> str:
+def reason_of(payload) -> str:
     with pytest.raises(InvalidSignature) as caught:
-        keys.open(payload)
+        KNOWN_TRUSTED.open(payload)
     assert str(caught.value)
     return caught.value.reason
 
@@ -55,40 +49,6 @@ def test_the_bytes_on_the_wire_are_these():
     message = b"device-agent signed command v1\0" + key_id.encode() + b"\0" + BODY_TEXT.encode()
     assert payload == envelope(key_id, BODY_TEXT.encode(), RAW.sign(message))
     assert payload["signed_command"]["v"] == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"v": 2}, "signature_version_unknown"),
-        ({"v": True}, "signature_version_unknown"),
-        ({"more": 1}, "signature_malformed"),
-        ({"key_id": 5}, "signature_malformed"),
-        ({"key_id": "ed25519-unknown"}, "signature_key_unknown"),
-        ({"body": {"device_id": "d1"}}, "signature_malformed"),
-        ({"body": "ü"}, "signature_malformed"),
-        ({"body": ""}, "signature_invalid"),
-        ({"signature": "A" * 85}, "signature_malformed"),
-        ({"signature": "A" * 86}, "signature_invalid"),
-    ],
-)
-def test_an_envelope_that_is_not_as_it_must_be_is_refused(change, reason):
-    payload = make()
-    payload["signed_command"].update(change)
-    assert reason_of(payload) == reason
-
-
-def test_a_signature_has_one_spelling_only():
-    """The last character of 86 carries four bits that mean nothing: base64 would take 16 spellings."""
-    payload = make()
-    text = payload["signed_command"]["signature"]
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    for last in set(alphabet) - {text[-1]}:
-        changed = copy.deepcopy(payload)
-        changed["signed_command"]["signature"] = text[:-1] + last
-        with pytest.raises(InvalidSignature):
-            TRUSTED.open(changed)
-    assert TRUSTED.open(payload)
 
 
 BODY = json.loads(BODY_TEXT)
@@ -107,7 +67,7 @@ BODY = json.loads(BODY_TEXT)
     ],
 )
 def test_a_body_that_is_not_as_it_must_be_is_refused_although_its_signature_holds(change):
-    assert reason_of(resign(json.dumps({**BODY, **change}).encode()), KNOWN_TRUSTED) == "signature_malformed"
+    assert reason_of(resign(json.dumps({**BODY, **change}).encode())) == "signature_malformed"
     assert KNOWN_TRUSTED.open(resign(json.dumps(BODY).encode())).counter == 7
 
 
@@ -115,7 +75,7 @@ def test_nothing_in_the_body_is_parsed_before_its_signature_holds(monkeypatch):
     def fail(*_arguments):
         raise AssertionError("parsed")
 
-    payload = make()
+    payload = resign(BODY_TEXT.encode())
     monkeypatch.setattr("agent.wire.signed.parse_body", fail)
     payload["signed_command"]["body"] += " "
     assert reason_of(payload) == "signature_invalid"

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.wire.connection import Connection
+from agent.wire.client import Connection
 from agent.wire.secret import MASK, Secret, redact
 from simulator.login.errors import SignInEnded, SignInFailed
 from simulator.login.flow import SignIn, code_of

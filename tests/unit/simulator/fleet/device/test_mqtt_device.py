@@ -7,7 +7,7 @@ import json
 import pytest
 
 from agent.wire import topics
-from agent.wire.mqtt_messages import Notice, Receipt, encode
+from agent.wire.topics import Notice, Receipt, encode
 from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.device.mqtt_device import SPREAD_S
