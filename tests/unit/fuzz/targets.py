@@ -35,12 +35,6 @@ from agent.sensors.base import SensorFailed
 from agent.sensors.basic import FileSensor, ProgramSensor
 from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
-<<<<<<< HEAD
-from agent.sensors.system import SystemSensor
-from agent.store.outbox import decode_values
-=======
-from agent.sensors.program import ProgramSensor
->>>>>>> fb70350c (Wire: the client in one module, MQTT's topics with their messages; tests of one promise twice are gone)
 from agent.store.store import Store
 from agent.wire import json_text, topics
 from agent.wire.answers import Answer, raise_for_status, read_retry_after
