@@ -29,10 +29,9 @@ from agent.config.load import (
     PROTECTED,
     changed_keys,
     is_covered,
-    layer_path,
+    load_config,
     load_layered,
     parse_layer,
-    read_layer,
 )
 from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import EXIT_REPLACE, ConfigurationError, StorageError
@@ -294,7 +293,8 @@ def put_on_trial(
         new = load_layered(process.path, process.environ, parse_layer(text, "update_config"))
     except ConfigurationError as error:
         raise HandlerRejected("invalid_configuration", "; ".join(error.faults)) from error
-    old = _in_force(process)
+    # From its files again: the local one may have been changed since the process began.
+    old = load_config(process.path, process.environ).config
     changed = changed_keys(old, new)
     refused = [key for key in changed if is_covered(key, NEVER) or not is_covered(key, settings.allow)]
     if refused:
@@ -323,15 +323,6 @@ def put_on_trial(
         where = error.filename or process.config.state_dir
         raise HandlerRejected("not_written", f"{where}: {error.strerror}") from error
     return trial
-
-
-def _in_force(process: AgentProcess) -> AgentConfig:
-    """Load the configuration from its files again; the local one may have been changed since the process began."""
-    layer = layer_path(process.config.state_dir)
-    try:
-        return load_layered(process.path, process.environ, {} if layer is None else read_layer(layer))
-    except ConfigurationError:
-        return load_layered(process.path, process.environ, {})  # the layer does not count at present either
 
 
 def _plugins(config: AgentConfig) -> list[PluginInfo]:

@@ -14,10 +14,10 @@ import re
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -39,24 +39,7 @@ _CHUNK: Final = 256 * 1024
 _PATH: Final = re.compile(r"(?!.*(^|/)(\.\.?|__pycache__)(/|$))[A-Za-z0-9_.+@ -]+(/[A-Za-z0-9_.+@ -]+)*")
 
 
-def _text(pattern: str) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
-
-
-def _number(most: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and 0 < value <= most
-
-
-_MEMBERS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "kind": lambda value: value == KIND,
-    "version": _text(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}"),
-    "architecture": _text(r"[A-Za-z0-9]+"),
-    "store_schema": _number(10**6),
-    "downgrade": lambda value: isinstance(value, bool),
-    "size": _number(MAX_BYTES),
-    "sha256": _text(r"[0-9a-f]{64}"),
-    "unpacked_bytes": _number(_MOST_UNPACKED_BYTES),
-}
+_VERSION: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
 
 
 class ReleaseRefused(Exception):
@@ -126,19 +109,18 @@ def parse_manifest(text: bytes, offset: int = 0) -> Release:
     """
     try:
         says = json.loads(text)
-    except (ValueError, RecursionError):
-        says = None
-    if isinstance(says, dict) and says.get("kind") == KIND and says.get("format") != FORMAT:
-        fault = f"it has format {says.get('format')!r:.20}, and this device reads {FORMAT}"
-        raise ReleaseRefused("unknown_format", f"{fault}: install a newer package by apt")
-    members = says if isinstance(says, dict) else {}
-    wrong = [name for name, is_good in _MEMBERS.items() if not is_good(members.get(name))]
-    if wrong:
-        fault = f"its manifest is none of {KIND!r}, or is wrong in {', '.join(wrong)}: build it again"
-        raise ReleaseRefused("malformed", fault)
-    program = Program(members["version"], members["architecture"], members["store_schema"])
-    sizes = {name: members[name] for name in ("downgrade", "size", "sha256", "unpacked_bytes")}
-    return Release(program, **sizes, offset=offset)
+        if says["kind"] == KIND and says["format"] != FORMAT:
+            fault = f"it has format {says['format']!r:.20}, and this device reads {FORMAT}"
+            raise ReleaseRefused("unknown_format", f"{fault}: install a newer package by apt")
+        program = Program(says["version"], says["architecture"], says["store_schema"])
+        release = Release(program, says["downgrade"], says["size"], says["sha256"], says["unpacked_bytes"], offset)
+        is_good = says["kind"] == KIND and _VERSION.fullmatch(program.version) is not None
+        is_good = is_good and 0 < release.size <= MAX_BYTES and 0 < release.unpacked_bytes <= _MOST_UNPACKED_BYTES
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_good = False
+    if not is_good:
+        raise ReleaseRefused("malformed", f"its manifest is none of {KIND!r}, or is wrong: build it again")
+    return release
 
 
 def check_suits(release: Release, running: Program) -> None:
