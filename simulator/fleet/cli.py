@@ -175,8 +175,8 @@ def plan_command(*, scenario: Path, as_json: bool, base_url: str | None, allow_p
     if base_url is not None:
         if faults := faults_of_address(base_url):
             raise ConfigurationError(faults, "target")
-        figures = dataclasses.replace(figures, target=base_url)
-    click.echo(json.dumps(dataclasses.asdict(figures), indent=2) if as_json else "\n".join(describe(figures)))
+        figures["target"] = base_url
+    click.echo(json.dumps(figures, indent=2) if as_json else "\n".join(describe(figures)))
     return ExitCode.GOOD
 
 

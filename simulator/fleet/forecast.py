@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from simulator.fleet.faults import count_concerned
 from simulator.fleet.plan import PhaseSpan, Plan, count_workers
@@ -28,100 +27,65 @@ _HELD_POLLS_OF_A_COMMAND: Final = 2
 _MINUTE_S: Final = 60
 _BAR: Final = 30
 
-Rates = Mapping[str, float]
-"""Operation to requests per second."""
 
+def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
+    """The figures of a plan, on so many cores (None asks this machine), as ``plan --json`` prints them.
 
-@dataclass(frozen=True, slots=True)
-class PhaseForecast:
-    """One phase; ``online_from`` and ``online_to`` are devices that are switched on, ``rates`` averages."""
-
-    name: str
-    kind: str
-    begin_s: float
-    end_s: float
-    online_from: int
-    online_to: int
-    until: str | None
-    rates: Rates
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """A whole run.
-
-    Attributes:
-        models: devices of each.
-        peak_rates: of each operation, in its busiest phase.
-        requests: in all, about.
-        sockets: at most, about; ``ports`` of them can be had from the source addresses.
-        preparing_s: to register all devices first, at the rate of a local service; 0 where none are.
-        duration_s: of the phases; ``longest_s`` with every barrier's whole wait and the drain.
-        quota_per_minute: requests of one key in the busiest minute.
-        keys: in the pool; ``keys_needed`` at the default quota.
-        unplanned: what depends on the target's answers and stands in no figure.
+    Rates are requests per second by operation: averages of each phase. ``requests``, ``sockets``: about, ``sockets``
+    at most, of which ``ports`` can be had from the source addresses. ``preparing_s``: to register all devices first, at
+    the rate of a local service. ``longest_s``: with every barrier's whole wait and the drain. ``quota_per_minute``: of
+    one key in the busiest minute; ``keys_needed``: at the default quota.
     """
-
-    name: str
-    kind: str
-    transport: str
-    target: str
-    seed: int
-    digest: str
-    devices: int
-    description: str
-    models: Mapping[str, int]
-    workers: int
-    phases: tuple[PhaseForecast, ...]
-    faults: tuple[Span, ...]
-    peak_rates: Rates
-    requests: int
-    sockets: int
-    ports: int
-    preparing_s: float
-    duration_s: float
-    longest_s: float
-    quota_per_minute: int
-    keys: int
-    keys_needed: int
-    unplanned: tuple[str, ...]
-
-
-def forecast(plan: Plan, cores: int | None = None) -> Forecast:
-    """The figures of a plan, on so many cores; None asks this machine."""
     scenario = plan.scenario
-    phases = tuple(_phase(scenario, span) for span in plan.timeline.spans)
-    busiest = max(sum(rate for name, rate in phase.rates.items() if name.startswith("http.")) for phase in phases)
-    requests = sum(sum(phase.rates.values()) * (phase.end_s - phase.begin_s) for phase in phases)
+    phases: list[dict[str, Any]] = [
+        {
+            "name": span.name,
+            "kind": phase.kind,
+            "begin_s": span.begin_s,
+            "end_s": span.end_s,
+            "online_from": round(span.online_from * scenario.fleet.devices),
+            "online_to": round(span.online_to * scenario.fleet.devices),
+            "until": phase.until,
+            "rates": rates_of(scenario, span),
+        }
+        for span, phase in zip(plan.timeline.spans, scenario.phases, strict=True)
+    ]
+    rates: list[dict[str, float]] = [phase["rates"] for phase in phases]
+    busiest = max(sum(rate for name, rate in each.items() if name.startswith("http.")) for each in rates)
     keys = max(len(scenario.target.keys), 1)
-    waits_s = sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
-    names = sorted({name for phase in phases for name in phase.rates})
     counts = Counter(plan.models.tolist())
-    return Forecast(
-        name=scenario.scenario,
-        kind=scenario.kind,
-        transport=scenario.target.transport,
-        target=scenario.target.base_url,
-        seed=scenario.seed,
-        digest=plan.digest,
-        devices=scenario.fleet.devices,
-        description=scenario.description,
-        models={model.name: counts[index] for index, model in enumerate(scenario.fleet.models)},
-        workers=count_workers(scenario, cores),
-        phases=phases,
-        faults=planned_faults(scenario),
-        peak_rates={name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names},
-        requests=round(requests + _batches_of_history(scenario)),
-        sockets=sockets_of(scenario),
-        ports=_PORTS * scenario.target.source_count,
-        preparing_s=0.0 if scenario.kind == "onboarding" else scenario.fleet.devices / REGISTERED_PER_S,
-        duration_s=plan.end_s,
-        longest_s=plan.end_s + waits_s + scenario.drain_s,
-        quota_per_minute=round(busiest * _MINUTE_S / keys),
-        keys=keys,
-        keys_needed=max(-(-round(busiest * _MINUTE_S) // QUOTA_PER_MINUTE), 1),
-        unplanned=tuple(_unplanned(scenario)),
-    )
+    requests = sum(sum(phase["rates"].values()) * (phase["end_s"] - phase["begin_s"]) for phase in phases)
+    unplanned = {"backfill": ["history is sent as fast as the target takes it"]}
+    return {
+        "name": scenario.scenario,
+        "description": scenario.description,
+        "kind": scenario.kind,
+        "transport": scenario.target.transport,
+        "target": scenario.target.base_url,
+        "seed": scenario.seed,
+        "digest": plan.digest,
+        "devices": scenario.fleet.devices,
+        "models": {model.name: counts[index] for index, model in enumerate(scenario.fleet.models)},
+        "workers": count_workers(scenario, cores),
+        "phases": phases,
+        "faults": [
+            {"name": fault.name, "begin_s": fault.begin_s, "end_s": fault.end_s, "devices": fault.devices}
+            for fault in planned_faults(scenario)
+        ],
+        "peak_rates": {name: max(each.get(name, 0.0) for each in rates) for name in sorted(set().union(*rates))},
+        "requests": round(requests + _batches_of_history(scenario)),
+        "sockets": sockets_of(scenario),
+        "ports": _PORTS * scenario.target.source_count,
+        "preparing_s": 0.0 if scenario.kind == "onboarding" else scenario.fleet.devices / REGISTERED_PER_S,
+        "duration_s": plan.timeline.end_s,
+        "longest_s": plan.timeline.end_s
+        + sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
+        + scenario.drain_s,
+        "quota_per_minute": round(busiest * _MINUTE_S / keys),
+        "keys": keys,
+        "keys_needed": max(-(-round(busiest * _MINUTE_S) // QUOTA_PER_MINUTE), 1),
+        "unplanned": {**unplanned, "devices": ["retries, and backlogs after storms"]}.get(scenario.kind, []),
+    }
 
 
 def planned_faults(scenario: Scenario) -> tuple[Span, ...]:
@@ -135,7 +99,7 @@ def planned_faults(scenario: Scenario) -> tuple[Span, ...]:
 
 def busiest_rate(plan: Plan) -> float:
     """Requests per second of all operations, in the busiest phase."""
-    return max(sum(_phase(plan.scenario, span).rates.values()) for span in plan.timeline.spans)
+    return max(sum(rates_of(plan.scenario, span).values()) for span in plan.timeline.spans)
 
 
 def sockets_of(scenario: Scenario) -> int:
@@ -147,131 +111,103 @@ def sockets_of(scenario: Scenario) -> int:
     return devices * (2 if target.traits.polls == "held" else 1)
 
 
-def _phase(scenario: Scenario, span: PhaseSpan) -> PhaseForecast:
-    phase, count = scenario.phases[span.index], scenario.fleet.devices
+def rates_of(scenario: Scenario, span: PhaseSpan) -> dict[str, float]:
+    """Requests per second of each operation in a phase, on average; without those of which there are none."""
+    phase, factor = scenario.phases[span.index], span.rate_factor
     online = (span.online_from + span.online_to) / 2
     # The operator does not know who is away: commands go on in a storm.
-    asked = online * span.rate_factor
+    asked = online * factor
     if isinstance(phase, StormPhase):
         online *= 1 - phase.share * phase.waves * phase.away_s / phase.duration_s
-    rates = {name: rate for name, rate in _rates(scenario, online, asked, span.rate_factor).items() if rate > 0}
-    ends = (round(span.online_from * count), round(span.online_to * count))
-    return PhaseForecast(phase.name, phase.kind, span.begin_s, span.end_s, *ends, phase.until, rates)
-
-
-def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Rates:
-    """Requests per second of each operation.
-
-    Args:
-        scenario: of the run.
-        online: share of the devices that are there.
-        asked: what the rates of commands and arrivals are multiplied with.
-        factor: of the phase.
-    """
     rates: dict[str, float] = defaultdict(float)
     if isinstance(scenario, OnboardingScenario):
         settings = scenario.onboarding
-        labels = settings.rate_per_s * factor
-        parts = {"scan_qr": 1.0, "register": 1 + settings.races, "remove": settings.remove}
-        return {f"http.{name}": labels * part for name, part in parts.items()}
+        for name, part in (("scan_qr", 1.0), ("register", 1 + settings.races), ("remove", settings.remove)):
+            rates[f"http.{name}"] = settings.rate_per_s * factor * part
     for arrivals in scenario.arrivals:
         rates[f"http.{arrivals.operation}"] += arrivals.rate_per_s * asked
-    if not isinstance(scenario, DevicesScenario):
-        return rates
-    transport = scenario.target.traits
-    is_held = transport.polls == "held"
-    poll = "http.long_poll" if is_held else "http.poll"
-    for model in scenario.fleet.models:
-        devices = model.share * scenario.fleet.devices * online
-        rates[f"{transport.protocol}.sensor_data"] += devices / model.telemetry.every_s
-        if not transport.is_pushed:
-            rates[poll] += devices / (model.poll.wait_s if is_held else model.poll.every_s)
-    commands = sum(command.rate_per_s for command in scenario.commands) * asked
-    rates["http.send_command"] += commands
-    rates[f"{transport.protocol}.report"] += commands
-    if is_held:
-        rates[poll] += _HELD_POLLS_OF_A_COMMAND * commands
-    return rates
+    if isinstance(scenario, DevicesScenario):
+        transport = scenario.target.traits
+        is_held = transport.polls == "held"
+        poll = "http.long_poll" if is_held else "http.poll"
+        for model in scenario.fleet.models:
+            devices = model.share * scenario.fleet.devices * online
+            rates[f"{transport.protocol}.sensor_data"] += devices / model.telemetry.every_s
+            if not transport.is_pushed:
+                rates[poll] += devices / (model.poll.wait_s if is_held else model.poll.every_s)
+        commands = sum(command.rate_per_s for command in scenario.commands) * asked
+        rates["http.send_command"] += commands
+        rates[f"{transport.protocol}.report"] += commands
+        if is_held:
+            rates[poll] += _HELD_POLLS_OF_A_COMMAND * commands
+    return {name: rate for name, rate in rates.items() if rate > 0}
 
 
 def _batches_of_history(scenario: Scenario) -> float:
     if not isinstance(scenario, BackfillScenario):
         return 0.0
-    return sum(
-        model.share
-        * scenario.fleet.devices
-        * scenario.backfill.history_s
-        / model.telemetry.every_s
-        / model.telemetry.batch
-        for model in scenario.fleet.models
-    )
-
-
-def _unplanned(scenario: Scenario) -> Iterator[str]:
-    if isinstance(scenario, BackfillScenario):
-        yield "history is sent as fast as the target takes it"
-    if isinstance(scenario, DevicesScenario):
-        yield "retries, and backlogs after storms"
+    history_s, devices = scenario.backfill.history_s, scenario.fleet.devices
+    models = scenario.fleet.models
+    return sum(each.share * devices * history_s / each.telemetry.every_s / each.telemetry.batch for each in models)
 
 
 # --- for a person -----------------------------------------------------------------------------------------------------
 
 
-def describe(made: Forecast) -> Iterator[str]:
-    """The lines, without ends."""
-    yield f"{made.name}: {made.kind} over {made.transport}, to {made.target}"
-    if made.description:
-        yield made.description
-    models = ", ".join(f"{count:,} {name}" for name, count in made.models.items())
-    yield f"devices     {made.devices:,}{f' ({models})' if models else ''}"
-    yield f"workers     {made.workers}"
-    if made.preparing_s:
-        needed = clock_text(math.ceil(made.preparing_s))
+def describe(made: Mapping[str, Any]) -> Iterator[str]:
+    """The figures of a forecast in lines, without ends."""
+    yield f"{made['name']}: {made['kind']} over {made['transport']}, to {made['target']}"
+    if made["description"]:
+        yield made["description"]
+    models = ", ".join(f"{count:,} {name}" for name, count in made["models"].items())
+    yield f"devices     {made['devices']:,}{f' ({models})' if models else ''}"
+    yield f"workers     {made['workers']}"
+    if made["preparing_s"]:
+        needed = clock_text(math.ceil(made["preparing_s"]))
         yield f"preparing   about {needed} to register all devices at {REGISTERED_PER_S:g}/s"
-    longest = clock_text(made.longest_s)
-    yield f"takes       {clock_text(made.duration_s)}; at most {longest} with barriers that wait and the drain"
-    yield f"seed        {made.seed}, digest {made.digest}"
+    duration_s, longest = made["duration_s"], clock_text(made["longest_s"])
+    yield f"takes       {clock_text(duration_s)}; at most {longest} with barriers that wait and the drain"
+    yield f"seed        {made['seed']}, digest {made['digest']}"
 
-    def times(begin_s: float, end_s: float) -> list[str]:
-        first = min(round(begin_s / made.duration_s * _BAR), _BAR - 1)
-        last = max(round(end_s / made.duration_s * _BAR), first + 1)
+    def times(each: Mapping[str, Any]) -> list[str]:
+        first = min(round(each["begin_s"] / duration_s * _BAR), _BAR - 1)
+        last = max(round(each["end_s"] / duration_s * _BAR), first + 1)
         bar = "." * first + "#" * (last - first) + "." * (_BAR - last)
-        return [clock_text(begin_s), clock_text(end_s), bar]
+        return [clock_text(each["begin_s"]), clock_text(each["end_s"]), bar]
 
     yield ""
-    yield from _table(
-        ["phase", "from", "to", "", "online", "requests/s", "until"],
+    phases = [
         [
-            [
-                f"{phase.name} ({phase.kind})",
-                *times(phase.begin_s, phase.end_s),
-                f"{phase.online_from:,} -> {phase.online_to:,}",
-                f"{sum(phase.rates.values()):,.4g}",
-                phase.until or "",
-            ]
-            for phase in made.phases
-        ],
-    )
-    if made.faults:
+            f"{phase['name']} ({phase['kind']})",
+            *times(phase),
+            f"{phase['online_from']:,} -> {phase['online_to']:,}",
+            f"{sum(phase['rates'].values()):,.4g}",
+            phase["until"] or "",
+        ]
+        for phase in made["phases"]
+    ]
+    yield from _table([["phase", "from", "to", "", "online", "requests/s", "until"], *phases])
+    if made["faults"]:
         yield ""
-        rows = [[each.name, *times(each.begin_s, each.end_s), f"{each.devices:,}"] for each in made.faults]
-        yield from _table(["fault", "from", "to", "", "devices"], rows)
-    if made.peak_rates:
+        faults = [[each["name"], *times(each), f"{each['devices']:,}"] for each in made["faults"]]
+        yield from _table([["fault", "from", "to", "", "devices"], *faults])
+    if made["peak_rates"]:
         yield ""
-        rows = [[name, f"{rate:,.4g}"] for name, rate in made.peak_rates.items()]
-        yield from _table(["operation", "requests/s in the busiest phase"], rows)
+        rates = [[name, f"{rate:,.4g}"] for name, rate in made["peak_rates"].items()]
+        yield from _table([["operation", "requests/s in the busiest phase"], *rates])
     yield ""
-    yield f"requests    about {made.requests:,}"
-    short = "" if made.sockets <= made.ports else f"; only {made.ports:,} ports: raise target.source_addresses"
-    yield f"sockets     at most about {made.sockets:,}{short}"
-    keys = "1 key" if made.keys == 1 else f"{made.keys} keys"
-    yield f"quota       {made.quota_per_minute:,} requests a minute with {keys}; at 1,000 a minute "
-    yield f"            it would need {made.keys_needed}"
-    yield from (f"not counted {sentence}" for sentence in made.unplanned)
+    yield f"requests    about {made['requests']:,}"
+    is_short = made["sockets"] > made["ports"]
+    short = f"; only {made['ports']:,} ports: raise target.source_addresses" if is_short else ""
+    yield f"sockets     at most about {made['sockets']:,}{short}"
+    keys = "1 key" if made["keys"] == 1 else f"{made['keys']} keys"
+    yield f"quota       {made['quota_per_minute']:,} requests a minute with {keys}; at 1,000 a minute "
+    yield f"            it would need {made['keys_needed']}"
+    yield from (f"not counted {sentence}" for sentence in made["unplanned"])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns as wide as their widest cell."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    for row in [head, *rows]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -23,7 +23,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
@@ -105,30 +105,13 @@ ValueAt = Callable[[DeviceRandom, float], float]
 # --- what all kinds have ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SignalContext:
-    """What a signal may use beside its settings.
-
-    Attributes:
-        folder: relative paths start here.
-        origin_s: when signals begin that are played once or in step, seconds since the epoch.
-    """
-
-    folder: Path
-    origin_s: float
-
-
 class Signal(Section):
     """What every kind has."""
-
-    reads_file: ClassVar = False
-    runs_code: ClassVar = False
 
     kind: str
     min: float | None = key("lower values are given as this one", default=None, example=-40)
     max: float | None = key("higher values are given as this one", default=None, example=85)
     digits: Annotated[int, Field(ge=0, le=9)] = key("decimals of the sensor", default=2)
-    unit: str | None = key("what the numbers are, for `plan`", default=None, example="celsius")
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -137,8 +120,13 @@ class Signal(Section):
         return self
 
     @abstractmethod
-    def make(self, name: str, context: SignalContext) -> ValueAt:
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
         """The function that the settings describe, for the reading of this name.
+
+        Args:
+            name: of the reading.
+            folder: relative paths start here.
+            origin_s: when signals begin that are played once or in step, seconds since the epoch.
 
         Raises:
             ConfigurationError: a file cannot be used.
@@ -194,7 +182,7 @@ class Constant(Signal):
     kind: Literal["constant"]
     value: float = key("the value")
 
-    def make(self, name: str, context: SignalContext) -> ValueAt:
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
         return lambda _device, _time_s: self.value
 
 
@@ -208,7 +196,7 @@ class Diurnal(Signal):
     noise: float = key("standard deviation of what each reading adds", ge=0, default=0.0)
     spread: float = key("standard deviation of the devices' means around `mean`", ge=0, default=0.0)
 
-    def make(self, name: str, context: SignalContext) -> ValueAt:
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
         noise_salt, spread_salt = salt_of("diurnal", name), salt_of("diurnal", name, "mean")
         mean, amplitude, noise, spread, peak = self.mean, self.amplitude, self.noise, self.spread, self.peak_hour / 24
 
@@ -240,7 +228,7 @@ class RandomWalk(Signal):
     span_s: Seconds = key("how long it may stray", unit="s", default=3600.0)
     spread: float = key("standard deviation of the devices' starts around `start`", ge=0, default=0.0)
 
-    def make(self, name: str, context: SignalContext) -> ValueAt:
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
         """Each span is a bridge of 512 steps up or down, one for each bit of a digest, so that how high it stands after
         ``n`` of them is a count of bits. Between two of its points lies a bridge of 64 smaller steps, whose bits are
         the middle of the digest times a number of their own. One digest for any instant.
@@ -312,7 +300,7 @@ class Markov(Signal):
                     raise ValueError(f"state {name}: next names itself; make stay_s longer instead")
         return self
 
-    def make(self, name: str, context: SignalContext) -> ValueAt:
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
         """The chain is cut into blocks of a hundred of its longest stays, each lived through from its begin, in a state
         drawn by how long states last: an instant costs a block at most, and the next one after it costs nothing.
         """
@@ -371,7 +359,7 @@ class Battery(Signal):
             raise ValueError(f"empty ({self.empty:g}) has to be below full ({self.full:g})")
         return self
 
-    def make(self, name: str, context: SignalContext) -> ValueAt:
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
         salt, empty, life_s, charge_s = salt_of("battery", name), self.empty, self.life_s, self.charge_s
         whole, cycle_s = self.full - empty, life_s + charge_s
 
@@ -386,9 +374,6 @@ class Battery(Signal):
 class PythonFunction(Signal):
     """What a function of a Python file returns. The file has all rights of whoever starts the run: `--allow-python`."""
 
-    reads_file: ClassVar = True
-    runs_code: ClassVar = True
-
     kind: Literal["python"]
     file: str = key("Python file with the function", min_length=1, example="values.py")
     function: str = key(
@@ -398,13 +383,13 @@ class PythonFunction(Signal):
         min_length=1,
     )
 
-    def make(self, name: str, context: SignalContext) -> ValueAt:
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
         """The function; it is tried once.
 
         Raises:
             ConfigurationError: the file or the function fails, or it returns no number.
         """
-        path = context.folder / self.file
+        path = folder / self.file
         function = _names_of(path).get(self.function)
         if not callable(function):
             raise ConfigurationError([f"has no function {self.function!r}"], str(path))
@@ -419,7 +404,7 @@ class PythonFunction(Signal):
                 raise ConfigurationError([fault], str(path))
             return value
 
-        value_at(DeviceRandom.at(0, 0), context.origin_s)
+        value_at(DeviceRandom.at(0, 0), origin_s)
         return value_at
 
 
@@ -448,8 +433,6 @@ _SERIES_MAX: Final = 10_000
 
 class Replay(Signal):
     """Recorded values out of a CSV file, replayed."""
-
-    reads_file: ClassVar = True
 
     kind: Literal["csv"]
     file: str = key("CSV file with a line of column names", min_length=1, example="recordings/office.csv")
@@ -491,11 +474,11 @@ class Replay(Signal):
             raise ValueError("give either time_column or every_s")
         return self
 
-    def make(self, name: str, context: SignalContext) -> ValueAt:
-        recordings = _read_recordings(context.folder / self.file, self)
+    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+        recordings = _read_recordings(folder / self.file, self)
         # All columns of one file are at the same line on one device.
         salt, is_hashed = salt_of("csv", self.file), self.begin == "hashed"
-        loop, linear, origin_s = self.loop, self.between == "linear", context.origin_s
+        loop, linear = self.loop, self.between == "linear"
 
         def value_at(device: DeviceRandom, time_s: float) -> float:
             recording = recordings[device.index % len(recordings)]
@@ -665,12 +648,11 @@ def build_signals(settings: Mapping[str, Signal], *, folder: Path, origin_s: flo
     Raises:
         ConfigurationError: files cannot be used; every such fault, each with the reading it belongs to.
     """
-    context = SignalContext(folder, origin_s)
     made: dict[str, tuple[Signal, ValueAt]] = {}
     faults: list[str] = []
     for name, each in settings.items():
         try:
-            made[name] = each, each.make(name, context)
+            made[name] = each, each.make(name, folder, origin_s)
         except ConfigurationError as error:
             faults += [f"{name}: {error.source}: {fault}" for fault in error.faults]
     if faults:
@@ -680,10 +662,10 @@ def build_signals(settings: Mapping[str, Signal], *, folder: Path, origin_s: flo
 
 CLIMATE_SETTINGS: Final = _MAP.validate_python(
     {
-        "temperature_celsius": {"kind": "random_walk", "start": 21.0, "step": 0.09, "unit": "celsius"},
+        "temperature_celsius": {"kind": "random_walk", "start": 21.0, "step": 0.09},
         "humidity_percent": {"kind": "random_walk", "start": 45.0, "step": 0.16, "min": 0.0, "max": 100.0},
         "battery_percent": {"kind": "battery"},
-        "signal_dbm": {"kind": "random_walk", "start": -67.0, "step": 0.35, "digits": 0, "unit": "dBm"},
+        "signal_dbm": {"kind": "random_walk", "start": -67.0, "step": 0.35, "digits": 0},
     }
 )
 """What a virtual climate node reads: the signals of a device by default."""
@@ -709,6 +691,6 @@ def signals_of_json(wanted: Mapping[str, JsonObject]) -> SignalSet:
         settings = _MAP.validate_python(dict(wanted))
     except ValidationError as error:
         raise SignalFaultsError(list_faults(error)) from None
-    if files := [name for name, one in settings.items() if one.reads_file]:
+    if files := [name for name, one in settings.items() if isinstance(one, Replay | PythonFunction)]:
         raise SignalFaultsError([(f"{name}.kind", "reads a file: give a kind that needs none") for name in files])
     return build_signals(settings, folder=Path())

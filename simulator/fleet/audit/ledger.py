@@ -24,12 +24,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 from zlib import crc32
 
 from agent.errors import ConfigurationError
-from simulator.watched import OnFailure, PartEnded, make_thread
+from simulator.watched import OnFailure, make_thread
 
 SEQUENCE_NAME: Final = "fleet_sequence"
 """The reserved name of the reading that carries the sequence number."""
@@ -143,6 +142,8 @@ _INSERTS: Final = {
     "answers": "INSERT INTO answers VALUES (?, ?, ?, ?)",
     "command_events": "INSERT INTO command_events VALUES (?, ?, ?, ?, ?, ?, ?)",
 }
+_Rows = dict[str, list[tuple[Any, ...]]]
+"""What was collected since the last flush, by table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +188,6 @@ class LedgerGap:
     reason: str
 
 
-class _Chunk:
-    """What was collected since the last flush, by table."""
-
-    __slots__ = ("answers", "commands", "from_s", "sendings", "to_s")
-
-    def __init__(self, from_s: float) -> None:
-        self.sendings: list[tuple[Any, ...]] = []
-        self.answers: list[tuple[Any, ...]] = []
-        self.commands: list[tuple[Any, ...]] = []
-        self.from_s = self.to_s = from_s
-
-    def __len__(self) -> int:
-        return len(self.sendings) + len(self.answers) + len(self.commands)
-
-
 class SqliteLedger(Ledger):
     """A ledger on disk; see :meth:`LedgerTarget.open`.
 
@@ -215,24 +201,14 @@ class SqliteLedger(Ledger):
         self.counts: Counter[str] = Counter()
         self._worker = target.worker
         self._began_ms = target.began_ms
-        self._chunk = _Chunk(0.0)
+        self._from_s = self._to_s = 0.0
+        self._rows: _Rows = {table: [] for table in _INSERTS}
         self._gaps: list[LedgerGap] = []
         self._lock = threading.Lock()
-        self._waiting: queue.Queue[_Chunk | None] = queue.Queue(_WAITING_MAX)
-        self._in_hand: _Chunk | None = None
-        self._fault = ""
-        self._is_closed = False
-        self._on_failure = on_failure
-        self._thread = make_thread(self._run, f"ledger-{target.worker}", self._fail)
+        self._waiting: queue.Queue[tuple[_Rows, float, float] | None] = queue.Queue(_WAITING_MAX)
+        self._is_written = self._is_closed = False
+        self._thread = make_thread(self._run, f"ledger-{target.worker}", on_failure)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def gaps(self) -> tuple[LedgerGap, ...]:
@@ -250,20 +226,20 @@ class SqliteLedger(Ledger):
     ) -> None:
         """See :meth:`Ledger.reading_sent`."""
         self.counts["sent"] += 1
-        chunk = self._chunk
-        chunk.sendings.append((device, sequence, int(at_s * 1000), int(made_s * 1000), recorded_ms, digest))
-        chunk.to_s = at_s
-        if len(chunk.sendings) >= _CHUNK_ROWS:
+        rows = self._rows["sendings"]
+        rows.append((device, sequence, int(at_s * 1000), int(made_s * 1000), recorded_ms, digest))
+        self._to_s = at_s
+        if len(rows) >= _CHUNK_ROWS:
             self.flush()
 
     def readings(self, event: ReadingEvent, device: int, sequences: Sequence[int], at_s: float) -> None:
         """See :meth:`Ledger.readings`."""
         self.counts[event] += len(sequences)
-        chunk, at_ms = self._chunk, int(at_s * 1000)
+        rows, at_ms = self._rows["answers"], int(at_s * 1000)
         for sequence in sequences:
-            chunk.answers.append((event, device, sequence, at_ms))
-        chunk.to_s = at_s
-        if len(chunk.answers) >= _CHUNK_ROWS:
+            rows.append((event, device, sequence, at_ms))
+        self._to_s = at_s
+        if len(rows) >= _CHUNK_ROWS:
             self.flush()
 
     def command(
@@ -284,64 +260,59 @@ class SqliteLedger(Ledger):
         self.counts[event] += 1
         if created_at is not None and created_at * 1000 < self._began_ms:
             detail = "older"
-        chunk = self._chunk
-        chunk.commands.append((event, device, plain_id(command_id), int(at_s * 1000), detail, attempt, digest))
-        chunk.to_s = at_s
-        if len(chunk.commands) >= _CHUNK_ROWS:
+        rows = self._rows["command_events"]
+        rows.append((event, device, plain_id(command_id), int(at_s * 1000), detail, attempt, digest))
+        self._to_s = at_s
+        if len(rows) >= _CHUNK_ROWS:
             self.flush()
 
     # --- on its way to the disk ---------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Hand what was collected to the thread that writes. To be called each second; returns at once."""
-        chunk = self._chunk
-        if not chunk:
+        if not any(self._rows.values()):
             return
-        self._chunk = _Chunk(chunk.to_s)
+        rows, from_s, self._from_s = self._rows, self._from_s, self._to_s
+        self._rows = {table: [] for table in _INSERTS}
         try:
-            self._waiting.put_nowait(chunk)
+            self._waiting.put_nowait((rows, from_s, self._to_s))
         except queue.Full:
-            self._miss(chunk, self._fault or "the disk is slower than the run")
-        if self._fault:  # only after it: whatever is put before the thread says so, the thread counts as missed
-            self._drop_queued()
+            self._miss(rows, from_s, self._to_s, "the disk is slower than the run")
 
-    def close(self) -> tuple[LedgerGap, ...]:
-        """Write what is left and the end; closing again does nothing. The gaps are returned."""
+    def close(self) -> int:
+        """Write what is left and the end; closing again does nothing. How many events are missing is returned.
+
+        Without an end nobody takes it for a whole one: neither when the disk hangs, nor when an error has ended the
+        thread that writes.
+        """
         if self._is_closed:
-            return self.gaps
+            return self.missed
         self._is_closed = True
         self.flush()
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=_STOP_S)
             self._thread.join(_STOP_S)
-        if self._fault:
-            self._drop_queued()
-        elif self._thread.is_alive():
-            self._miss(self._chunk, "the disk did not take the end of the ledger in time")
-            return self.gaps
-        try:
-            with self.database:
-                self._write_gaps()
-                if not self._fault:  # without an end nobody takes it for a whole one
-                    self.database.execute("UPDATE ledgers SET ended = 1 WHERE worker = ?", (self._worker,))
-        except sqlite3.Error as error:
-            self._miss(self._chunk, f"the end of the ledger could not be written: {error}")
-        self.database.close()
-        return self.gaps
-
-    def _run(self) -> None:
-        while (chunk := self._waiting.get()) is not None:
-            self._in_hand = chunk
+        if self._is_written:
             try:
                 with self.database:
                     self._write_gaps()
-                    for insert, rows in zip(
-                        _INSERTS.values(), (chunk.sendings, chunk.answers, chunk.commands), strict=True
-                    ):
-                        self.database.executemany(insert, rows)
+                    self.database.execute("UPDATE ledgers SET ended = 1 WHERE worker = ?", (self._worker,))
             except sqlite3.Error as error:
-                self._miss(chunk, f"the ledger could not be written: {error}")
-            self._in_hand = None
+                self._miss({}, self._from_s, self._to_s, f"the end of the ledger could not be written: {error}")
+            self.database.close()
+        return self.missed
+
+    def _run(self) -> None:
+        while (chunk := self._waiting.get()) is not None:
+            rows, from_s, to_s = chunk
+            try:
+                with self.database:
+                    self._write_gaps()
+                    for table, insert in _INSERTS.items():
+                        self.database.executemany(insert, rows[table])
+            except sqlite3.Error as error:
+                self._miss(rows, from_s, to_s, f"the ledger could not be written: {error}")
+        self._is_written = True
 
     def _write_gaps(self) -> None:
         """Write them anew: the last one may have grown."""
@@ -350,28 +321,14 @@ class SqliteLedger(Ledger):
             self.database.execute("DELETE FROM gaps")
             self.database.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?)", rows)
 
-    def _fail(self, name: str, error: BaseException) -> None:
-        """The last thing that the thread does when an error ends it."""
-        self._fault = f"{PartEnded(name, error)}"
-        self._miss(self._in_hand or self._chunk, self._fault)
-        self._drop_queued()
-        self._on_failure(name, error)
-
-    def _drop_queued(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                if (chunk := self._waiting.get_nowait()) is not None:
-                    self._miss(chunk, self._fault)
-
-    def _miss(self, chunk: _Chunk, reason: str) -> None:
-        new = LedgerGap(chunk.from_s, chunk.to_s, len(chunk), reason)
+    def _miss(self, rows: _Rows, from_s: float, to_s: float, reason: str) -> None:
+        count = sum(map(len, rows.values()))
         with self._lock:
             last = self._gaps[-1] if self._gaps else None
             if last is not None and (last.reason == reason or len(self._gaps) >= _GAPS_KEPT):
-                records = last.records + new.records
-                self._gaps[-1] = replace(last, to_s=max(last.to_s, new.to_s), records=records)
+                self._gaps[-1] = replace(last, to_s=max(last.to_s, to_s), records=last.records + count)
             else:
-                self._gaps.append(new)
+                self._gaps.append(LedgerGap(from_s, to_s, count, reason))
 
 
 def _make(target: LedgerTarget) -> sqlite3.Connection:

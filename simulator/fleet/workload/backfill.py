@@ -161,7 +161,7 @@ class BackfillWorkload:
             lane.cancel()
         ended = await asyncio.gather(*self._lanes, return_exceptions=True)
         await self._requests.close()
-        gaps = self._file_ledger.close() if self._file_ledger is not None else ()
+        missed = self._file_ledger.close() if self._file_ledger is not None else 0
         for error in ended:
             if isinstance(error, Exception):
                 raise error
@@ -175,7 +175,7 @@ class BackfillWorkload:
             }
         }
         failures = [f"{count} devices: {sentence}" for sentence, count in self._sentences.items()]
-        return WorkloadSummary(failures=tuple(failures), missed=sum(gap.records for gap in gaps), extras=extras)
+        return WorkloadSummary(failures=tuple(failures), missed=missed, extras=extras)
 
     # --- one device after the other ---------------------------------------------------------------------------------
 

@@ -217,11 +217,10 @@ class FleetWorkload:
         if self._has_begun:
             undelivered = await self._close_devices(count_unsent=broken is None)
         await self._operator_engine.close()
-        gaps = self._file_ledger.close() if self._file_ledger is not None else ()
+        missed = self._file_ledger.close() if self._file_ledger is not None else 0
         if broken is not None:
             raise broken  # events that were not filed, or a ledger that was not written: no figure is worth anything
         self._recorder.undelivered += undelivered
-        missed = sum(gap.records for gap in gaps)
         return self._summary(missed) if self._has_begun else WorkloadSummary(missed=missed)
 
     async def _close_devices(self, *, count_unsent: bool) -> int:

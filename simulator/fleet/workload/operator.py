@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import ErrorAnswer, RateLimited, ServiceError, StillRunning, TransportError, UnexpectedAnswer
@@ -40,21 +39,6 @@ OnOrdered = Callable[[str, int, float, float | None], object]
 no more (None where it takes no time to live); on the monotonic clock."""
 
 
-@dataclass(slots=True)
-class StreamTally:
-    """What became of the orders of one stream of commands.
-
-    Attributes:
-        sent: orders begun.
-        refused: refused for good.
-        unanswered: given up without an answer, or answered without the command's id.
-    """
-
-    sent: int = 0
-    refused: int = 0
-    unanswered: int = 0
-
-
 class Operator:
     """One for each worker; sends to that worker's devices.
 
@@ -70,7 +54,8 @@ class Operator:
     Attributes:
         under_way: orders that were sent and are not answered for good yet.
         refused: orders that were refused for good, by the status and the service's word.
-        tallies: what became of the orders, by stream of commands.
+        tallies: of each stream of commands how many orders were ``sent``; how many were ``refused`` for good; and
+            ``unanswered``: given up without an answer, or answered without the command's id.
         is_over: the run is over; what ends from now on has not come to an end by itself, and nothing goes out again.
     """
 
@@ -88,7 +73,7 @@ class Operator:
         self.fleet = fleet
         self.under_way = 0
         self.refused: Counter[str] = Counter()
-        self.tallies = tuple(StreamTally() for _ in commands)
+        self.tallies = tuple(Counter[str]() for _ in commands)
         self.is_over = False
         self.is_repeatable = IDEMPOTENCY_KEY in offers
         self.digests = tuple(digest_document(command.payload) for command in commands)
@@ -112,7 +97,7 @@ class Operator:
         once = f"{self.fleet.run}-order-{stream}-{serial}"
         request = self._messages.order(device_id, command.payload, command.ttl_s, due_s, once)
         self.under_way += 1
-        self.tallies[stream].sent += 1
+        self.tallies[stream]["sent"] += 1
         message = next(self._heads).message(request.method, request.target, request.headers, request.body)
         _Order(self, device, message, due_s, stream).go()
 
@@ -131,14 +116,14 @@ class Operator:
         """Nobody knows what became of an order."""
         fleet = self.fleet
         self.under_way -= 1
-        self.tallies[stream].unanswered += 1
+        self.tallies[stream]["unanswered"] += 1
         fleet.ledger.command("order_unanswered", device, "", now_s - fleet.began_s)
 
     def refuse(self, stream: int, why: str) -> None:
         """The service refused an order for good."""
         self.under_way -= 1
         self.refused[why] += 1
-        self.tallies[stream].refused += 1
+        self.tallies[stream]["refused"] += 1
 
     def end(self) -> int:
         """The run is over; how many orders never came to their end: without an answer, or waiting to go out again."""
@@ -147,7 +132,7 @@ class Operator:
 
     def count_unnumbered(self) -> int:
         """How many orders may be commands whose id is not known: no answer, or one that does not say it."""
-        return sum(tally.unanswered for tally in self.tallies)
+        return sum(tally["unanswered"] for tally in self.tallies)
 
     def command_ends(self, ends: Mapping[int | None, Mapping[EndState, int]]) -> tuple[CommandEnds, ...]:
         """How the commands to this worker's devices ended.
@@ -157,19 +142,19 @@ class Operator:
         """
         if not self._commands:
             return ()
+        told = {stream: {str(state): count for state, count in each.items()} for stream, each in ends.items()}
         ours = [
             CommandEnds(
                 command.name,
                 command.expect,
-                tally.sent,
-                tally.refused,
-                tally.unanswered,
-                {str(state): count for state, count in ends.get(stream, {}).items()},
+                sent=tally["sent"],
+                refused=tally["refused"],
+                unanswered=tally["unanswered"],
+                ends=told.get(stream, {}),
             )
             for stream, (command, tally) in enumerate(zip(self._commands, self.tallies, strict=True))
         ]
-        others = {str(state): count for state, count in ends.get(None, {}).items()}
-        return (*ours, CommandEnds("", "any", 0, 0, 0, others))
+        return (*ours, CommandEnds("", "any", 0, 0, 0, told.get(None, {})))
 
 
 class _Order:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
 from simulator.cli import program
-from simulator.fleet.forecast import Forecast, busiest_rate, forecast, planned_faults
+from simulator.fleet.forecast import busiest_rate, forecast, planned_faults
 from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals import DeviceRandom
@@ -32,17 +33,19 @@ phases:
 ONBOARDING = "kind: onboarding\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}"
 
 
-def made(text: str = SCENARIO) -> tuple[Plan, Forecast]:
+def made(text: str = SCENARIO) -> tuple[Plan, dict[str, Any]]:
     plan = Plan(parse_scenario(text.encode(), Path()))
     return plan, forecast(plan, cores=2)
 
 
 def test_the_rates_follow_the_phases():
     _, told = made()
-    up, hold, storm = (phase.rates["http.send_command"] for phase in told.phases)
+    up, hold, storm = (phase["rates"]["http.send_command"] for phase in told["phases"])
     assert (up, hold, storm) == (4 * 0.25, 4 * 0.5 * 2, 4 * 0.5)
-    assert told.phases[1].rates["http.sensor_data"] == 150 / 20 + 150 / 40
-    assert told.phases[2].rates["http.sensor_data"] == (150 / 20 + 150 / 40) / 2, "half of the time nobody is there"
+    assert told["phases"][1]["rates"]["http.sensor_data"] == 150 / 20 + 150 / 40
+    assert told["phases"][2]["rates"]["http.sensor_data"] == (150 / 20 + 150 / 40) / 2, (
+        "half of the time nobody is there"
+    )
 
 
 def test_a_cap_is_compared_with_the_busiest_phase_and_not_with_the_sum_of_each_operations_own_peak():
@@ -51,33 +54,33 @@ def test_a_cap_is_compared_with_the_busiest_phase_and_not_with_the_sum_of_each_o
         "  - {name: devices, kind: ramp, duration_s: 60s, to: 1, rate_factor: 0.1}\n"
     )
     plan, told = made(SCENARIO[: SCENARIO.index("phases:")] + phases)
-    assert busiest_rate(plan) == max(sum(phase.rates.values()) for phase in told.phases)
-    assert busiest_rate(plan) < sum(told.peak_rates.values()) - 1
+    assert busiest_rate(plan) == max(sum(phase["rates"].values()) for phase in told["phases"])
+    assert busiest_rate(plan) < sum(told["peak_rates"].values()) - 1
 
 
 def test_the_whole_is_told_devices_time_sockets_quota():
     _, told = made()
-    assert told.models == {"a": 300, "b": 300}
-    assert (told.duration_s, told.longest_s) == (240.0, 240.0 + 60.0 + 30.0)
-    assert told.workers == 1  # one for every 2,500 devices, as the run starts them
-    assert told.sockets == 256
-    busiest = sum(told.phases[1].rates.values())
-    assert told.quota_per_minute == round(busiest * 60)
-    assert told.keys_needed == -(-told.quota_per_minute // 1000)
+    assert told["models"] == {"a": 300, "b": 300}
+    assert (told["duration_s"], told["longest_s"]) == (240.0, 240.0 + 60.0 + 30.0)
+    assert told["workers"] == 1  # one for every 2,500 devices, as the run starts them
+    assert told["sockets"] == 256
+    busiest = sum(told["phases"][1]["rates"].values())
+    assert told["quota_per_minute"] == round(busiest * 60)
+    assert told["keys_needed"] == -(-told["quota_per_minute"] // 1000)
 
 
 def test_kinds_of_their_own_have_requests_of_their_own():
     head = "scenario: s\nfleet: {devices: 100}\n"
     phases = "phases: [{name: a, kind: hold, duration_s: 1m}]\n"
     onboarding = made(head + phases + ONBOARDING)[1]
-    assert onboarding.peak_rates == {"http.register": 11.0, "http.remove": 5.0, "http.scan_qr": 10.0}
+    assert onboarding["peak_rates"] == {"http.register": 11.0, "http.remove": 5.0, "http.scan_qr": 10.0}
     backfill = made(head + "kind: backfill\nbackfill: {history_s: 1d}")[1]
-    assert backfill.requests == 100 * 1440 // 100
+    assert backfill["requests"] == 100 * 1440 // 100
     arrivals = "[{rate_per_s: 50}]"
     requests = f"kind: requests\ntarget: {{connections: 256}}\narrivals: {arrivals}"
     wire = made(head + phases + requests)[1]
-    assert wire.peak_rates == {"http.sensor_data": 50.0}
-    assert wire.sockets == 256
+    assert wire["peak_rates"] == {"http.sensor_data": 50.0}
+    assert wire["sockets"] == 256
 
 
 def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
@@ -86,10 +89,10 @@ def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
         "  - {kind: blackout, at_s: 2m, duration_s: 30s, share: 0.3}\n"
     )
     plan, told = made(SCENARIO + faults)
-    assert [fault.name for fault in told.faults] == ["captive_portal", "blackout"]
+    assert [fault["name"] for fault in told["faults"]] == ["captive_portal", "blackout"]
     fleet = [DeviceRandom.at(plan.scenario.seed, index) for index in range(600)]
     met = [fault.placed(n, 0).truth(fleet).devices for n, fault in enumerate(plan.scenario.faults)]
-    assert [fault.devices for fault in told.faults] == met
+    assert [fault["devices"] for fault in told["faults"]] == met
     assert [span.devices for span in planned_faults(plan.scenario)] == met
     assert all(140 < count < 220 for count in met)
     assert met[0] != met[1], "each chooses by itself"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 
@@ -34,7 +35,7 @@ def wait_for(condition):
 
 def test_everything_comes_back_as_it_was_written_down(tmp_path):
     path = tmp_path / "a.sqlite"
-    with target(path).open() as ledger:
+    with contextlib.closing(target(path).open()) as ledger:
         ledger.reading_sent(3, 1, 0xFFFFFFFF, 1_700_000_000_123, 0.5, 1.25)
         ledger.reading_sent(3, 2, 5, None, 0.75, 1.25)
         ledger.readings("unanswered", 3, [2], 1.25)
@@ -75,7 +76,7 @@ def full(ledger, *, is_full):
 
 def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_path):
     path = tmp_path / "a.sqlite"
-    with target(path).open() as ledger:
+    with contextlib.closing(target(path).open()) as ledger:
         send(ledger, 1, 1)
         ledger.flush()
         wait_for(lambda: rows(path, "sendings"))
