@@ -1,4 +1,4 @@
-"""A fleet over HTTP: any number of virtual devices on one asyncio loop, each switched on and off as one pleases."""
+"""A fleet over HTTP: any number of virtual devices on one asyncio loop."""
 
 from __future__ import annotations
 
@@ -104,21 +104,13 @@ class FleetThread:
         """What each device wrote down, by device id; complete only for devices that are off or settled."""
         return {ledger.device_id: ledger for ledger in self._ledgers}
 
-    def switch_on(self, device_ids: Sequence[str] | None = None) -> None:
-        """Power for these devices, or for all."""
-        self._each(self._driver.switch_on, device_ids)
+    def switch_on(self) -> None:
+        """Power for all devices."""
+        self._call(self._each(self._driver.switch_on))
 
-    def switch_off(self, device_ids: Sequence[str] | None = None) -> None:
+    def switch_off(self) -> None:
         """The power goes in this instant: what was in flight is cut off, and only the disks remain."""
-        self._each(self._driver.switch_off, device_ids)
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them."""
-
-        async def sample() -> None:
-            self._driver.sample(on=on)
-
-        self._call(sample())
+        self._call(self._each(self._driver.switch_off))
 
     def look(self) -> None:
         """Raise when an error has ended it.
@@ -129,8 +121,8 @@ class FleetThread:
         if self._failures:
             raise self._failures[0]
 
-    def settle(self, timeout_s: float) -> list[str]:
-        """Wait until every device that is on has handed over everything; the names of those that have not in time."""
+    def settle(self, timeout_s: float) -> bool:
+        """Read no more sensors, and wait until every device that is on has handed over everything; False: too late."""
         return self._call(self._settle(timeout_s))
 
     async def _build(self) -> None:
@@ -158,24 +150,22 @@ class FleetThread:
             [RequestHead(origin, target.headers)] * len(self._identities),
         )
 
-    async def _settle(self, timeout_s: float) -> list[str]:
+    async def _settle(self, timeout_s: float) -> bool:
+        self._driver.sample(on=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._driver.has_settled():
                     self._changed.clear()
                     await self._changed.wait()
-        return [self._ledgers[number].name for number in self._driver.unsettled()]
+        return self._driver.has_settled()
 
     async def _close(self) -> None:
-        for number in self._chosen(None):
-            self._driver.switch_off(number)
+        await self._each(self._driver.switch_off)
         await self._engine.close()
 
-    def _chosen(self, device_ids: Sequence[str] | None) -> Sequence[int]:
-        if device_ids is None:
-            return range(len(self._ledgers))
-        numbers = {identity.device_id: number for number, identity in enumerate(self._identities)}
-        return [numbers[device_id] for device_id in device_ids]
+    async def _each(self, switch: Callable[[int], None]) -> None:
+        for number in range(len(self._ledgers)):
+            switch(number)
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if ENDED in context:
@@ -185,13 +175,6 @@ class FleetThread:
 
     def _fail(self, name: str, error: BaseException) -> None:
         self._failures.append(PartEnded(name, error))
-
-    def _each(self, switch: Callable[[int], None], device_ids: Sequence[str] | None) -> None:
-        async def switch_each() -> None:
-            for number in self._chosen(device_ids):
-                switch(number)
-
-        self._call(switch_each())
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         try:

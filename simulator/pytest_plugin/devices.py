@@ -55,8 +55,7 @@ class VirtualDevice:
         Raises:
             AssertionError: it was not in time.
         """
-        self._fleet.sample(on=False)
-        if self._fleet.settle(timeout_s):
+        if not self._fleet.settle(timeout_s):
             raise AssertionError(f"after {timeout_s:g} s the device still has something to send: {self.ledger.faults}")
 
 

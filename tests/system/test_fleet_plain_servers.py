@@ -98,9 +98,13 @@ def test_a_run_against_the_local_service_that_answers_otherwise(tmp_path, choice
     with running_as(variant("plain", **choices)) as bench:
         keys = {"api_key": bench.service.api_key, "secret_key": bench.service.secret_key.reveal()}
         code, said = fleet(tmp_path, bench.service.base_url, "run", str(scenario), "--out", str(out), **keys)
-    assert code == 0, said
-    verdict = json.loads((out / "run.json").read_text())["verdict"]
-    assert any("nothing was lost" in sentence for sentence in verdict["sentences"])
+        assert code == 0, said
+        verdict = json.loads((out / "run.json").read_text())["verdict"]
+        assert any("nothing was lost" in sentence for sentence in verdict["sentences"])
+        gone = bench.http.get("/devices").json()["data"][0]["device_id"]
+        assert bench.http.delete(f"/onboarding/device/{gone}").status_code < 300
+        code, said = fleet(tmp_path, bench.service.base_url, "audit", str(out), **keys)
+    assert (code, " lost" in said) == (4, True), said
 
 
 @pytest.mark.parametrize("choices", [Choices(), Choices(command_list="once"), Choices(page=5)], ids=str)
