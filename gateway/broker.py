@@ -1,4 +1,5 @@
-"""A mosquitto configuration for the gateway: who may connect, to which topics, over TLS, and what may wait.
+"""``device-gateway broker-config`` and ``broker-update``: mosquitto for the gateway: who may connect, to which topics,
+over TLS, and what may wait.
 
 mosquitto binds a device to its topics by its user name: ``pattern`` rules put it in place of ``%u``. The user name is
 the device id as one topic level (:func:`agent.wire.topics.user_name`), so rule and topic are the same text for each id.
@@ -11,31 +12,37 @@ Source: mosquitto.conf(5), mosquitto_passwd(1), mosquitto 2.0.
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import hmac
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from agent.errors import ConfigurationError
+import click
+
+from agent.cli.program import acts_for_owners
+from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
 from agent.files import give_to, replace_file
 from agent.identity import as_owner_of, owner_of
 from agent.wire import topics
 from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret
 from agent.wire.topics import GATEWAY_STATUS, ROOT, TopicKind
-from gateway.certificates import CertificateFiles
-from gateway.tokens import mosquitto_password, with_tokens
+from gateway.certificates import OWNER, TLS_DIR, CertificateFiles, files_in
+from gateway.config import GatewayConfig
+from gateway.options import complain, files_in_use, gateway_config_option, load, path_option
+from gateway.tokens import BROKER_MARK, mosquitto_password, with_tokens
 
+CONFIGURATION: Final = Path("/etc/mosquitto/conf.d/device-gateway.conf")
+DIRECTORY: Final = Path("/etc/mosquitto/device-gateway")
 PASSWORDS: Final = "passwords"
 RULES: Final = "acl"
-_COPIES: Final = ("ca.pem", "server.pem", "server.key")
 _PASSWORD_BYTES: Final = 24
-_USER: Final = "user "
 
 _TO_DEVICE: Final = (f"{TopicKind.COMMAND}/+", TopicKind.RECEIPTS, TopicKind.NOTICE)
 _FROM_DEVICE: Final = (f"{TopicKind.COMMAND}/+/{TopicKind.RESULT}", TopicKind.SENSOR_DATA, TopicKind.STATUS)
@@ -112,55 +119,28 @@ def write_broker_config(settings: BrokerSettings, devices: Mapping[str, str], ga
         raise ConfigurationError([fault], "broker-config")
     _refuse_foreign_folders(settings.directory, settings.configuration.parent)
     directory, state = settings.directory, settings.directory / "state"
-    try:
+    with files_in_use("broker-config", "use sudo, or name other places"):
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         settings.configuration.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        entry = _entry(password, _read_passwords(directory).get(gateway))
-        texts = {PASSWORDS: _password_file({gateway: entry, **devices}), RULES: rules(gateway)}
-        if settings.tls is not None:
-            files = (settings.tls.authority, settings.tls.certificate, settings.tls.private_key)
-            for name, path in zip(_COPIES, files, strict=True):
-                texts[name] = as_owner_of(path, partial(path.read_text, "utf-8"))
+        texts = {PASSWORDS: _password_file(devices, gateway, password), RULES: rules(gateway)}
+        for path in () if settings.tls is None else settings.tls.paths:
+            texts[path.name] = as_owner_of(path, partial(path.read_text, "utf-8"))
         changed = [_put(directory / name, text, 0o600, settings.user) for name, text in texts.items()]
         if settings.standalone:
             state.mkdir(mode=0o700, exist_ok=True)
             give_to(state, settings.user)  # mosquitto writes there
         if _put(settings.configuration, configuration(settings), 0o644, settings.user):
             return "restart"
-    except OSError as error:
-        fault = f"{error.filename or directory} cannot be used: {error.strerror}; use sudo, or name others"
-        raise ConfigurationError([fault], "broker-config") from None
     return "reload" if any(changed) else ""
 
 
-def update_passwords(directory: Path, devices: Mapping[str, str], user: str) -> bool:
-    """Write the passwords of the present devices; that of the gateway stays, as do rules, listener and certificate.
-
-    Returns:
-        Whether they have changed, so that mosquitto has to read them again.
-
-    Raises:
-        ConfigurationError: ``broker-config`` was not run before, or the file cannot be written.
-    """
-    _refuse_foreign_folders(directory)
-    try:
-        lines = (directory / RULES).read_text("utf-8").splitlines()
-        gateways = {line.removeprefix(_USER) for line in lines if line.startswith(_USER)}
-        kept = {name: entry for name, entry in _read_passwords(directory).items() if name in gateways}
-        return _put(directory / PASSWORDS, _password_file(kept | dict(devices)), 0o600, user)
-    except OSError as error:
-        fix = "use sudo, or run device-gateway broker-config first, or give --dir"
-        fault = f"{error.filename or directory} cannot be used: {error.strerror}; {fix}"
-        raise ConfigurationError([fault], "broker-update") from None
+def _gateway_user(config: GatewayConfig, config_path: Path) -> tuple[str, Path]:
+    """The gateway's user name at the broker, and the file of its password."""
+    return config.mqtt.user_name or "gateway", config.mqtt.password_file or config_path.parent / "mqtt_password"
 
 
-def gateway_password(path: Path, make: Callable[[int], str], user: str) -> Secret:
-    """The gateway's own password at the broker, out of its file; made where there is none.
-
-    Args:
-        path: the file, mode 600.
-        make: text out of so many random bytes, such as :func:`secrets.token_urlsafe`.
-        user: whose group may read it, when root makes it.
+def _gateway_password(path: Path) -> Secret:
+    """The gateway's own password at the broker, out of its file; made, mode 600, where there is none.
 
     Raises:
         ConfigurationError: it cannot be read or written, or is empty.
@@ -168,14 +148,11 @@ def gateway_password(path: Path, make: Callable[[int], str], user: str) -> Secre
 
     def read() -> str:
         if not path.exists():
-            replace_file(path, make(_PASSWORD_BYTES) + "\n", 0o600, group=user)
+            replace_file(path, secrets.token_urlsafe(_PASSWORD_BYTES) + "\n", 0o600, group=OWNER)
         return path.read_text("utf-8").strip()
 
-    try:
+    with files_in_use("broker-config", "use sudo"):
         text = as_owner_of(path, read)
-    except OSError as error:
-        fault = f"{path} cannot be read or written: {error.strerror}; use sudo"
-        raise ConfigurationError([fault], "broker-config") from None
     if not text:
         fault = f"{path} is empty: put the gateway's password into it, or remove it to have one made"
         raise ConfigurationError([fault], "broker-config")
@@ -187,7 +164,7 @@ def rules(gateway: str) -> str:
     lines = ["# %u is the user name that was checked: its own topics, and in its own direction only."]
     lines += [f"pattern read {ROOT}/%u/{topic}" for topic in _TO_DEVICE]
     lines += [f"pattern write {ROOT}/%u/{topic}" for topic in _FROM_DEVICE]
-    lines += [f"pattern read {GATEWAY_STATUS}", "", f"{_USER}{gateway}"]
+    lines += [f"pattern read {GATEWAY_STATUS}", "", f"user {gateway}"]
     lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
     lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
     lines += ["# To clear what a device has let the broker retain."]
@@ -201,7 +178,8 @@ def configuration(settings: BrokerSettings) -> str:
     lines = [f"listener {settings.port}" + (f" {settings.host}" if settings.host else "")]
     if settings.tls is not None:
         words = ("cafile", "certfile", "keyfile")
-        lines += [f"{word} {settings.directory / name}" for word, name in zip(words, _COPIES, strict=True)]
+        files = zip(words, settings.tls.paths, strict=True)
+        lines += [f"{word} {settings.directory / path.name}" for word, path in files]
         lines.append("tls_version tlsv1.2")
     lines += [
         "# A device cannot take another one's client id, which would push that one off.",
@@ -240,25 +218,23 @@ def _refuse_foreign_folders(*folders: Path) -> None:
         raise ConfigurationError(faults, "broker files")
 
 
-def _read_passwords(directory: Path) -> dict[str, str]:
-    try:
-        lines = (directory / PASSWORDS).read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
+def _given_certificates(directory: Path) -> CertificateFiles:
+    files = files_in(directory)
+    faults = [
+        f"{path}: there is no such file; device-gateway certificates --host NAME makes it, or use --tls-dir or --no-tls"
+        for path in files.paths
+        if not path.is_file()
+    ]
+    if faults:
+        raise ConfigurationError(faults, "certificates")
+    return files
 
 
-def _password_file(entries: Mapping[str, str]) -> str:
+def _password_file(devices: Mapping[str, str], gateway: str, password: Secret) -> str:
+    """The gateway and the devices; the same text for the same passwords, so that nothing is reloaded in vain."""
+    salt = hashlib.sha256(f"salt {password.reveal()}".encode()).digest()[:12]  # of a password that is random itself
+    entries = {gateway: mosquitto_password(password.reveal(), salt), **devices}
     return "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
-
-
-def _entry(password: Secret, known: str | None) -> str:
-    """The entry for this password; the one that is there stays when it is this password's."""
-    with contextlib.suppress(ValueError, IndexError):  # a line that somebody else wrote
-        salt = base64.b64decode((known or "").split("$")[3])
-        if known is not None and hmac.compare_digest(mosquitto_password(password.reveal(), salt), known):
-            return known
-    return mosquitto_password(password.reveal(), os.urandom(12))
 
 
 def _put(path: Path, text: str, mode: int, user: str) -> bool:
@@ -267,3 +243,107 @@ def _put(path: Path, text: str, mode: int, user: str) -> bool:
         return False
     replace_file(path, text, mode, durable=True, group=user)
     return True
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+_directory_option = path_option(
+    "--dir", "Where passwords, rules and a copy of the certificate go.", DIRECTORY, is_folder=True
+)
+_user_option = click.option(
+    "--user", default="mosquitto", show_default=True, help="The broker's, whose group reads what root writes."
+)
+
+
+@click.command("broker-config")
+@gateway_config_option
+@path_option("--conf", "The file for mosquitto.", CONFIGURATION)
+@_directory_option
+@path_option(
+    "--tls-dir",
+    "Where ca.pem, server.pem and server.key are; see device-gateway certificates.",
+    TLS_DIR,
+    is_folder=True,
+)
+@click.option("--no-tls", is_flag=True, help="No TLS: for loopback and closed test networks.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the listener. Default: 8883, without TLS 1883.")
+@click.option("--bind", help="The address to listen on. Default: all, without TLS 127.0.0.1.")
+@click.option("--standalone", is_flag=True, help="Write all that mosquitto needs, for mosquitto -c FILE.")
+@_user_option
+@acts_for_owners
+def broker_config(
+    *,
+    config_path: Path,
+    conf: Path,
+    dir: Path,
+    tls_dir: Path,
+    no_tls: bool,
+    port: int | None,
+    bind: str | None,
+    standalone: bool,
+    user: str,
+) -> None:
+    """Write a mosquitto configuration: passwords of the present devices, rules, TLS, limits.
+
+    Run it again when listener or certificate change: only what differs is written, and it says how mosquitto takes it
+    over.
+    """
+    config = load(config_path)
+    name, path = _gateway_user(config, config_path)
+    settings = BrokerSettings(
+        conf.absolute(),
+        dir.absolute(),
+        port=port or (1883 if no_tls else 8883),
+        host=bind or ("127.0.0.1" if no_tls else None),
+        tls=None if no_tls else _given_certificates(tls_dir.absolute()),
+        standalone=standalone,
+        user=user,
+    )
+    password = _gateway_password(path)
+    devices = device_passwords(config.state_dir)
+    needs = write_broker_config(settings, devices, name, password)
+    click.echo(f"{len(devices)} device(s), port {settings.port}, {'no TLS' if no_tls else 'TLS'}: {conf}, {dir}")
+    click.echo(f"the gateway's user name is {name}, its password is in {path}")
+    click.echo(
+        {
+            "restart": f"next: {f'mosquitto -c {conf}' if standalone else 'systemctl restart mosquitto'}",
+            "reload": "next: systemctl reload mosquitto (or SIGHUP): connections of revoked devices end, others stay",
+            "": "nothing changed: mosquitto need not read it again",
+        }[needs]
+    )
+
+
+@click.command("broker-update")
+@gateway_config_option
+@_directory_option
+@_user_option
+@click.option("--reload/--no-reload", default=True, help="Have systemd reload mosquitto when something has changed.")
+@acts_for_owners
+def broker_update(*, config_path: Path, dir: Path, user: str, reload: bool) -> None:
+    """Bring the passwords of the devices at the broker up to date, and reload it.
+
+    device-gateway-broker.path runs it after each change. Listener, rules and certificate stay as broker-config wrote
+    them.
+
+    Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
+    """
+    config = load(config_path)
+    _refuse_foreign_folders(dir)
+    with files_in_use("broker-update", "run device-gateway broker-config first, or give --dir, or run it as root"):
+        # Before the tokens are read: a change after that sets it again.
+        as_owner_of(config.state_dir, lambda: (config.state_dir / BROKER_MARK).unlink(missing_ok=True))
+        (dir / RULES).stat()
+        gateway, path = _gateway_user(config, config_path)
+        devices = device_passwords(config.state_dir)
+        text = _password_file(devices, gateway, _gateway_password(path))
+        changed = _put(dir / PASSWORDS, text, 0o600, user)
+    click.echo(f"{len(devices)} device(s): {f'wrote passwords in {dir}' if changed else 'nothing changed'}")
+    systemctl = shutil.which("systemctl")
+    if not changed or not reload:
+        return
+    done = systemctl and subprocess.run((systemctl, "reload", "mosquitto"), capture_output=True, check=False)
+    if not done or done.returncode != 0:
+        why = done.stderr.decode(errors="replace").strip() if done else "there is no systemctl"
+        complain(f"mosquitto was not reloaded ({why}): send it a SIGHUP")
+        raise SystemExit(EXIT_CHECK_FAILED)
+    click.echo("reloaded mosquitto")

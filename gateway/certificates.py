@@ -1,4 +1,4 @@
-"""Certificates for the gateway and its broker: an authority of one's own, a server certificate, and when they end.
+"""``device-gateway certificates``: an authority of one's own, a server certificate, and when they end.
 
 For a fleet that trusts its own authority and nobody else's: devices get ``ca.pem`` with their configuration. A server
 with a public name may as well use certificates of a public authority; then nothing of this is needed.
@@ -7,14 +7,14 @@ with a public name may as well use certificates of a public authority; then noth
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import click
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,21 +22,24 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from agent.errors import ConfigurationError
 from agent.files import replace_file
-from agent.wire.network import is_this_machine
+from agent.wire.network import is_this_machine, read_host
+from gateway.options import files_in_use, path_option
 
+OWNER: Final = "device-gateway"
+"""As whom the unit runs the gateway."""
+TLS_DIR: Final = Path("/etc/device-gateway/tls")
 SERVER_DAYS: Final = 397
 """As long as public authorities may give one; made again from the last 30 days on."""
 AUTHORITY_DAYS: Final = 3653
 _RENEW_BEFORE: Final = timedelta(days=30)
 _WARN_BEFORE_S: Final = 14 * 86400.0
 _SKEW: Final = timedelta(days=1)  # a device whose clock is a little behind
-_NAME_CHARACTERS: Final = 253
-_HOST: Final = re.compile(r"(?!.*-(\.|$))[A-Za-z0-9][A-Za-z0-9-]{0,62}(\.[A-Za-z0-9][A-Za-z0-9-]{0,62})*")
+_SOURCE: Final = "certificates"
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """The files of the certificates, and what was made or kept.
+    """The files of the certificates.
 
     Attributes:
         authority: what devices trust.
@@ -50,90 +53,74 @@ class CertificateFiles:
     private_key: Path
     lines: tuple[str, ...] = ()
 
+    @property
+    def paths(self) -> tuple[Path, Path, Path]:
+        """All that a server needs, in this order."""
+        return self.authority, self.certificate, self.private_key
 
-def make_certificates(
-    directory: Path, hosts: Sequence[str], now: datetime, *, renew: bool = False, user: str | None = None
-) -> CertificateFiles:
+
+def files_in(directory: Path, *lines: str) -> CertificateFiles:
+    """The files in a folder."""
+    return CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key", lines)
+
+
+def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, renew: bool = False) -> CertificateFiles:
     """``ca.pem``, ``ca.key``, ``server.pem`` and ``server.key`` for a server that is reached under these names.
 
     The authority is made once and kept. The server's certificate is made again when it is not for these names, when it
-    ends within 30 days, when another authority signed it, or with ``renew``.
+    ends within 30 days, when another authority signed it, or with ``renew``. What root writes stays root's, and the
+    group of the gateway's user may read the server's key.
 
     Args:
         directory: made where there is none.
         hosts: host names and IP addresses.
         now: the time, with its zone.
         renew: make the server's certificate again in any case.
-        user: as whom the server runs: what root writes stays root's, and this user's group may read the server's key.
 
     Raises:
         ConfigurationError: a name is none, or a file cannot be read or written.
     """
     names = _names(hosts)
-    files = _files_in(directory)
-    try:
+    files = files_in(directory)
+    with files_in_use(_SOURCE, "give another directory or use sudo"):
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         authority, authority_key, line = _authority(directory, now)
         if not renew and _is_good(files, authority, names, now):
-            kept = f"kept {files.certificate}: it is for these names and not near its end"
-            return replace(files, lines=(line, kept))
+            return files_in(directory, line, f"kept {files.certificate}: it is for these names and not near its end")
         key = ec.generate_private_key(ec.SECP256R1())
-        common = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(names[0].value)[:64])])  # X.520's bound
-        certificate = _sign(
-            (common, key),
-            (authority.subject, authority_key),
-            (now, SERVER_DAYS),
-            x509.BasicConstraints(ca=False, path_length=None),
-            x509.SubjectAlternativeName(names),
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+        name = _name(str(names[0].value)[:64])  # X.520 bounds a common name
+        certificate = (
+            _builder(name, authority.subject, key, now, SERVER_DAYS)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+            )
+            .sign(authority_key, hashes.SHA256())
         )
-        replace_file(files.private_key, _pem(key), 0o600, group=user)
-        replace_file(files.certificate, _pem(certificate) + _pem(authority), 0o644)
-    except OSError as error:
-        fault = f"{error.filename or directory} cannot be written: {error.strerror}; give another directory or use sudo"
-        raise ConfigurationError([fault], "certificates") from None
+        replace_file(files.private_key, _key_text(key), 0o600, group=OWNER)
+        pem = serialization.Encoding.PEM
+        replace_file(files.certificate, certificate.public_bytes(pem) + authority.public_bytes(pem), 0o644)
     ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    return replace(files, lines=(line, f"wrote {files.certificate} and {files.private_key}, good until {ends}"))
+    return files_in(directory, line, f"wrote {files.certificate} and {files.private_key}, good until {ends}")
 
 
-def given_certificates(directory: Path) -> CertificateFiles:
-    """The files that somebody has put there.
-
-    Raises:
-        ConfigurationError: one of them is missing.
-    """
-    files = _files_in(directory)
-    faults = [
-        f"{path}: there is no such file; device-gateway certificates --host NAME makes it, or use --tls-dir or --no-tls"
-        for path in (files.authority, files.certificate, files.private_key)
-        if not path.is_file()
-    ]
-    if faults:
-        raise ConfigurationError(faults, "certificates")
-    return files
-
-
-def _files_in(directory: Path) -> CertificateFiles:
-    return CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
-
-
-def certificate_trouble(path: Path, now_s: float) -> str:
+def certificate_trouble(path: Path | None, now_s: float) -> str:
     """One sentence when the certificate is over, not yet good, or ends within 14 days; empty when all is well."""
+    if path is None:
+        return ""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         return f"{path} cannot be read as a certificate: {error}"
-    begins = certificate.not_valid_before_utc.timestamp()
-    ends = certificate.not_valid_after_utc.timestamp()
-    fix = "renew it (device-gateway certificates --renew) and reload the gateway"
-    if now_s >= ends:
-        return f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d}, so devices refuse it: {fix}"
-    if now_s < begins:
-        return f"{path} is good only from {certificate.not_valid_before_utc:%Y-%m-%d} on: mend this machine's clock"
-    if ends - now_s < _WARN_BEFORE_S:
-        return f"{path} expires on {certificate.not_valid_after_utc:%Y-%m-%d}: {fix}"
-    return ""
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    fix = "renew it (device-gateway certificates --renew) and restart the gateway"
+    if now_s >= ends.timestamp():
+        return f"{path} expired on {ends:%Y-%m-%d}, so devices refuse it: {fix}"
+    if now_s < begins.timestamp():
+        return f"{path} is good only from {begins:%Y-%m-%d} on: mend this machine's clock"
+    return f"{path} expires on {ends:%Y-%m-%d}: {fix}" if ends.timestamp() - now_s < _WARN_BEFORE_S else ""
 
 
 def shown_certificate(url: str, path: Path | None, *, plain: bool) -> bytes | None:
@@ -147,56 +134,30 @@ def shown_certificate(url: str, path: Path | None, *, plain: bool) -> bytes | No
     Raises:
         ConfigurationError: no address, one without TLS that was not asked for, or no certificate that is known.
     """
-    scheme = urlsplit(url).scheme
-    if scheme not in {"http", "https"}:
-        text = "devices enroll over HTTP: give --url https://HOST:PORT, the gateway's address for devices"
-        raise ConfigurationError([text], "invite")
-    if scheme == "http":
-        if not plain and not is_this_machine(urlsplit(url).hostname or ""):
-            text = (
-                f"{url} has no TLS, so a code could be read on the way: give https://, or --plain in a closed network"
-            )
-            raise ConfigurationError([text], "invite")
+    parts = urlsplit(url)
+    if parts.scheme == "http" and (plain or is_this_machine(parts.hostname or "")):
         return None
-    if path is None:
-        text = "the gateway has no certificate of its own: name the one that its proxy shows (--certificate FILE)"
-        raise ConfigurationError([text], "invite")
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(serialization.Encoding.DER)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError([f"{path} cannot be read as a certificate: {error}"], "invite") from None
+    if parts.scheme == "http":
+        fault = f"{url} has no TLS, so a code could be read on the way: give https://, or --plain in a closed network"
+    elif parts.scheme != "https":
+        fault = "devices enroll over HTTP: give --url https://HOST:PORT, the gateway's address for devices"
+    elif path is None:
+        fault = "the gateway has no certificate of its own: name the one that its proxy shows (--certificate FILE)"
+    else:
+        try:
+            return x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(serialization.Encoding.DER)
+        except (OSError, ValueError) as error:
+            fault = f"{path} cannot be read as a certificate: {error}"
+    raise ConfigurationError([fault], "invite")
 
 
 def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey, str]:
     """The authority that is there, or a new one, and a sentence on it."""
     path, key_path = directory / "ca.pem", directory / "ca.key"
-    fault = ""
-    if path.exists() and key_path.exists():
-        try:
-            certificate = x509.load_pem_x509_certificate(path.read_bytes())
-            known = serialization.load_pem_private_key(key_path.read_bytes(), None)
-            ends = certificate.not_valid_after_utc
-            if isinstance(known, ec.EllipticCurvePrivateKey) and known.public_key() == certificate.public_key():
-                if ends - _RENEW_BEFORE >= now:
-                    return certificate, known, f"kept {path}, which devices trust already"
-                fault = f"{path} ends on {ends:%Y-%m-%d}, and devices will need another ca.pem"
-            else:
-                fault = f"{key_path} is not the key of {path}"
-        except (ValueError, TypeError) as error:
-            fault = f"{path} and {key_path} cannot be read: {error}"
-    elif path.exists() or key_path.exists():
-        there, missing = (path, key_path) if path.exists() else (key_path, path)
-        fault = f"{there} is there and {missing} is not"
-    if fault:
-        raise ConfigurationError([f"{fault}; restore it, or move both away to begin anew"], "certificates")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Device gateway authority {now:%Y-%m-%d}")])
-    certificate = _sign(
-        (name, key),
-        (name, key),
-        (now, AUTHORITY_DAYS),
-        x509.BasicConstraints(ca=True, path_length=0),
-        x509.KeyUsage(
+    if not path.exists() and not key_path.exists():
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name(f"Device gateway authority {now:%Y-%m-%d}")
+        usage = x509.KeyUsage(
             digital_signature=False,
             content_commitment=False,
             key_encipherment=False,
@@ -206,35 +167,52 @@ def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.Ell
             crl_sign=True,
             encipher_only=False,
             decipher_only=False,
-        ),
-        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
-    )
-    replace_file(key_path, _pem(key), 0o600)
-    replace_file(path, _pem(certificate), 0o644)
-    return certificate, key, f"wrote {path} for devices, and {key_path} (mode 600), which never leaves this machine"
+        )
+        certificate = (
+            _builder(name, name, key, now, AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        replace_file(key_path, _key_text(key), 0o600)
+        replace_file(path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        return certificate, key, f"wrote {path} for devices, and {key_path} (mode 600), which never leaves this machine"
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        known = serialization.load_pem_private_key(key_path.read_bytes(), None)
+    except FileNotFoundError as error:
+        fault = f"{error.filename} is missing"
+    except (ValueError, TypeError) as error:
+        fault = f"{path} and {key_path} cannot be read: {error}"
+    else:
+        if not isinstance(known, ec.EllipticCurvePrivateKey) or known.public_key() != certificate.public_key():
+            fault = f"{key_path} is not the key of {path}"
+        elif certificate.not_valid_after_utc - _RENEW_BEFORE < now:
+            ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+            fault = f"{path} ends on {ends}, and devices will need another ca.pem"
+        else:
+            return certificate, known, f"kept {path}, which devices trust already"
+    raise ConfigurationError([f"{fault}; restore it, or move both away to begin anew"], _SOURCE)
 
 
-def _sign(
-    subject: tuple[x509.Name, ec.EllipticCurvePrivateKey],
-    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey],
-    good: tuple[datetime, int],
-    *extensions: x509.ExtensionType,
-) -> x509.Certificate:
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
     """A certificate that is good from now on, for so many days."""
-    (name, key), (issuer_name, issuer_key), (now, days) = subject, issuer, good
-    builder = (
+    return (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer_name)
+        .subject_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SKEW)
         .not_valid_after(now + timedelta(days=days))
     )
-    for extension in extensions:
-        is_critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
-        builder = builder.add_extension(extension, critical=is_critical)
-    return builder.sign(issuer_key, hashes.SHA256())
 
 
 def _is_good(
@@ -247,33 +225,47 @@ def _is_good(
         key = serialization.load_pem_private_key(files.private_key.read_bytes(), None)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, a new one mends it
         return False
-    return (
-        set(found) == set(names)
-        and key.public_key() == certificate.public_key()
-        and certificate.not_valid_after_utc - _RENEW_BEFORE > now.astimezone(UTC)
-    )
+    is_long = certificate.not_valid_after_utc - _RENEW_BEFORE > now.astimezone(UTC)
+    return is_long and set(found) == set(names) and key.public_key() == certificate.public_key()
 
 
 def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     names: list[x509.GeneralName] = []
-    faults: list[str] = []
+    faults = [] if hosts else ["no name was given under which devices reach this server; give --host"]
     for host in hosts:
         try:
-            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+            name = read_host(host)
+            try:
+                names.append(x509.IPAddress(ipaddress.ip_address(name)))
+            except ValueError:
+                names.append(x509.DNSName(name))
         except ValueError:
-            if len(host) > _NAME_CHARACTERS or not _HOST.fullmatch(host):
-                faults.append(f"{host!r} is neither a host name nor an IP address; write it without scheme and port")
-            else:
-                names.append(x509.DNSName(host))
-    if not hosts:
-        faults.append("no name was given under which devices reach this server; give --host")
+            faults.append(f"{host!r} is neither a host name nor an IP address; write it without scheme and port")
     if faults:
-        raise ConfigurationError(faults, "certificates")
+        raise ConfigurationError(faults, _SOURCE)
     return names
 
 
-def _pem(what: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
-    if isinstance(what, x509.Certificate):
-        return what.public_bytes(serialization.Encoding.PEM)
+def _key_text(key: ec.EllipticCurvePrivateKey) -> bytes:
     form = serialization.PrivateFormat.PKCS8
-    return what.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+@click.command()
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    help="A name or address under which devices reach this server; once for each.",
+)
+@path_option("--dir", "Where ca.pem, ca.key, server.pem and server.key go.", TLS_DIR, is_folder=True)
+@click.option("--renew", is_flag=True, help="Make the server's certificate again, also when it is far from its end.")
+def certificates(*, hosts: tuple[str, ...], dir: Path, renew: bool) -> None:
+    """Make an authority of your own and a certificate for this server, or renew the certificate.
+
+    The authority is made once and kept: devices trust its ca.pem. Run it again now and then: the server's certificate
+    is made again from 30 days before its end on. Then restart the gateway, and run broker-config.
+    """
+    for line in make_certificates(dir, hosts, datetime.now(UTC), renew=renew).lines:
+        click.echo(line)

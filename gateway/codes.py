@@ -6,21 +6,21 @@ Of a code only the SHA-256 of its secret is kept, in the file of the tokens.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import time
-from collections.abc import Callable
+import os
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from pydantic import ValidationError
+
 from agent.errors import ConfigurationError, Refused
-from agent.wire.base import Sent, SentSecret, Text
+from agent.wire.base import Sent, SentSecret, Text, describe_faults
 from agent.wire.enrollment import SECRET_BYTES, EnrollmentAnswer, EnrollmentCode, make_code
-from gateway.devices import Access, checked_registration, request_broker_update
+from agent.wire.secret import Secret
+from gateway.client import RegisterDevice
 from gateway.service import Service
-from gateway.tokens import Randomness, Tokens, id_fault, make_token, transaction
+from gateway.tokens import Tokens, digest_of, id_fault, make_token, request_broker_update, transaction
 
 OVERLAP_S: Final = 86_400.0
 """How long a token from before is good beside the new one; it ends when the new one is used."""
@@ -49,6 +49,35 @@ class EnrollmentRequest(Sent):
     secret: SentSecret
     device_identifier: Text
     device_name: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How devices reach the gateway from where they are.
+
+    Attributes:
+        url: of the HTTP front; None for devices that only speak MQTT.
+        broker: HOST or HOST:PORT; None for devices that only speak HTTP.
+        authority: PEM text of the authority that signed the server's certificate; None for a public one.
+        plain: no TLS, for a closed test network.
+    """
+
+    url: str | None = None
+    broker: str | None = None
+    authority: str | None = None
+    plain: bool = False
+
+    def handed(self, device_id: str, token: Secret, product_id: str | None) -> EnrollmentAnswer:
+        """All that a device needs."""
+        return EnrollmentAnswer(
+            device_id=device_id,
+            token=token,
+            product_id=product_id,
+            url=self.url,
+            broker=self.broker,
+            plain=self.plain,
+            authority=self.authority,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +125,11 @@ class Codes:
     """The codes in the file of the tokens, for one thread. Every method may raise :class:`sqlite3.Error`."""
 
     tokens: Tokens
-    wall: Callable[[], float] = time.time
+    # Devices of one code enroll one after another, so that none is registered for whom there is no place any more.
+    locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def make(
-        self, terms: Terms, expires_s: float, count: int, certificate: bytes | None, randomness: Randomness
+        self, terms: Terms, expires_s: float, count: int, certificate: bytes | None
     ) -> tuple[EnrollmentCode, Code]:
         """Make a code, known at this moment only; those that ended a week ago go.
 
@@ -108,7 +138,6 @@ class Codes:
             expires_s: for how long it is good, seconds.
             count: for how many devices.
             certificate: the one that devices are shown, DER; None for an address without TLS.
-            randomness: such as :func:`secrets.token_bytes`.
 
         Raises:
             ConfigurationError: the terms contradict each other.
@@ -123,8 +152,8 @@ class Codes:
                 fault = "give either --device-id, or --product-id and --user-id to register devices"
             if fault is not None:
                 raise ConfigurationError([fault], "invite")
-        code, now_s = make_code(randomness(SECRET_BYTES), certificate), self.wall()
-        kept = (_digest(code.secret), now_s, now_s + expires_s, count, json.dumps(asdict(terms)))
+        code, now_s = make_code(os.urandom(SECRET_BYTES), certificate), self.tokens.wall()
+        kept = (digest_of(code.secret), now_s, now_s + expires_s, count, json.dumps(asdict(terms)))
         with transaction(self.tokens.connection):
             old = "SELECT digest FROM code WHERE expires_at < ?"
             self.tokens.connection.execute(f"DELETE FROM enrolled WHERE digest IN ({old})", (now_s - _KEPT_S,))  # noqa: S608
@@ -138,124 +167,102 @@ class Codes:
 
     def find(self, secret: str) -> Code | None:
         """The code with this secret."""
-        return next(iter(self._select("WHERE digest = :digest", digest=_digest(secret))), None)
+        return next(iter(self._select("WHERE digest = :digest", digest=digest_of(secret))), None)
 
     def revoke(self, code_id: str) -> bool:
         """Take one back, also one that is used: its devices could enroll again; whether there was one of this id."""
         found = [each for each in self.all() if each.code_id == code_id and each.state in {"open", "used"}]
         with transaction(self.tokens.connection):
             for each in found:
-                values = (self.wall(), each.digest)
+                values = (self.tokens.wall(), each.digest)
                 self.tokens.connection.execute("UPDATE code SET revoked_at = ? WHERE digest = ?", values)
         return bool(found)
 
-    def claim(self, secret: str, identifier: str) -> tuple[Code, float | None]:
-        """Note that a device enrolls; the same device may do so again with the same code while that is good.
+    def check(self, secret: str, identifier: str) -> tuple[Code, float | None]:
+        """Whether a device may enroll now; the same device may do so again with the same code while that is good.
 
         Returns:
-            The code, and when this identifier came with it first; None when it comes for the first time.
+            The code, and when this identifier enrolled with it first; None when it has not.
 
         Raises:
             Refused: the code is unknown, used, expired or revoked.
         """
         new = "ask for a new one (device-gateway devices invite)"
-        with transaction(self.tokens.connection):
-            code = self.find(secret)
-            if code is None:
-                raise Refused(403, _REFUSED, f"this code is unknown here: {new}")
-            query = "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?"
-            again = self.tokens.connection.execute(query, (code.digest, identifier)).fetchone()
-            if code.state != "open" and not (code.state == "used" and again):
-                raise Refused(403, _REFUSED, f"this code {_SAID[code.state]}: {new}")
-            if again:
-                return code, float(again[0])
-            values = (code.digest, identifier, self.wall())
-            self.tokens.connection.execute("INSERT INTO enrolled VALUES (?, ?, NULL, ?)", values)
-        return code, None
+        code = self.find(secret)
+        if code is None:
+            raise Refused(403, _REFUSED, f"this code is unknown here: {new}")
+        query = "SELECT at FROM enrolled WHERE digest = ? AND identifier = ?"
+        (first_s,) = self.tokens.connection.execute(query, (code.digest, identifier)).fetchone() or (None,)
+        if code.state != "open" and not (code.state == "used" and first_s is not None):
+            raise Refused(403, _REFUSED, f"this code {_SAID[code.state]}: {new}")
+        return code, first_s
 
-    def settle(self, code: Code, identifier: str, device_id: str | None) -> None:
-        """Note the id that a device got; with None it got no token after all, and used nothing up."""
-        values = {"digest": code.digest, "identifier": identifier, "device": device_id}
-        mine = "WHERE digest = :digest AND identifier = :identifier"
-        statement = f"UPDATE enrolled SET device_id = :device {mine}"  # noqa: S608 - constants
-        if device_id is None:
-            statement = f"DELETE FROM enrolled {mine} AND device_id IS NULL"  # noqa: S608 - constants
+    def enroll(self, secret: str, identifier: str, device_id: str) -> Secret:
+        """Give a device a token, and note that it has enrolled: both or none, whatever happens.
+
+        Raises:
+            Refused: the code does not enroll it any more, or the device holds a valid token.
+        """
+        now_s, token = self.tokens.wall(), make_token()
         with transaction(self.tokens.connection):
-            self.tokens.connection.execute(statement, values)
+            code, first_s = self.check(secret, identifier)
+            is_retry = first_s is not None and 0.0 <= now_s - first_s <= RETRY_S
+            if not (is_retry or code.terms.device_id or code.terms.replace) and self.tokens.serves(device_id):
+                # Whoever has a code could name the identifier of any device.
+                text = f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code "
+                raise Refused(409, "device_has_token", f"{text}with device-gateway devices invite --replace")
+            values = (code.digest, identifier, now_s)
+            self.tokens.connection.execute("INSERT OR IGNORE INTO enrolled VALUES (?, ?, ?)", values)
+            self.tokens.issue({device_id: token}, OVERLAP_S)
+        return token.token
 
     def _select(self, which: str, **values: Any) -> list[Code]:
-        rows = self.tokens.connection.execute(f"{_SELECT} {which}", {"now": self.wall(), **values})
+        rows = self.tokens.connection.execute(f"{_SELECT} {which}", {"now": self.tokens.wall(), **values})
         return [
             Code(digest, expires_at, count, enrolled, Terms(**json.loads(terms)), state)
             for digest, expires_at, count, enrolled, terms, state in rows
         ]
 
 
-@dataclass(frozen=True)
-class Enroller:
-    """Enrolls devices, for the HTTP front.
+async def enroll(codes: Codes, service: Service, request: EnrollmentRequest) -> EnrollmentAnswer:
+    """Register the device at the service where it is to be, and give it a token.
 
-    Attributes:
-        tokens: of the gateway.
-        service: where devices are registered.
-        state_dir: gets the mark that the broker lacks a token.
-        randomness: such as :func:`secrets.token_bytes`.
-        wall: epoch seconds.
+    Raises:
+        Refused: the code does not enroll it, or the service does not register it.
+        ServiceError: the service did not register it; the code is as good as before.
+        ConfigurationError, sqlite3.Error, OSError: the gateway's files cannot be used, or an id may have no token.
     """
-
-    tokens: Tokens
-    service: Service
-    state_dir: Path
-    randomness: Randomness
-    wall: Callable[[], float] = time.time
-    # A device that asks again before its first request is answered waits for that one.
-    _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
-
-    @property
-    def codes(self) -> Codes:
-        """The codes that it takes."""
-        return Codes(self.tokens, self.wall)
-
-    async def enroll(self, request: EnrollmentRequest) -> EnrollmentAnswer:
-        """Register the device where it is to be, and give it a token.
-
-        Raises:
-            Refused: the code does not enroll it, or the service does not register it.
-            ServiceError: the service did not register it; the code is as good as before.
-            ConfigurationError, sqlite3.Error, OSError: the gateway's files cannot be used, or an id may have no token.
-        """
-        secret, identifier = request.secret.reveal(), request.device_identifier
-        async with self._locks.setdefault((secret, identifier), asyncio.Lock()):
-            code, first_s = self.codes.claim(secret, identifier)
-            terms = code.terms
-            try:
-                device_id = terms.device_id or await self._register(terms, request)
-                is_retry = first_s is not None and 0.0 <= self.wall() - first_s <= RETRY_S
-                if not (is_retry or terms.device_id or terms.replace) and self.tokens.serves(device_id):
-                    # Whoever has a code could name the identifier of any device.
-                    text = f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code "
-                    text += "with device-gateway devices invite --replace"
-                    raise Refused(409, "device_has_token", text)
-                new = make_token(self.randomness)
-                self.tokens.issue({device_id: new}, OVERLAP_S)
-            except BaseException:
-                self.codes.settle(code, identifier, None)
-                raise
-            self.codes.settle(code, identifier, device_id)
-        if terms.broker is not None:
-            request_broker_update(self.state_dir)
-        return terms.handed(device_id, new.token, terms.product_id)
-
-    async def _register(self, terms: Terms, request: EnrollmentRequest) -> str:
-        name = request.device_name or terms.name
-        asked = checked_registration(terms.product_id, request.device_identifier, terms.user_id, name)
-        device_id = (await self.service.register(asked)).device_id
-        fault = id_fault(device_id) if device_id else "the service did not return its id"
-        if fault is not None:
-            raise ConfigurationError([fault], "registration")
-        return device_id
+    secret, identifier = request.secret.reveal(), request.device_identifier
+    async with codes.locks.setdefault(secret, asyncio.Lock()):
+        terms = codes.check(secret, identifier)[0].terms
+        device_id = terms.device_id
+        if device_id is None:
+            name = request.device_name or terms.name
+            asked = checked_registration(terms.product_id, identifier, terms.user_id, name)
+            device_id = (await service.register(asked)).device_id
+            fault = id_fault(device_id) if device_id else "the service did not return its id"
+            if fault is not None:
+                raise ConfigurationError([fault], "registration")
+        token = codes.enroll(secret, identifier, device_id)
+    if terms.broker is not None:
+        request_broker_update(codes.tokens.path.parent)
+    return terms.handed(device_id, token, terms.product_id)
 
 
-def _digest(secret: str) -> bytes:
-    """SHA-256 of a code's secret, by which it is kept and found."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+def checked_registration(
+    product_id: str | None, identifier: str, user_id: str | None, name: str | None
+) -> RegisterDevice:
+    """A registration at the service, with all that it needs.
+
+    Raises:
+        ConfigurationError: something is missing, or may not be.
+    """
+    missing = ", ".join(field for field, value in {"product_id": product_id, "user_id": user_id}.items() if not value)
+    if missing:
+        raise ConfigurationError([f"{missing} is missing, which a device is registered by"], "registration")
+    try:
+        return RegisterDevice(
+            user_id=user_id or "", product_id=product_id or "", device_identifier=identifier, device_name=name or None
+        )
+    except ValidationError as error:
+        raise ConfigurationError([describe_faults(error)], "registration") from None

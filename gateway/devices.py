@@ -1,295 +1,249 @@
-"""Devices get their tokens: one or many, known to the service already or registered there on the way."""
+"""``device-gateway devices``: tokens for devices, with the files that a device needs, and codes to enroll with."""
 
 from __future__ import annotations
 
+import json
 import os
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
-import httpx
-from pydantic import ValidationError
+import click
 
 from agent.app.enroll import AUTHORITY, CONFIGURATION, TOKEN, gateway_configuration
-from agent.app.version import VERSION
-from agent.config.credentials import Credentials
-from agent.config.model import ServiceConfig
-from agent.errors import ConfigurationError, NotFound, RateLimited
+from agent.cli.program import acts_for_owners, json_option, print_json
+from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
 from agent.files import replace_file
 from agent.identity import as_owner_of
+from agent.text import unescaped
 from agent.wire import topics
-from agent.wire.base import describe_faults
-from agent.wire.client import AddressTransport
-from agent.wire.enrollment import EnrollmentAnswer
+from agent.wire.enrollment import EnrollmentAnswer, label_text
 from agent.wire.network import authority as authority_of
-from agent.wire.network import is_this_machine, service_trust
-from agent.wire.secret import KeyPair, Secret
-from agent.wire.server import COMMAND_STATUS
-from gateway.client import OperatorClient, RegisterDevice
+from agent.wire.network import is_this_machine
+from agent.wire.times import to_rfc3339
+from gateway.certificates import shown_certificate
+from gateway.codes import Access, Code, Codes, Terms
 from gateway.config import GatewayConfig
-from gateway.tokens import Randomness, id_fault, make_token, with_tokens
+from gateway.options import (
+    complain,
+    errors_end_it,
+    files_in_use,
+    gateway_config_option,
+    load,
+    path_option,
+    print_rows,
+    read_duration,
+    read_lines,
+    service_client,
+    unknown_devices,
+)
+from gateway.tokens import Tokens, id_fault, make_token, request_broker_update, with_tokens
 
-Value = TypeVar("Value")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-BROKER_MARK: Final = "broker-wanted"
-"""A file that says that the broker lacks the newest tokens; ``device-gateway-broker.path`` waits for it."""
-_ASK_ONE_BY_ONE: Final = 20
-_PATIENCE: Final = 20
-
-
-def request_broker_update(state_dir: Path) -> None:
-    """Set the mark that the broker lacks a token.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(state_dir / BROKER_MARK, flags, 0o600))
-
-
-# --- the way to the gateway -------------------------------------------------------------------------------------------
+_DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How devices reach the gateway from where they are.
-
-    Attributes:
-        url: of the HTTP front; None for devices that only speak MQTT.
-        broker: HOST or HOST:PORT; None for devices that only speak HTTP.
-        authority: PEM text of the authority that signed the server's certificate; None for a public one.
-        plain: no TLS, for a closed test network.
-    """
-
-    url: str | None = None
-    broker: str | None = None
-    authority: str | None = None
-    plain: bool = False
-
-    def handed(self, device_id: str, token: Secret, product_id: str | None) -> EnrollmentAnswer:
-        """All that a device needs."""
-        return EnrollmentAnswer(
-            device_id=device_id,
-            token=token,
-            product_id=product_id,
-            url=self.url,
-            broker=self.broker,
-            plain=self.plain,
-            authority=self.authority,
-        )
+@click.group()
+def devices() -> None:
+    """Give devices their tokens, and take them back. The running gateway follows at once."""
 
 
-def gateway_access(
-    config: GatewayConfig, url: str | None, broker: str | None, authority: Path | None, *, plain: bool, needed: bool
-) -> Access:
-    """How devices reach the gateway, out of what was given and what the configuration says.
-
-    Args:
-        config: the gateway's.
-        url: as given; without it the front's own address counts where it is loopback.
-        broker: as given.
-        authority: as given; without it the ``ca.pem`` beside the front's certificate or the one the gateway trusts.
-        plain: no TLS.
-        needed: an address is about to be shown or sent.
-
-    Raises:
-        ConfigurationError: it is needed and not known, or the authority's file cannot be read.
-    """
-    http = config.http
-    if url is None and broker is None and http.enabled and is_this_machine(http.host):
-        url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
-    if needed and url is None and broker is None:
-        text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
-        raise ConfigurationError([text], "address")
-    if authority is None and http.certificate is not None and (http.certificate.parent / AUTHORITY).is_file():
-        authority = http.certificate.parent / AUTHORITY
-    if authority is None and broker is not None and not plain:
-        authority = config.mqtt.ca_file
-    if authority is None:
-        return Access(url, broker, None, plain)
-    try:
-        text = as_owner_of(authority, partial(authority.read_text, encoding="ascii"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([f"{authority} is no PEM file that can be read ({error})"], "--ca") from None
-    return Access(url, broker, text, plain)
+def _access_options(command: Function) -> Function:
+    """How devices reach the gateway, and how that is shown."""
+    for option in (
+        click.option("--plain", is_flag=True, help="The broker or the address has no TLS: for a closed test network."),
+        path_option("--ca", "The authority devices shall trust. Default: ca.pem beside the gateway's certificate."),
+        click.option("--broker", help="How devices reach the broker, HOST or HOST:PORT, for devices that speak MQTT."),
+        click.option("--url", help="How devices reach the HTTP front. Default: where it listens, if that is loopback."),
+        click.option("--qr", is_flag=True, help="Show what a device needs as a QR symbol."),
+        json_option,
+        gateway_config_option,
+    ):
+        command = option(command)
+    return command
 
 
-def checked_registration(
-    product_id: str | None, identifier: str, user_id: str | None, name: str | None
-) -> RegisterDevice:
-    """A registration at the service, with all that it needs.
-
-    Raises:
-        ConfigurationError: something is missing, or may not be.
-    """
-    missing = ", ".join(field for field, value in {"product_id": product_id, "user_id": user_id}.items() if not value)
-    if missing:
-        raise ConfigurationError([f"{missing} is missing, which a device is registered by"], "registration")
-    try:
-        return RegisterDevice(
-            user_id=user_id or "", product_id=product_id or "", device_identifier=identifier, device_name=name or None
-        )
-    except ValidationError as error:
-        raise ConfigurationError([describe_faults(error)], "registration") from None
-
-
-# --- asking the service -----------------------------------------------------------------------------------------------
-
-
-def service_client(
-    service: ServiceConfig, credentials: Credentials, transport: httpx.BaseTransport | None = None
-) -> OperatorClient:
-    """A client with the key pair, for a command.
-
-    Args:
-        service: where.
-        credentials: the key pair.
-        transport: the network; None opens one.
-
-    Raises:
-        ConfigurationError: the address, the keys or the certificate file cannot be used.
-    """
-    trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
-    client = OperatorClient(
-        service.base_url,
-        KeyPair(credentials.api_key, credentials.secret),
-        timeout_s=service.timeout_s,
-        transport=transport or AddressTransport(trust, httpx.Limits()),
-        user_agent=f"device-gateway/{VERSION}",
+def _folder_options(command: Function) -> Function:
+    """Where the files of a device are written."""
+    out = path_option(
+        "--config-out",
+        "Write the agent's configuration and token file into this folder; with several devices into a folder for each.",
+        is_folder=True,
     )
-    client.dialect = service.dialect.dialect()
-    return client
+    where = Path("/etc/device-agent")
+    there = path_option("--device-dir", "Where the files will lie on the device.", where, is_folder=True)
+    return _access_options(out(there(command)))
 
 
-def with_retries(ask: Callable[[], Value]) -> Value:
-    """Ask, and while the quota is used up wait and ask again; for a command that a person has typed."""
-    for _ in range(_PATIENCE):
-        try:
-            return ask()
-        except RateLimited as error:
-            time.sleep(min(error.retry_after_s or 10.0, 60.0))
-    return ask()
+# --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def unknown_devices(client: OperatorClient, device_ids: Collection[str]) -> list[str]:
-    """Those of these devices that the service does not know.
+@devices.command()
+@_folder_options
+@click.option("--device-id", "device_ids", multiple=True, help="The service's id of a device; once for each.")
+@click.option(
+    "--from", "listed", type=click.File(encoding="utf-8-sig"), help="Many: a file, or -, with one id in each line."
+)
+@click.option("--check/--no-check", default=True, help="Ask the service whether it knows the device ids.")
+@acts_for_owners
+def add(
+    *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], listed: TextIO | None, check: bool, **given: Any
+) -> None:
+    """Give devices that the service knows their tokens, shown this once. A new device is registered by a code: invite.
 
-    Raises:
-        ServiceError: it could not be asked.
+    Exit codes: 0 good, 1 a device has a token already or the service refused, 2 usage or configuration (then nothing
+    was done), 5 the service cannot be reached.
     """
-    # A service that does not say which commands are open may hand one out with a list, and only once.
-    if len(device_ids) > _ASK_ONE_BY_ONE or COMMAND_STATUS not in with_retries(client.discover).extensions:
-        known = with_retries(lambda: {device.device_id for device in client.devices(limit=None)})
-        return [device_id for device_id in device_ids if device_id not in known]
-    unknown = []
-    for device_id in device_ids:
-        try:
-            with_retries(lambda each=device_id: client.device_commands(each))  # type: ignore[misc]  # a default binds it
-        except NotFound:
-            unknown.append(device_id)
-    return unknown
-
-
-# --- tokens and what a device is handed -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Issuer:
-    """Issues device tokens, and the files that a device needs with one.
-
-    Attributes:
-        state_dir: of the gateway.
-        access: how devices reach it.
-        randomness: such as :func:`secrets.token_bytes`.
-        folder: where their files are written; None writes none.
-        several: each device has a folder of its own in it.
-        device_dir: where the files will lie on the device.
-    """
-
-    state_dir: Path
-    access: Access
-    randomness: Randomness
-    folder: Path | None
-    several: bool
-    device_dir: Path
-
-    def add(self, device_ids: Sequence[str], client: OperatorClient | None) -> tuple[list[EnrollmentAnswer], list[str]]:
-        """A token for each device that has none; beside them the ids that have one, which stays.
-
-        Args:
-            device_ids: the service's.
-            client: says which devices the service knows; None where nobody is to be asked.
-
-        Raises:
-            ConfigurationError: an id may not be, the service does not know it, or files cannot be used; nothing was
-                issued.
-            ServiceError: it could not be asked; nothing was issued.
-        """
-        faults = [f"{each!r}: {fault}" for each in device_ids if (fault := id_fault(each))]
-        if faults:
-            raise ConfigurationError(faults, "devices")
-        kept = self._with_token(device_ids)
-        new = [each for each in dict.fromkeys(device_ids) if each not in set(kept)]
-        if client is not None and new:
+    with errors_end_it():
+        config = load(config_path)
+        wanted = list(dict.fromkeys([*device_ids, *(read_lines(listed, "--from") if listed else ())]))
+        if not wanted:
+            raise click.UsageError("name the devices: --device-id, or --from")
+        faults = [f"{each!r}: {fault}" for each in wanted if (fault := id_fault(each))]
+        kept = [] if faults else with_tokens(config.state_dir, lambda tokens: [*filter(tokens.serves, wanted)])
+        new = [each for each in wanted if each not in set(kept)]
+        if check and new and not faults:
             fix = "the service does not know this device: register it first, or mend the id (--no-check asks nobody)"
-            faults = [f"{each}: {fix}" for each in unknown_devices(client, new)]
+            with service_client(config.service, config.auth.credentials(os.environ)) as client:
+                faults = [f"{each}: {fix}" for each in unknown_devices(client, new)]
         if faults:
             raise ConfigurationError(faults, "devices")
-        return self._issue(new), kept
-
-    def rotate(self, device_ids: Sequence[str], overlap_s: float) -> list[EnrollmentAnswer]:
-        """Another token for each of these devices; the old ones are good for a while, until the new one is used.
-
-        Raises:
-            ConfigurationError: one of them has no valid token, or files cannot be used; nothing was issued.
-        """
-        missing = set(device_ids) - set(self._with_token(device_ids))
-        if missing:
-            faults = [f"{each} has no valid token: see device-gateway devices add" for each in sorted(missing)]
-            raise ConfigurationError(faults, "rotate")
-        return self._issue(device_ids, overlap_s, replace=True)
-
-    def folder_of(self, device_id: str) -> Path | None:
-        """Where the files of a device are written."""
-        return self.folder / topics.user_name(device_id) if self.folder and self.several else self.folder
-
-    def _with_token(self, device_ids: Iterable[str]) -> list[str]:
-        return with_tokens(self.state_dir, lambda tokens: [each for each in device_ids if tokens.serves(each)])
-
-    def _issue(
-        self, device_ids: Sequence[str], overlap_s: float = 0.0, *, replace: bool = False
-    ) -> list[EnrollmentAnswer]:
-        """Make tokens, and write the files of each device; what can be refused is refused before one is issued."""
-        new = {device_id: make_token(self.randomness) for device_id in device_ids}
-        handed = [self.access.handed(device_id, made.token, None) for device_id, made in new.items()]
-        files = [
-            (folder, gateway_configuration(each, self.device_dir), each)
-            for each in handed
-            if (folder := self.folder_of(each.device_id)) is not None
-        ]
-        for folder, _text, _each in files:
-            _as_owner(partial(_check_folder, folder, replace=replace), folder)
-        if new:
-            with_tokens(self.state_dir, lambda tokens: tokens.issue(new, overlap_s))
-        for folder, text, each in files:
-            _as_owner(partial(_write_files, folder, text, each), folder)
-        return handed
+        _issue(config, new, given, as_json=as_json, kept=kept, several=len(wanted) > 1)
+    if kept:
+        complain(f"{len(kept)} had a token and keep it, such as {kept[0]}: device-gateway devices rotate {kept[0]}")
+    if kept and listed is None:  # a file may be run again after a fault
+        raise SystemExit(EXIT_CHECK_FAILED)
 
 
-def _as_owner(do: Callable[[], None], folder: Path) -> None:
-    """Write with the identity of whom the folder belongs to.
+@devices.command("list")
+@gateway_config_option
+@json_option
+@click.option("--all", "show_all", is_flag=True, help="Also devices without a valid token.")
+def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
+    """List the devices with the state of their tokens; a token itself is never shown again."""
+    found = with_tokens(load(config_path).state_dir, lambda tokens: tokens.listed())
+    print_rows([each for each in found if show_all or each["state"] == "valid"], as_json=as_json)
+
+
+@devices.command()
+@_folder_options
+@click.argument("device_ids", nargs=-1, metavar="DEVICE_ID...")
+@click.option("--all", "every", is_flag=True, help="Every device that has a valid token.")
+@click.option(
+    "--overlap-s",
+    type=click.FloatRange(0, 366 * _DAY_S),
+    default=_DAY_S,
+    show_default=True,
+    help="How long the old token is good beside the new one, at the most: it ends when the new one is used. Over HTTP; "
+    "a broker knows only the newest.",
+)
+@acts_for_owners
+def rotate(
+    *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], every: bool, overlap_s: float, **given: Any
+) -> None:
+    """Give each DEVICE_ID another token. The old one is good until the new one is used, for a day at the most."""
+    if every == bool(device_ids):
+        raise click.UsageError("name the devices, or give --all")
+    config = load(config_path)
+    valid = with_tokens(config.state_dir, lambda tokens: tokens.device_ids())
+    chosen = valid if every else list(dict.fromkeys(device_ids))
+    missing = sorted(set(chosen) - set(valid))
+    if missing:
+        faults = [f"{each} has no valid token: see device-gateway devices add" for each in missing]
+        raise ConfigurationError(faults, "rotate")
+    several = every or len(chosen) > 1
+    _issue(config, chosen, given, as_json=as_json, several=several, overlap_s=overlap_s, replace=True)
+
+
+@devices.command()
+@gateway_config_option
+@json_option
+@click.argument("device_ids", nargs=-1, required=True, metavar="DEVICE_ID...")
+def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> None:
+    """Take back all tokens of each DEVICE_ID: refused over HTTP at once, at the broker after broker-update.
+
+    Exit code 1 when one of the devices had no valid token.
+    """
+    config = load(config_path)
+    revoked = with_tokens(config.state_dir, lambda tokens: {each: tokens.revoke(each) for each in device_ids})
+    if as_json:
+        print_json(revoked)
+    for device_id, count in revoked.items():
+        if not count:
+            complain(f"{device_id} has no valid token")
+        elif not as_json:
+            click.echo(f"{device_id}: {count} token(s) revoked")
+    if any(revoked.values()):
+        _want_broker_update(config)
+    if not all(revoked.values()):
+        raise SystemExit(EXIT_CHECK_FAILED)
+
+
+def _issue(
+    config: GatewayConfig,
+    device_ids: list[str],
+    given: dict[str, Any],
+    *,
+    as_json: bool,
+    several: bool,
+    kept: list[str] | None = None,
+    overlap_s: float = 0.0,
+    replace: bool = False,
+) -> None:
+    """Make a token for each device, write its files, and show what is shown this once.
+
+    What can be refused is refused before a token is issued.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: files or the address cannot be used; nothing was issued.
     """
-    try:
-        as_owner_of(folder, do)
-    except OSError as error:
-        fault = f"{error.filename} cannot be written: {error.strerror}; mend it, or give another --config-out"
-        raise ConfigurationError([fault], "config-out") from None
+    out: Path | None = given["config_out"]
+    device_dir: Path = given["device_dir"].absolute()
+    access = _access(config, given, needed=out is not None or given["qr"])
+    new = {device_id: make_token() for device_id in device_ids}
+    handed = [access.handed(device_id, made.token, None) for device_id, made in new.items()]
+    files: list[tuple[Path, str, EnrollmentAnswer]] = []
+    if out is not None:
+        for each in handed:
+            folder = out / topics.user_name(each.device_id) if several else out
+            files.append((folder, gateway_configuration(each, device_dir), each))
+    with files_in_use("config-out", "mend it, or give another --config-out"):
+        for folder, _, _ in files:
+            as_owner_of(folder, partial(_check_folder, folder, replace=replace))
+        if new:
+            with_tokens(config.state_dir, lambda tokens: tokens.issue(new, overlap_s))
+        for folder, text, each in files:
+            as_owner_of(folder, partial(_write_files, folder, text, each))
+
+    if as_json:
+        issued = [{"device_id": each.device_id, "token": each.token.reveal()} for each in handed]
+        print_json({"issued": issued, "kept": kept or []})
+    elif given["qr"]:
+        for each in handed:
+            members = {"v": 1, "device_id": each.device_id, "token": each.token.reveal()}
+            address = {name: value for name, value in {"url": each.url, "broker": each.broker}.items() if value}
+            click.echo(each.device_id)
+            _print_qr(json.dumps({**members, **address}, separators=(",", ":")))
+    elif files:
+        for folder, _, each in files:
+            click.echo(f"{each.device_id}: wrote its files into {folder}")
+            click.echo(f"  next: bring them to {device_dir} on the device, owned by the agent's user")
+    else:
+        for each in handed:
+            click.echo(f"{each.device_id}: {each.token.reveal()}")
+    if handed:
+        _want_broker_update(config)
+
+
+def _check_folder(folder: Path, *, replace: bool) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not replace and (folder / CONFIGURATION).exists():
+        fault = f"{folder / CONFIGURATION} is there already, and a device has a folder of its own"
+        raise ConfigurationError([f"{fault}: give another --config-out"], "config-out")
 
 
 def _write_files(folder: Path, configuration: str, handed: EnrollmentAnswer) -> None:
@@ -299,14 +253,159 @@ def _write_files(folder: Path, configuration: str, handed: EnrollmentAnswer) -> 
         replace_file(folder / AUTHORITY, handed.authority, 0o644)
 
 
-def _check_folder(folder: Path, *, replace: bool) -> None:
-    """Make sure of a folder before there is a token to put there.
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+
+@devices.command()
+@_access_options
+@click.option("--product-id", help="Register each device that enrolls at the service: its product.")
+@click.option("--user-id", help="Register: the user account that the devices belong to.")
+@click.option("--name", help="Register: a name for people; a device may say one of its own.")
+@click.option("--device-id", help="Instead of registering: the id of the one device that the code is for.")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 100_000),
+    default=1,
+    show_default=True,
+    help="How many devices may enroll with this code: an image of many cards has one code.",
+)
+@click.option("--replace", is_flag=True, help="Also devices that hold a valid token may enroll; that token then ends.")
+@click.option(
+    "--expires",
+    type=read_duration,
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    help="How long the code is good: 15m, 1h, 7d.",
+)
+@path_option("--certificate", "The certificate that devices are shown, where a proxy has another one than the gateway.")
+@acts_for_owners
+def invite(
+    *,
+    config_path: Path,
+    as_json: bool,
+    count: int,
+    expires: float,
+    certificate: Path | None,
+    qr: bool,
+    **given: Any,
+) -> None:
+    """Print a code with which a device enrolls: device-agent enroll URL. It is shown this once.
+
+    The identifier of a device that holds a valid token is refused, unless it comes again within ten minutes, or with
+    --replace or --device-id.
+    """
+    config = load(config_path)
+    access = _access(config, given, needed=True)
+    url = access.url or ""
+    shown = shown_certificate(url, certificate or config.http.certificate, plain=access.plain)
+    terms = Terms(
+        # A device that is to speak MQTT needs the HTTP front for this one request only.
+        url=None if access.broker else access.url,
+        broker=access.broker,
+        authority=access.authority,
+        plain=access.plain,
+        **{name: given[name] for name in ("device_id", "product_id", "user_id", "name", "replace")},
+    )
+
+    def make(tokens: Tokens) -> tuple[str, dict[str, Any]]:
+        code, made = Codes(tokens).make(terms, expires, count, shown)
+        return label_text(url, code), {**_members(made), "code": str(code)}
+
+    label, made = with_tokens(config.state_dir, make)
+    if as_json:
+        print_json({**made, "url": url, "label": label})
+        return
+    click.echo(made["code"])
+    click.echo(f"good until {made['expires_at']} for {count} device(s); on the device, as root:")
+    click.echo(f"  device-agent enroll {url}     (it asks for the code)")
+    if qr:
+        _print_qr(label)
+    if config.mqtt.enabled and access.broker is not None:
+        complain("for MQTT: device-gateway-broker.path brings each device to the broker; else run broker-update")
+
+
+@devices.command()
+@gateway_config_option
+@json_option
+@click.option("--all", "show_all", is_flag=True, help="Also those that are used, expired or taken back.")
+@click.option("--revoke", "revoked", multiple=True, metavar="INVITE_ID", help="Take this code back, also a used one.")
+def invites(*, config_path: Path, as_json: bool, show_all: bool, revoked: tuple[str, ...]) -> None:
+    """List the codes that are open, by an id that says nothing of the code; or take some back.
+
+    Devices that have enrolled keep their tokens. Exit code 1 when a code to take back was not good any more.
+    """
+
+    def look(tokens: Tokens) -> tuple[list[str], list[dict[str, Any]]]:
+        codes = Codes(tokens)
+        missing = [each for each in revoked if not codes.revoke(each)]
+        return missing, [_members(each) for each in codes.all() if show_all or each.state == "open"]
+
+    missing, found = with_tokens(load(config_path).state_dir, look)
+    print_rows(found, as_json=as_json)
+    for each in missing:
+        complain(f"{each}: no open or used code has this id; device-gateway devices invites --all lists them")
+    if missing:
+        raise SystemExit(EXIT_CHECK_FAILED)
+
+
+def _members(code: Code) -> dict[str, Any]:
+    return {
+        "invite_id": code.code_id,
+        "state": code.state,
+        "enrolled": code.enrolled,
+        "count": code.count,
+        "expires_at": to_rfc3339(code.expires_at),
+        "device_id": code.terms.device_id,
+        "product_id": code.terms.product_id,
+    }
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def _access(config: GatewayConfig, given: dict[str, Any], *, needed: bool) -> Access:
+    """How devices reach the gateway, out of the options and what the configuration says.
+
+    Without ``--url`` the front's own address counts where it is loopback; without ``--ca`` the ``ca.pem`` beside the
+    front's certificate, or the one that the gateway trusts at the broker.
 
     Raises:
-        ConfigurationError: it holds a configuration already.
-        OSError: it cannot be written.
+        ConfigurationError: an address is ``needed`` and not known, or the authority's file cannot be read.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not replace and (folder / CONFIGURATION).exists():
-        fault = f"{folder / CONFIGURATION} is there already, and a device has a folder of its own"
-        raise ConfigurationError([f"{fault}: give another --config-out"], "config-out")
+    http, url, broker, plain = config.http, given["url"], given["broker"], given["plain"]
+    if url is None and broker is None and http.enabled and is_this_machine(http.host):
+        url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
+    if needed and url is None and broker is None:
+        text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
+        raise ConfigurationError([text], "address")
+    path: Path | None = given["ca"]
+    if path is None and http.certificate is not None and (http.certificate.parent / AUTHORITY).is_file():
+        path = http.certificate.parent / AUTHORITY
+    if path is None and broker is not None and not plain:
+        path = config.mqtt.ca_file
+    if path is None:
+        return Access(url, broker, None, plain)
+    try:
+        pem = as_owner_of(path, partial(path.read_text, encoding="ascii"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"{path} is no PEM file that can be read ({error})"], "--ca") from None
+    return Access(url, broker, pem, plain)
+
+
+def _print_qr(text: str) -> None:
+    """The QR symbol of a text, drawn for a terminal."""
+    import qrcode
+
+    symbol: Any = qrcode.QRCode(error_correction=qrcode.constants.ERROR_CORRECT_M)
+    symbol.add_data(text.encode())
+    # Scanners dislike a light symbol on dark ground: on a terminal its own colours are set, elsewhere blocks are light.
+    is_terminal = sys.stdout.isatty()
+    symbol.print_ascii(out=unescaped(sys.stdout), tty=is_terminal, invert=not is_terminal)
+
+
+def _want_broker_update(config: GatewayConfig) -> None:
+    if config.mqtt.enabled:
+        with suppress(OSError):  # the line below says what to do by hand
+            as_owner_of(config.state_dir, lambda: request_broker_update(config.state_dir))
+        complain("for MQTT: device-gateway-broker.path brings this to the broker; where it does not run: broker-update")

@@ -54,7 +54,7 @@ from agent.wire.server import (
     RECORDED_AT,
 )
 from agent.wire.times import to_rfc3339
-from gateway.codes import Enroller, EnrollmentRequest
+from gateway.codes import Codes, EnrollmentRequest, enroll
 from gateway.commands import Commands
 from gateway.config import HttpConfig
 from gateway.instances import InstanceWatch
@@ -200,7 +200,6 @@ class HttpApp:
         uplink: takes readings and results.
         commands: has the open commands.
         tokens: says whose token it is.
-        enroller: takes devices with a code.
         counts: what happened, by name.
         rate: of requests, by device.
         tries: to enroll, by code or address.
@@ -211,12 +210,12 @@ class HttpApp:
     uplink: Uplink
     commands: Commands
     tokens: Tokens
-    enroller: Enroller
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.rate = RateLimit(self.config.requests_per_minute, AT_ONCE)
         self.tries = RateLimit(ENROLL_TRIES, AT_ONCE)
+        self._codes = Codes(self.tokens)
         self._instances = InstanceWatch()
         self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._held: dict[asyncio.Event, str] = {}
@@ -406,14 +405,14 @@ class HttpApp:
     async def _enroll(self, request: Request) -> Response:
         asked = _model(EnrollmentRequest, await self._json(request, ENROLL_BYTES, ENROLL_S))
         address = request.client.host if request.client else "an unknown address"
-        code = self.enroller.codes.find(asked.secret.reveal())
+        code = self._codes.find(asked.secret.reveal())
         # Who has a code is not held up by strangers behind the same proxy or router.
         key = f"from {address}" if code is None else code.code_id
         wait_s = self.tries.begin(key)
         if wait_s:
             raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
         try:
-            given = await self.enroller.enroll(asked)
+            given = await enroll(self._codes, self.service, asked)
         except (AgentError, sqlite3.Error, OSError) as error:
             fault = _fault_of(error)
             if fault.status_code in {429, 503}:

@@ -10,8 +10,6 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import uvicorn
@@ -36,32 +34,9 @@ class _Server(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-@dataclass(slots=True)
-class HttpServer:
-    """The application on a socket.
-
-    Attributes:
-        base_url: where it listens, with the real port.
-    """
-
-    base_url: str
-    _config: HttpConfig
-    _tls: ssl.SSLContext | None
-
-    def reload(self) -> None:
-        """Take over the certificate as its files are now.
-
-        Raises:
-            ConfigurationError: it cannot be used; the one from before stays.
-        """
-        if self._tls is not None:
-            tls_context(self._config)  # first into one that nobody uses
-            _load(self._tls, self._config)
-
-
 @contextlib.asynccontextmanager
-async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[HttpServer]:
-    """Serve the application for the length of the block.
+async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[str]:
+    """Serve the application for the length of the block; where it listens, with the real port.
 
     Raises:
         ConfigurationError: the certificate or its key cannot be used.
@@ -94,9 +69,9 @@ async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[HttpServer]
         while not server.started and not tasks[0].done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         scheme = "http" if tls is None else "https"
-        found = HttpServer(f"{scheme}://{authority(config.host, listener.getsockname()[1])}", config, tls)
-        _log.info("http=listening at %s", found.base_url)
-        yield found
+        base_url = f"{scheme}://{authority(config.host, listener.getsockname()[1])}"
+        _log.info("http=listening at %s", base_url)
+        yield base_url
     finally:
         tasks[1].cancel()
         app.release()
@@ -111,22 +86,16 @@ def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
     Raises:
         ConfigurationError: the certificate or its key cannot be used.
     """
-    if config.certificate is None:
+    certificate, key = config.certificate, config.private_key
+    if certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _load(context, config)
-    return context
-
-
-def _load(context: ssl.SSLContext, config: HttpConfig) -> None:
-    certificate, key = config.certificate, config.private_key
-    assert certificate is not None  # noqa: S101 - only called with one
     try:
         # An encrypted key would ask for its password on a terminal without a person.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except FileNotFoundError:
-        missing: Path | None = certificate if key is None or not certificate.exists() else key
+        missing = certificate if key is None or not certificate.exists() else key
         fault = f"{missing}: there is no such file; make one with device-gateway certificates, or mend the path"
     except PermissionError:
         fault = f"{key or certificate} may not be read by this user; chown it to the gateway's user"
@@ -134,7 +103,7 @@ def _load(context: ssl.SSLContext, config: HttpConfig) -> None:
         reason = getattr(error, "reason", None) or str(error)
         fault = f"{certificate} and {key or 'the key in it'} are no certificate with its unencrypted key: {reason}"
     else:
-        return
+        return context
     raise ConfigurationError([fault], "http")
 
 

@@ -1,100 +1,92 @@
-"""The files that a new gateway begins with."""
+"""``device-gateway init``: the files that a new gateway begins with."""
 
 from __future__ import annotations
 
 import socket
 import stat
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+
+import click
 
 from agent.app.enroll import checked_file
 from agent.config.credentials import PLACEHOLDER
 from agent.errors import ConfigurationError
 from agent.files import give_to, replace_file
 from agent.identity import as_owner_of, owner_of
-from gateway.certificates import CertificateFiles, make_certificates
+from gateway.certificates import OWNER, CertificateFiles, make_certificates
 from gateway.config import GatewayConfig
+from gateway.options import DEFAULT_PATH, files_in_use, path_option
 
-OWNER: Final = "device-gateway"
-"""As whom the unit runs the gateway."""
 KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
-HTTPS_PORT: Final = 8443
-MQTTS_PORT: Final = 8883
 _LOOPBACK: Final = "127.0.0.1"
-_USUAL: Final = Path("/etc/device-gateway/config.yaml")
 
 
-def write_initial_gateway(
-    directory: Path,
-    base_url: str,
-    state_dir: Path,
-    *,
-    hosts: Sequence[str],
-    mqtt: bool,
-    keys: Mapping[str, str],
-    now: datetime,
-    force: bool,
-) -> list[str]:
-    """Write ``config.yaml``, the key files and, with names, certificates; make the state directory.
+@click.command()
+@path_option(
+    "--dir", "Where to write config.yaml, the key files and the certificates.", DEFAULT_PATH.parent, is_folder=True
+)
+@click.option("--base-url", help="The service's address. Asked for when it is not given.")
+@path_option("--state-dir", "Where device tokens and codes are kept.", Path("/var/lib/device-gateway"), is_folder=True)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    help="A name or address under which devices reach this server; makes certificates for it and serves HTTPS on "
+    "port 8443. Without it the gateway listens on loopback only, for a proxy in front.",
+)
+@click.option("--mqtt", is_flag=True, help="Also serve devices over MQTT, with a broker on this machine.")
+@click.option("--force", is_flag=True, help="Replace config.yaml if it is there. Key files that hold a key are kept.")
+def init(*, dir: Path, base_url: str | None, state_dir: Path, hosts: tuple[str, ...], mqtt: bool, force: bool) -> None:
+    """Write a commented configuration, and files of mode 600 for the key pair.
 
-    A key file that is there already is kept, also with ``force``: it may hold the only copy of a key.
-
-    Args:
-        directory: of configuration and key files.
-        base_url: of the service; empty becomes a placeholder.
-        state_dir: of tokens and codes.
-        hosts: names under which devices reach this server; without any the front stays on loopback, without TLS.
-        mqtt: whether a broker on this machine is used too.
-        keys: what is known of the key pair, by the name of its file.
-        now: the time, with its zone.
-        force: replace a configuration that is there.
-
-    Returns:
-        One sentence for each file, and what to do next.
-
-    Raises:
-        ConfigurationError: a file is there already, a value is not usable, or a directory cannot be written.
+    On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """
-    path = directory / "config.yaml"
+    path = dir / "config.yaml"
     if path.exists() and not force:
         raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
-    try:
-        if not directory.exists():
-            directory.mkdir(parents=True)
-            directory.chmod(0o755)  # whatever the umask is: the gateway's user reads the configuration in it
+    keys = dict.fromkeys(KEY_FILES, "")
+    if sys.stdin.isatty():
+        base_url = base_url or click.prompt("Address of the service (base_url)")
+        for name, placeholder in KEY_FILES.items():
+            text = f"{name} ({placeholder.partition('_')[0]}_..., unseen; empty to fill in the file later)"
+            keys[name] = click.prompt(text, default="", show_default=False, hide_input=True).strip()
+    with files_in_use("init", "choose another --dir or use sudo"):
+        if not dir.exists():
+            dir.mkdir(parents=True)
+            dir.chmod(0o755)  # whatever the umask is: the gateway's user reads the configuration in it
         # The gateway itself reaches a broker on this machine by loopback.
         names = list(dict.fromkeys((*hosts, _LOOPBACK)))
-        files = make_certificates(directory.absolute() / "tls", names, now, user=OWNER) if hosts else None
-        values = _values(directory.absolute(), base_url, state_dir, files, mqtt=mqtt)
-        text = checked_file(GatewayConfig, "device-gateway", values, "init")
-        replace_file(path, text, 0o644)
-        lines = [f"wrote {path}", *(files.lines if files else ())]
-        lines += [_write_key(directory / name, keys.get(name, "")) for name in KEY_FILES]
+        files = make_certificates(dir.absolute() / "tls", names, datetime.now(UTC)) if hosts else None
+        values = _values(dir.absolute(), base_url, state_dir, files, mqtt=mqtt)
+        replace_file(path, checked_file(GatewayConfig, "device-gateway", values, "init"), 0o644)
+        lines = [
+            f"wrote {path}",
+            *(files.lines if files else ()),
+            *(_write_key(dir / each, keys[each]) for each in keys),
+        ]
         if not state_dir.exists():
             as_owner_of(state_dir, lambda: state_dir.mkdir(mode=0o700, parents=True))
             if owner_of(state_dir) is None:
                 give_to(state_dir, OWNER)
-    except OSError as error:
-        reason = f"{error.filename or path} cannot be written: {error.strerror}; choose another --dir or use sudo"
-        raise ConfigurationError([reason], "init") from None
-    missing = [str(directory / name) for name in KEY_FILES if not keys.get(name)] + ([] if base_url else [str(path)])
+    missing = [str(dir / name) for name in keys if not keys[name]] + ([] if base_url else [str(path)])
     if missing:
         lines.append(f"next: replace what begins with PASTE, if it is still there, in {', '.join(missing)}")
-    option = "" if path == _USUAL else f" --config {path}"
+    option = "" if path == DEFAULT_PATH else f" --config {path}"
     if mqtt:
         # Not in the system's own places, so it is not the system's broker either.
-        places = f" --conf {directory / 'mosquitto.conf'} --dir {directory / 'broker'} --standalone" if option else ""
-        tls = f" --tls-dir {directory / 'tls'}" if option and hosts else "" if hosts else " --no-tls"
+        places = f" --conf {dir / 'mosquitto.conf'} --dir {dir / 'broker'} --standalone" if option else ""
+        tls = f" --tls-dir {dir / 'tls'}" if option and hosts else "" if hosts else " --no-tls"
         lines.append(f"next: device-gateway broker-config{option}{places}{tls}")
     lines.append(f"next: device-gateway check{option} --online")
     lines.append(f"then: device-gateway run{option}, or systemctl enable --now device-gateway")
-    return lines
+    click.echo("\n".join(lines))
 
 
 def _values(
-    here: Path, base_url: str, state_dir: Path, files: CertificateFiles | None, *, mqtt: bool
+    here: Path, base_url: str | None, state_dir: Path, files: CertificateFiles | None, *, mqtt: bool
 ) -> dict[str, Any]:
     values: dict[str, Any] = {
         "service": {"base_url": base_url or "https://PASTE-THE-ADDRESS-HERE"},
@@ -105,7 +97,7 @@ def _values(
         values["http"] = {
             # Devices come from other machines, by either kind of address; it speaks TLS there.
             "host": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104
-            "port": HTTPS_PORT,
+            "port": 8443,
             "certificate": str(files.certificate),
             "private_key": str(files.private_key),
         }
@@ -113,7 +105,7 @@ def _values(
         values["mqtt"] = {
             "enabled": True,
             "host": _LOOPBACK,
-            "port": MQTTS_PORT if files else 1883,
+            "port": 1883 if files is None else 8883,
             "user_name": "gateway",
             "password_file": str(here / "mqtt_password"),
             "tls": files is not None,
@@ -123,16 +115,10 @@ def _values(
 
 
 def _write_key(path: Path, key: str) -> str:
-    """Write a key file, or keep the one that is there when no key is given; a sentence that says so.
+    """Write a key file, or its placeholder; one that is there is kept when no key is given: it may hold the only copy.
 
-    Mode 600; what root writes stays root's and has mode 640, for the group of the gateway's user.
-
-    Args:
-        path: its name says what it holds.
-        key: what to write; empty writes the placeholder.
-
-    Raises:
-        OSError: it could not be written.
+    Mode 600; what root writes stays root's and has mode 640, for the group of the gateway's user. Returns a sentence
+    that says so.
     """
     if path.exists() and not key:
         return f"kept {path}, which was there already"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
@@ -32,10 +31,9 @@ class _Seen:
 
 
 class InstanceWatch:
-    """The side that is asked: remembers in memory which start of each device's agent asked last. Thread-safe."""
+    """The side that is asked: remembers in memory which start of each device's agent asked last. For one thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def saw(self, device_id: str, header: str | None, now_s: float) -> str | None:
@@ -49,24 +47,23 @@ class InstanceWatch:
         asks = Instance.parse(header)
         if asks is None:
             return None
-        with self._lock:
-            seen = self._seen.setdefault(device_id, _Seen(asks))
-            self._seen.move_to_end(device_id)
-            if len(self._seen) > _DEVICES_MAX:
-                self._seen.popitem(last=False)
-            if asks.run_id != seen.now.run_id:
-                if asks.run_id in seen.earlier:
-                    seen.earlier.remove(asks.run_id)
-                    seen.two_until_s = now_s + _TWO_FOR_S
-                    seen.is_older = False
-                else:
-                    seen.is_older = asks.starts <= seen.now.starts
-                seen.earlier = [*seen.earlier, seen.now.run_id][-_EARLIER_MAX:]
-                seen.now = asks
-            conflict = OLDER_STATE if seen.is_older else None
-            if seen.two_until_s is not None and now_s < seen.two_until_s:
-                conflict = TWO_AGENTS
-            is_news, seen.said = conflict != seen.said, conflict
-        if conflict is not None and is_news:
+        seen = self._seen.setdefault(device_id, _Seen(asks))
+        self._seen.move_to_end(device_id)
+        if len(self._seen) > _DEVICES_MAX:
+            self._seen.popitem(last=False)
+        if asks.run_id != seen.now.run_id:
+            if asks.run_id in seen.earlier:
+                seen.earlier.remove(asks.run_id)
+                seen.two_until_s = now_s + _TWO_FOR_S
+                seen.is_older = False
+            else:
+                seen.is_older = asks.starts <= seen.now.starts
+            seen.earlier = [*seen.earlier, seen.now.run_id][-_EARLIER_MAX:]
+            seen.now = asks
+        conflict = OLDER_STATE if seen.is_older else None
+        if seen.two_until_s is not None and now_s < seen.two_until_s:
+            conflict = TWO_AGENTS
+        if conflict is not None and conflict != seen.said:
             _log.warning("device=%s identity=%s %s", device_id, conflict, _SAID[conflict])
+        seen.said = conflict
         return conflict

@@ -1,49 +1,72 @@
-"""How a gateway is: ``check`` before it runs, ``status`` while it does and after."""
+"""``device-gateway check`` before the gateway runs, and ``status`` while it does and after."""
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+import click
+
 from agent.app.lock import holder_of
-from agent.app.status import StatusFile, newest_status, process_state, status_path
+from agent.app.status import newest_status, process_state, status_path
+from agent.cli.check import end_with_findings
+from agent.cli.program import json_option, print_json, print_parts
 from agent.config.credentials import Credentials
 from agent.doctor.checks import check_state_dir
 from agent.doctor.findings import Named, failed, ok, unreachable, warning
-from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
+from agent.errors import (
+    EXIT_CHECK_FAILED,
+    ConfigurationError,
+    InvalidMessage,
+    ServiceError,
+    TransportError,
+    UnexpectedAnswer,
+)
 from agent.retry import describe
 from agent.wire.network import authority
-from gateway.broker import LIMITS, PASSWORDS
+from gateway.broker import CONFIGURATION, DIRECTORY, LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble
 from gateway.config import GatewayConfig, HttpConfig
-from gateway.devices import service_client
 from gateway.http_server import tls_context
 from gateway.mqtt import check_broker_port
+from gateway.options import extensions_of, gateway_config_option, load, service_client
+from gateway.run import WHO
 from gateway.tokens import FILE_NAME, with_tokens
 
-WHO: Final = "gateway"
-"""Owner of the status file."""
 _RUNTIME: Final = Path("/run/device-gateway/status.json")
-_BROKER_FILES: Final = (Path("/etc/mosquitto/conf.d/device-gateway.conf"), Path("/etc/mosquitto/device-gateway"))
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
 
 
-def check_gateway(load: Callable[[], GatewayConfig], environ: Mapping[str, str], *, online: bool) -> list[Named]:
-    """Every check; one that fails hides no other.
+@click.command()
+@gateway_config_option
+@json_option
+@click.option(
+    "--online",
+    is_flag=True,
+    envvar="DEVICE_GATEWAY_ONLINE",
+    show_envvar=True,
+    help="Also ask the service and the broker: can they be reached, are keys and password good?",
+)
+def check(config_path: Path, *, as_json: bool, online: bool) -> None:
+    """Check everything at once: configuration, key files, state directory, device tokens, certificate.
 
-    Args:
-        load: gives the configuration or raises :class:`~agent.errors.ConfigurationError`.
-        environ: for systemd's credentials.
-        online: ask the service and the broker too.
+    Exit code 0 when all is good, 2 when the configuration is wrong, 5 when service or broker cannot be reached, else 1.
     """
+    logging.disable(logging.CRITICAL)  # the list says it better
+    end_with_findings(_findings(config_path, online=online), as_json=as_json)
+
+
+def _findings(config_path: Path, *, online: bool) -> list[Named]:
+    """Every check; one that fails hides no other."""
     try:
-        config = load()
-        credentials = config.auth.credentials(environ)
+        config = load(config_path)
+        credentials = config.auth.credentials(os.environ)
     except ConfigurationError as error:
         return [("configuration", failed(each)) for each in error.faults]
     findings = [
@@ -77,8 +100,8 @@ def _check_http(http: HttpConfig) -> Named:
         tls_context(http)
     except ConfigurationError as error:
         return ("http", failed(error.faults[0]))
-    state, trouble = certificate_state(http, time.time())
-    if state != "ok":
+    trouble = certificate_trouble(http.certificate, time.time())
+    if trouble:
         return ("http", failed(trouble))
     scheme = "http" if http.certificate is None else "https"
     return ("http", ok(f"devices are to be served at {scheme}://{authority(http.host, http.port)}"))
@@ -86,8 +109,8 @@ def _check_http(http: HttpConfig) -> Named:
 
 def _check_broker_files() -> list[Named]:
     """Where ``broker-config`` has written the system's broker: does its queue outlive a restart, and is it bounded?"""
-    configuration, directory = _BROKER_FILES
-    if not (directory / PASSWORDS).exists():
+    configuration = CONFIGURATION
+    if not (DIRECTORY / PASSWORDS).exists():
         return []  # another broker, or one on another machine
     try:
         lines = configuration.read_text("utf-8").splitlines()
@@ -115,10 +138,9 @@ def _check_broker(config: GatewayConfig) -> Named:
 
 def _check_service(config: GatewayConfig, credentials: Credentials) -> Named:
     """The service's answer to requests that change nothing."""
-    configured = config.service.dialect.dialect().extensions
     try:
-        with service_client(config.service, credentials) as client:
-            names = client.discover().extensions if configured is None else configured
+        with service_client(config.service, credentials, tries=1) as client:
+            names = extensions_of(client, config.service)
             count = sum(1 for _ in client.devices(limit=1))
     except (TransportError, UnexpectedAnswer) as error:
         return ("service", unreachable(str(error)))
@@ -131,40 +153,20 @@ def _check_service(config: GatewayConfig, credentials: Credentials) -> Named:
     return ("service", ok(f"it accepts the keys and {devices}; extensions: {words}"))
 
 
-def certificate_state(http: HttpConfig, now_s: float) -> tuple[str, str]:
-    """``ok``, or a word and a sentence on the certificate of the HTTP front."""
-    trouble = "" if http.certificate is None else certificate_trouble(http.certificate, now_s)
-    return ("certificate", trouble) if trouble else ("ok", "")
-
-
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayStatus:
-    """What can be known without asking the gateway.
+@click.command()
+@gateway_config_option
+@json_option
+def status(config_path: Path, *, as_json: bool) -> None:
+    """Show how the gateway is, while it runs and after it died. It reads files alone.
 
-    Attributes:
-        state: ``running``, ``stopped``, ``died`` (it left no stop record) or ``never started``.
-        is_healthy: whether it runs and every part of it is well.
-        process_id: of the running gateway.
-        last_status: the last status that a process wrote.
-        devices: with a valid token; None when the file of tokens cannot be read.
+    Exit code 0 when it runs and all its parts are well, else 1.
     """
-
-    state: str
-    is_healthy: bool
-    state_dir: Path
-    process_id: int | None
-    last_status: StatusFile | None
-    devices: int | None
-
-
-def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
-    """Read files alone: the running program is not disturbed."""
-    state_dir = config.state_dir
+    state_dir = load(config_path).state_dir
     holder = holder_of(state_dir)
-    last = newest_status([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME], WHO)
+    last = newest_status([status_path(state_dir, os.environ), status_path(state_dir, {}), _RUNTIME], WHO)
     has_file = (state_dir / FILE_NAME).exists()
     devices: int | None = 0
     if has_file:
@@ -173,6 +175,15 @@ def read_gateway_status(config: GatewayConfig, environ: Mapping[str, str]) -> Ga
         except ConfigurationError:
             devices = None
     state = process_state(holder, last, has_store=has_file)
-    is_well = all(part.state == "ok" for part in last.parts.values()) if last else False
+    is_well = last is not None and all(part.state == "ok" for part in last.parts.values())
     is_healthy = state == "running" and devices is not None and is_well
-    return GatewayStatus(state, is_healthy, state_dir, holder, last, devices)
+    if as_json:
+        shown = {"state": state, "is_healthy": is_healthy, "state_dir": state_dir, "process_id": holder}
+        print_json({**shown, "last_status": None if last is None else asdict(last), "devices": devices})
+    else:
+        process = f" (process {holder})" if holder else ""
+        click.echo(f"gateway    {state}{process}, state in {state_dir}")
+        if last is not None:
+            print_parts(state, last)
+        click.echo(f"devices    {'unusable file of tokens' if devices is None else devices}")
+    raise SystemExit(0 if is_healthy else EXIT_CHECK_FAILED)

@@ -6,9 +6,12 @@ nothing and nothing is configured, requests go out until it answers 429.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
@@ -16,11 +19,17 @@ import httpx
 
 from agent.errors import RateLimited
 from agent.wire.answers import read_retry_after
-from gateway.rate_limit import read_rate_limit
 
 WINDOW_S: Final = 60.0
 _RETRY_S: Final = 10.0
 _RETRY_MAX_S: Final = 900.0
+# Members of a structured field list (RFC 9651): a name, quoted or not, and its parameters.
+_MEMBER: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s;,="]+)((?:\s*[;=][^,"]*)?)\s*(?:,|$)')
+_NUMBER: Final = re.compile(r"\d{1,15}")
+_WINDOW_MAX_S: Final = 86_400.0
+# X-RateLimit-Reset is a number of seconds, or a time in seconds or milliseconds since the epoch.
+_EPOCH_FROM: Final = 1e9
+_EPOCH_MS_FROM: Final = 1e12
 
 
 class Kind(StrEnum):
@@ -86,11 +95,11 @@ class Quota:
         if now_s < self._blocked_s:
             return self._blocked_s - now_s
         self._refresh()
-        wait_s = 0.0
-        if self._left is not None and self._left <= self._reserved(kind, self._limit):
+        wait_s, reserved = 0.0, _RESERVED[kind]
+        if self._left is not None and self._left <= int(reserved * (self._limit or 0)):
             wait_s = max(1.0, self._resets_s - now_s)
         if self._per_minute is not None:
-            missing = 1.0 + self._reserved(kind, self._per_minute) - self._bucket
+            missing = 1.0 + int(reserved * self._per_minute) - self._bucket
             if missing > 0:
                 wait_s = max(wait_s, missing * WINDOW_S / self._per_minute)
         return wait_s
@@ -139,6 +148,85 @@ class Quota:
         if self._left is not None and now_s >= self._resets_s:
             self._left = None  # a new window, of which the next answer speaks
 
-    @staticmethod
-    def _reserved(kind: Kind, limit: int | None) -> int:
-        return int(_RESERVED[kind] * (limit or 0))
+
+# --- what the headers say ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """The key's quota by one answer. At least ``remaining`` or ``limit`` is known.
+
+    Attributes:
+        remaining: requests left in this window; other users of the same key are counted in it.
+        limit: requests in one window.
+        reset_s: until the next window, seconds from the answer; services round it either way.
+    """
+
+    remaining: int | None = None
+    limit: int | None = None
+    reset_s: float | None = None
+
+
+def read_rate_limit(headers: Mapping[str, str]) -> RateLimit | None:
+    """The quota in the headers of an answer; None when they have none that can be read.
+
+    Where a service keeps several quotas, the one that leaves the fewest requests per second counts.
+
+    Args:
+        headers: names in any case when the mapping takes any case (:class:`httpx.Headers`), else in lower case.
+    """
+    policies = dict(_members(headers.get("ratelimit-policy", "")))
+    members = list(_members(headers.get("ratelimit", "")))
+    named = [
+        RateLimit(_number(found["r"]) or 0, _number(policies.get(name, {}).get("q")), _seconds(found.get("t")))
+        for name, found in members
+        if "r" in found
+    ]
+    if named:
+        return min(named, key=lambda each: (each.remaining or 0) / max(1.0, each.reset_s or 1.0))
+    plain = {name: parameters["="] for name, parameters in members if "=" in parameters}
+    date = headers.get("date")
+    for values in (
+        {name: plain.get(name) for name in ("limit", "remaining", "reset")},
+        {name: headers.get(f"ratelimit-{name}") for name in ("limit", "remaining", "reset")},
+        {name: headers.get(f"x-ratelimit-{name}") for name in ("limit", "remaining", "reset")},
+    ):
+        limit, remaining = _number(values["limit"]), _number(values["remaining"])
+        if limit is not None or remaining is not None:
+            return RateLimit(remaining, limit, _until(values["reset"], date))
+    return None
+
+
+def _members(value: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Name and parameters of each member; what follows an ``=`` right after the name has the name ``=``."""
+    for match in _MEMBER.finditer(value):
+        rest = match[2].strip()
+        parameters = {"=": rest[1:]} if rest.startswith("=") else {}
+        for part in rest.split(";")[1:]:
+            name, _, text = part.strip().partition("=")
+            parameters[name] = text
+        yield match[1].strip('"'), parameters
+
+
+def _number(text: str | None) -> int | None:
+    # A list such as "100, 100;w=60" begins with the number that counts.
+    match = None if text is None else _NUMBER.match(text.strip())
+    return None if match is None else int(match[0])
+
+
+def _seconds(text: str | None) -> float | None:
+    number = _number(text)
+    return None if number is None else min(float(number), _WINDOW_MAX_S)
+
+
+def _until(reset: str | None, date: str | None) -> float | None:
+    """Seconds until a reset; a time is compared with the answer's own ``Date``, since our clock may be wrong."""
+    number = _number(reset)
+    if number is None or number < _EPOCH_FROM:
+        return None if number is None else min(float(number), _WINDOW_MAX_S)
+    try:
+        now_s = parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    at_s = number / 1000 if number >= _EPOCH_MS_FROM else float(number)
+    return min(max(at_s - now_s, 0.0), _WINDOW_MAX_S)

@@ -102,31 +102,28 @@ class Uplink:
         Raises:
             ServiceError: the fate of those that are not settled is unknown: the device or the broker comes again.
         """
-        has_arrays = self._service.offers(BATCH_SENSOR_DATA)
         left = [each for each in readings if not each.is_settled and not self._is_stored(each)]
-        if self._has_reading_keys() or not self._service.offers(IDEMPOTENCY_KEY):
-            keyed: list[Reading] = []
-        else:
-            keyed = [each for each in left if each.key is not None]
-        for group in [keyed] if has_arrays and keyed else [[each] for each in keyed]:
-            # One that is under way already has readings of its own; it says what became of these, too.
-            for mine, its in zip(group, await self._join(_digest_of(group), self._post(group)), strict=True):
-                mine.settle(its.rejection)
-        others = [each for each in left if not each.is_settled]
-        if has_arrays:
-            await asyncio.gather(*map(self._gather, others))
-        else:
-            for each in others:
+        if self._service.offers(BATCH_SENSOR_DATA):
+            keys_are_lost = self._service.offers(IDEMPOTENCY_KEY) and not self._has_reading_keys()
+            await asyncio.gather(*(self._gather(each) for each in left if each.key is None or not keys_are_lost))
+        for each in left:
+            if each.is_settled:
+                continue
+            if each.key is None:
                 await self._post([each])
+            else:
+                # One with this key that is under way already says what became of this one, too.
+                [sent] = await self._join(_digest_of(each), self._post([each]))
+                each.settle(sent.rejection)
 
     def _has_reading_keys(self) -> bool:
-        """Whether each reading of an array may carry a key; else the request has the key of what came together."""
+        """Whether each reading of an array may carry a key; else one with a key goes in a request of its own."""
         offers = self._service.offers
         return offers(BATCH_SENSOR_DATA) and offers(READING_KEYS)
 
     def _is_stored(self, reading: Reading) -> bool:
         """Whether this process has handed over a reading with this key, which settles it."""
-        if reading.key is None or _digest_of([reading]) not in self._stored:
+        if reading.key is None or _digest_of(reading) not in self._stored:
             return False
         self.counts["repeats"] += 1
         reading.settle()
@@ -134,7 +131,8 @@ class Uplink:
 
     async def _post(self, readings: list[Reading]) -> list[Reading]:
         """Hand over readings in one request, or in halves of it where the service refuses the whole; the same ones."""
-        key = None if readings[0].key is None or self._has_reading_keys() else _digest_of(readings).hex()
+        first = readings[0]
+        key = None if first.key is None or self._has_reading_keys() else _digest_of(first).hex()
         bodies = [self._body(each) for each in readings]
         try:
             refused = await self._request(bodies, key)
@@ -148,7 +146,7 @@ class Uplink:
         for index, each in enumerate(readings):
             each.settle(refused.get(index))
             if each.key is not None and index not in refused:
-                self._note_stored(_digest_of([each]))
+                self._note_stored(_digest_of(each))
         self.counts["readings_stored"] += len(readings) - len(refused)
         return readings
 
@@ -177,7 +175,7 @@ class Uplink:
         elif at is not None and name is not None and name not in values:
             values[name] = round(parse_time(at), 3)
         if reading.key is not None and self._has_reading_keys():
-            body["idempotency_key"] = _digest_of([reading]).hex()
+            body["idempotency_key"] = _digest_of(reading).hex()
         return body
 
     # --- readings of all devices together -----------------------------------------------------------------------------
@@ -309,9 +307,9 @@ class Uplink:
         task.add_done_callback(self._tasks.discard)
 
 
-def _digest_of(readings: Sequence[Reading]) -> bytes:
-    """Names readings of one device by their keys; the service's memory of keys is shared by all devices."""
-    return _digest("readings", readings[0].device_id, *(each.key or "" for each in readings))
+def _digest_of(reading: Reading) -> bytes:
+    """Names a reading by its device and key; the service's memory of keys is shared by all devices."""
+    return _digest("readings", reading.device_id, reading.key or "")
 
 
 def _digest(*parts: str) -> bytes:

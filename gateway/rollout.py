@@ -1,4 +1,4 @@
-"""A command for many devices in waves: the next wave follows once the one before has done well.
+"""``device-gateway rollout``: a command for many devices in waves, each once the one before has done well.
 
 One SQLite file holds the plan and what has become of each device's command. A device is noted as ``sending`` before its
 command goes out and as ``sent`` after the answer, so that a process which is killed at any moment leaves one device of
@@ -11,33 +11,63 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
+import signal
 import sqlite3
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-import httpx
+import click
 
-from agent.config.credentials import Credentials
-from agent.config.model import ServiceConfig
-from agent.errors import Advice, ConfigurationError, NotFound, RateLimited, ServiceError
+from agent.cli.program import json_option, print_json, print_table
+from agent.errors import (
+    EXIT_CHECK_FAILED,
+    EXIT_INTERRUPTED,
+    Advice,
+    ConfigurationError,
+    InvalidMessage,
+    NotFound,
+    RateLimited,
+    ServiceError,
+)
+from agent.text import bounded
 from agent.wire.base import JsonObject
-from agent.wire.client import AddressTransport
-from agent.wire.limits import IDEMPOTENCY_S
+from agent.wire.json_text import parse_object
+from agent.wire.limits import COMMAND_PAYLOAD_BYTES, IDEMPOTENCY_S, TTL_MAX_S
 from agent.wire.models import FINAL_STATES, RESULT_STATES, CommandStatus
-from agent.wire.network import service_trust
-from agent.wire.server import COMMAND_RESULTS, COMMAND_STATUS, LIST_PARAMETERS, CommandLists, Dialect, ResultPlace
+from agent.wire.server import (
+    COMMAND_RESULTS,
+    COMMAND_STATUS,
+    COMMAND_TTL,
+    IDEMPOTENCY_KEY,
+    LIST_PARAMETERS,
+    CommandLists,
+    Dialect,
+    ResultPlace,
+)
 from gateway.client import OperatorClient, SendCommand
-from gateway.devices import service_client, unknown_devices, with_retries
-from gateway.quota import Kind, Quota
+from gateway.config import GatewayConfig
+from gateway.options import (
+    complain,
+    errors_end_it,
+    extensions_of,
+    gateway_config_option,
+    load,
+    read_duration,
+    read_lines,
+    service_client,
+    unknown_devices,
+)
 from gateway.tokens import open_db, transaction
 
 Value = TypeVar("Value")
@@ -49,14 +79,17 @@ _LOOK_S, _LOOK_MAX_S = 1.0, 30.0
 _TABLE_EVERY_S: Final = 10.0
 _KEY_GOOD_S: Final = IDEMPOTENCY_S - 3600.0  # not in the last hour in which the service still knows a key
 _REASON_CHARACTERS: Final = 200
+_FIRST_IDS: Final = 3
+_NEVER_BEGUN: Final = "there is no rollout to resume: compare --name, or begin it without --resume"
 _UNCLEAR: Final = "whether it was sent is not known, so it is not sent again"
 _NO_ID: Final = "the service's answer names no command id, so its result cannot be found"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
 
-_VERSION: Final = 4
+_VERSION: Final = 5
 _DEVICES: Final = """
 CREATE TABLE device (device_id TEXT NOT NULL UNIQUE, wave INTEGER NOT NULL, state TEXT NOT NULL, command_id TEXT,
-    sending_at REAL, sent_at REAL, reason TEXT)
+    sending_at REAL, sent_at REAL, look_at REAL, reason TEXT)
 """
 
 
@@ -79,11 +112,10 @@ class DeviceState(StrEnum):
 
 @dataclass(slots=True)
 class Plan:
-    """What is decided when a rollout begins; when it stops may be decided anew.
+    """What is decided when a rollout begins; the last three may be decided anew when it is resumed.
 
     Attributes:
         rollout_id: random; the commands' idempotency keys are made of it.
-        base_url: of the service.
         ttl_s: how long a command waits for its device, seconds; None leaves it to the service.
         max_failed: it stops when more than this share of a wave's devices fails, 0 to 1.
         max_silent: the same for those that give no result.
@@ -101,14 +133,10 @@ class Plan:
 
 
 def read_share(text: str) -> float:
-    """A share such as ``5%`` as a number from 0 to 1.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    """A share such as ``5%`` as a number from 0 to 1."""
     found = _PERCENT.fullmatch(text.strip())
     if found is None or float(found[1]) > 100:
-        raise ConfigurationError([f"{text!r} is no share: write 0% to 100%"], "rollout")
+        raise click.BadParameter(f"{text!r} is no share: write 0% to 100%")
     return float(found[1]) / 100
 
 
@@ -116,14 +144,10 @@ def wave_sizes(text: str, devices: int) -> list[int]:
     """How many devices each wave has, of ``1,5%,25%,all``: each entry says how many have the command after its wave.
 
     A wave that would have no device of its own is left out.
-
-    Raises:
-        ConfigurationError: an entry is none, they do not ascend, or the last one is not all.
     """
     entries = [entry.strip().lower() for entry in text.split(",")]
     if entries[-1] not in {"all", "100%"}:
-        fault = f"--waves {text!r}: the last one must be 'all', or some devices get nothing"
-        raise ConfigurationError([fault], "rollout")
+        raise click.BadParameter(f"--waves {text!r}: the last one must be 'all', or some devices get nothing")
     sizes: list[int] = []
     before = {True: 0.0, False: 0.0}  # numbers and shares ascend each by themselves
     for entry in entries:
@@ -134,10 +158,9 @@ def wave_sizes(text: str, devices: int) -> list[int]:
         elif entry.isascii() and entry.isdigit() and int(entry) > 0:
             wanted = float(entry)
         else:
-            fault = f"--waves: {entry!r} is none: write a number of devices, a share such as 5%, or all"
-            raise ConfigurationError([fault], "rollout")
+            raise click.BadParameter(f"--waves: {entry!r} is none: write a number of devices, a share as 5%, or all")
         if wanted < before[entry.isdigit()]:
-            raise ConfigurationError([f"--waves {text!r}: {entry} is less than an entry before it"], "rollout")
+            raise click.BadParameter(f"--waves {text!r}: {entry} is less than an entry before it")
         before[entry.isdigit()] = wanted
         more = min(devices, math.ceil(wanted)) - sum(sizes)
         sizes += [more] if more > 0 else []
@@ -148,9 +171,6 @@ def in_waves(name: str, device_ids: Iterable[str], waves: str) -> list[list[str]
     """The devices of each wave, in an order that is the same for one name and another for the next.
 
     So the first wave is not always the same devices, and a list sorted by place or age is spread over all waves.
-
-    Raises:
-        ConfigurationError: see :func:`wave_sizes`.
     """
     ordered = sorted(set(device_ids), key=lambda each: hashlib.sha256(f"{name}\0{each}".encode()).digest())
     left = iter(ordered)
@@ -178,179 +198,7 @@ def stop_reason(wave: int, counts: Counter[str], plan: Plan, *, is_over: bool) -
     return None
 
 
-# --- the state file ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Row:
-    """One device of the rollout; times are epoch seconds.
-
-    Attributes:
-        wave: from 1.
-        command_id: the service's; None before it has answered, or when it gave none.
-        sending_at: when the command was first about to be sent.
-        sent_at: when the service had taken it.
-        reason: why it failed or is silent.
-        look_at: when its result is looked for next; not kept.
-    """
-
-    device_id: str
-    wave: int
-    state: DeviceState
-    command_id: str | None = None
-    sending_at: float | None = None
-    sent_at: float | None = None
-    reason: str | None = None
-    look_at: float = 0.0
-
-
-class RolloutFile:
-    """The state file, locked for as long as this process works on it. Every method may raise :class:`sqlite3.Error`.
-
-    Args:
-        path: of the file.
-        begin: the plan, and the device ids of each wave; None opens the one that is there.
-
-    Raises:
-        ConfigurationError: there is none to open or one already, another process works on it, or it is none of ours.
-    """
-
-    def __init__(self, path: Path, begin: tuple[Plan, Sequence[Sequence[str]]] | None = None) -> None:
-        if begin is None and not path.is_file():
-            fix = "compare --name; a rollout that was never begun is begun without --resume"
-            raise ConfigurationError([f"there is no rollout to resume: {path} does not exist; {fix}"], "rollout")
-        with suppress(OSError):  # opening the file says it better
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._connection = open_db(path, partial(_lock, begin=begin), "rollout", busy_s=0.0)
-        [kept] = self._connection.execute("SELECT plan FROM rollout").fetchone()
-        self.plan = Plan(**json.loads(kept))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._connection.close()
-
-    def replan(self, **limits: float | None) -> None:
-        """Go on with other limits: ``max_failed``, ``max_silent`` or ``timeout_s``; None leaves one as it is."""
-        for name, value in limits.items():
-            if value is not None:
-                setattr(self.plan, name, value)
-        self._connection.execute("UPDATE rollout SET plan = ?", (json.dumps(asdict(self.plan)),))
-
-    def rows(self) -> list[Row]:
-        """All devices, in the order of sending."""
-        found = self._connection.execute("SELECT * FROM device ORDER BY rowid")
-        return [Row(device_id, wave, DeviceState(state), *rest) for device_id, wave, state, *rest in found]
-
-    def note(self, row: Row) -> None:
-        """Write down what has become of a device's command."""
-        self._connection.execute(
-            "UPDATE device SET state = ?, command_id = ?, sending_at = ?, sent_at = ?, reason = ? WHERE device_id = ?",
-            (row.state, row.command_id, row.sending_at, row.sent_at, row.reason, row.device_id),
-        )
-
-
-def _lock(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequence[str]]] | None) -> None:
-    """Lock the file until it is closed, and fill a new one.
-
-    Raises:
-        ConfigurationError: why it cannot be used.
-    """
-    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-    fault = ""
-    with transaction(connection):
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if begin is not None and version == 0:  # also one whose begin was cut off
-            plan, waves = begin
-            connection.execute("CREATE TABLE rollout (plan TEXT NOT NULL)")
-            connection.execute("INSERT INTO rollout VALUES (?)", (json.dumps(asdict(plan)),))
-            connection.execute(_DEVICES)
-            planned = [(each, wave) for wave, devices in enumerate(waves, 1) for each in devices]
-            connection.executemany("INSERT INTO device (device_id, wave, state) VALUES (?, ?, 'planned')", planned)
-            connection.execute(f"PRAGMA user_version={_VERSION}")
-        elif begin is not None:
-            fix = "--resume goes on with it; give another --name to begin a new one"
-            fault = f"this rollout was begun already: {fix}"
-        elif version == 0:
-            fault = "its begin was cut off, so leave --resume out"
-        elif version != _VERSION:
-            fault = f"its version is {version}, and this program knows {_VERSION}"
-    if fault:
-        raise ConfigurationError([fault], "rollout")
-
-
-# --- the service ------------------------------------------------------------------------------------------------------
-
-
-class _Metered(httpx.BaseTransport):
-    """Waits until half of the window's requests are left to the running gateway and others, before each request."""
-
-    def __init__(self, network: httpx.BaseTransport) -> None:
-        self._network = network
-        self._quota = Quota(None, time.monotonic)
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Make one request when the quota has room for it."""
-        while wait_s := self._quota.wait_s(Kind.POLLS):
-            time.sleep(min(wait_s, 5.0))
-        with self._quota.request(Kind.POLLS):
-            response = self._network.handle_request(request)
-            self._quota.answered(response.status_code, response.headers)
-            return response
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._network.close()
-
-
-def rollout_client(service: ServiceConfig, credentials: Credentials) -> OperatorClient:
-    """A client that leaves a running gateway its part of the key's quota.
-
-    Raises:
-        ConfigurationError: the address, the keys or the certificate file cannot be used.
-    """
-    trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
-    return service_client(service, credentials, _Metered(AddressTransport(trust, httpx.Limits())))
-
-
-def check_devices(client: OperatorClient, device_ids: Sequence[str]) -> None:
-    """Ask whether the service knows these devices.
-
-    Raises:
-        ConfigurationError: it does not know some of them.
-        ServiceError: it could not be asked.
-    """
-    fix = "mend the id, or leave it out"
-    unknown = unknown_devices(client, device_ids)
-    if unknown:
-        raise ConfigurationError([f"the service does not know the device {each}: {fix}" for each in unknown], "rollout")
-
-
-def devices_of_product(client: OperatorClient, offers: frozenset[str], product_id: str) -> list[str]:
-    """All devices of a product.
-
-    Raises:
-        ConfigurationError: there are none, or the service does not say of each device which product it is of.
-        ServiceError: it could not be asked.
-    """
-    filtered = product_id if LIST_PARAMETERS in offers else None
-    try:
-        found = with_retries(lambda: list(client.devices(product_id=filtered)))
-    except NotFound:
-        found = []
-    unsaid = [each.device_id for each in found if each.product_id is None]
-    mine = [each.device_id for each in found if each.device_id and each.product_id == product_id]
-    fault = "" if mine else f"the product {product_id} has no device: compare the id, or register devices first"
-    if unsaid:
-        fault = f"the service does not say which product {unsaid[0]} is of ({len(unsaid)} such): give --devices"
-    if fault:
-        raise ConfigurationError([fault], "rollout")
-    return mine
+# --- the results ------------------------------------------------------------------------------------------------------
 
 
 class Results:
@@ -384,7 +232,7 @@ class Results:
         self._read_at_s = -math.inf
         self._ends: dict[tuple[str | None, str], tuple[DeviceState, str | None]] = {}
 
-    def end_of(self, row: Row) -> tuple[DeviceState, str | None] | None:
+    def end_of(self, device_id: str, command_id: str) -> tuple[DeviceState, str | None] | None:
         """How this device's command has ended, and why not well; None while it has not.
 
         Raises:
@@ -393,10 +241,10 @@ class Results:
         if self._table is not None:
             if time.monotonic() - self._read_at_s >= _TABLE_EVERY_S:
                 self._read_table(self._table)
-            return self._ends.get((row.device_id, row.command_id or ""))
-        listed = self._client.device_commands(row.device_id)
+            return self._ends.get((device_id, command_id))
+        listed = self._client.device_commands(device_id)
         for record in listed.records:
-            if record.id == row.command_id:
+            if record.id == command_id:
                 said = (record.result or {}).get("error") or (record.result or {}).get("message")
                 return _end((record.status or "").lower(), record.error or record.status_reason or said)
         if listed.incomplete is not None:
@@ -424,117 +272,149 @@ def _end(status: str, reason: object) -> tuple[DeviceState, str | None] | None:
 # --- under way --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
 class Rollout:
-    """Carries a rollout out, from wherever its state file says it is.
+    """One rollout in its state file, which is locked for as long as this process works on it.
 
-    Attributes:
-        client: for the commands; it keeps to the quota by itself.
-        results: where the results are read.
-        show: called with the number of the present wave, its devices by state, and what holds it up; empty when
-            nothing does.
-        has_keys: the service takes idempotency keys.
+    Args:
+        path: of the file.
+        begin: the plan, and the device ids of each wave; None opens the file that is there.
+
+    Raises:
+        ConfigurationError: there is none to open or one already, another process works on it, or it is none of ours.
     """
 
-    file: RolloutFile
-    client: OperatorClient
-    results: Results
-    show: Callable[[int, Counter[str], str], None]
-    has_keys: bool
-    _wave: int = 0
-    _rows: list[Row] = field(default_factory=list)
+    def __init__(self, path: Path, begin: tuple[Plan, Sequence[Sequence[str]]] | None = None) -> None:
+        if begin is None and not path.is_file():
+            raise ConfigurationError([f"{path} is not there: {_NEVER_BEGUN}"], "rollout")
+        with suppress(OSError):  # opening the file says it better
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._db = open_db(path, partial(_prepare, begin=begin), "rollout", busy_s=0.0)
+        self._db.row_factory = sqlite3.Row
+        self.plan = Plan(**json.loads(self._db.execute("SELECT plan FROM rollout").fetchone()[0]))
+        self._wave, self._told = 0, -1
 
-    def run(self) -> str | None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._db.close()
+
+    def replan(self, **limits: float | None) -> None:
+        """Go on with other limits: ``max_failed``, ``max_silent`` or ``timeout_s``; None leaves one as it is."""
+        for name, value in limits.items():
+            if value is not None:
+                setattr(self.plan, name, value)
+        self._db.execute("UPDATE rollout SET plan = ?", (json.dumps(asdict(self.plan)),))
+
+    def devices(self) -> list[dict[str, Any]]:
+        """What has become of each device, in the order of sending."""
+        query = "SELECT device_id, wave, state, command_id, reason FROM device ORDER BY rowid"
+        return [dict(row) for row in self._db.execute(query)]
+
+    def run(self, client: OperatorClient, results: Results, *, has_keys: bool) -> str | None:
         """All waves, or those until one goes wrong: why it stopped, or None when all is done.
+
+        Args:
+            client: for the commands; it keeps to the quota by itself.
+            results: where the results are read.
+            has_keys: the service takes idempotency keys.
 
         Raises:
             ServiceError: the service takes the keys no more, or has not answered for ten minutes; to be resumed.
         """
-        every = self.file.rows()
-        for wave in range(1, every[-1].wave + 1):
-            self._wave, self._rows = wave, [row for row in every if row.wave == wave]
-            reason = self._roll_wave()
-            if reason is not None:
-                return reason
-        return None
-
-    def _roll_wave(self) -> str | None:
-        """Send and look in turn, until the wave is over; why the rollout stops here, or None."""
-        plan = self.file.plan
-        unsent = [row for row in self._rows if row.state in {DeviceState.PLANNED, DeviceState.SENDING}]
-        while True:
-            self._tell("")
-            reason = stop_reason(self._wave, self._counts(), plan, is_over=False)
-            if reason is not None:
-                return reason
-            if unsent:
-                self._send(unsent.pop(0))
-            open_rows = [row for row in self._rows if row.state is DeviceState.SENT]
-            if not unsent and not open_rows:
-                return stop_reason(self._wave, self._counts(), plan, is_over=True)
-            last_sent_s = max((row.sent_at or 0.0 for row in self._rows), default=0.0)
-            is_over = not unsent and time.time() >= last_sent_s + plan.timeout_s
-            due = [row for row in open_rows if is_over or row.look_at <= time.time()]
-            for row in due[: 1 if unsent else None]:
-                self._look(row)
+        self._wave = 1
+        while (counts := self._counts()).total():
+            unsent = self._rows("state IN ('planned', 'sending') ORDER BY rowid LIMIT 1")
+            sent_s = self._db.execute("SELECT MAX(sent_at) FROM device WHERE wave = ?", (self._wave,)).fetchone()[0]
+            is_late = time.time() >= (sent_s or 0.0) + self.plan.timeout_s
+            is_over = not unsent and (is_late or not counts[DeviceState.SENT])
             if is_over:
-                return stop_reason(self._wave, self._counts(), plan, is_over=True)
+                for row in self._rows("state = 'sent'"):  # a last look
+                    self._look(row, results)
+                counts = self._counts()
+            self._tell(counts)
+            reason = stop_reason(self._wave, counts, self.plan, is_over=is_over)
+            if reason is not None:
+                return reason
+            if is_over:
+                self._wave += 1
+                continue
+            for row in unsent:
+                self._send(row, client, has_keys=has_keys)
+            due = self._rows(
+                "state = 'sent' AND look_at <= ? ORDER BY look_at LIMIT ?", time.time(), 1 if unsent else -1
+            )
+            for row in due:
+                self._look(row, results)
             if not unsent and not due:
                 time.sleep(_LOOK_S / 2)
+        return None
 
-    def _send(self, row: Row) -> None:
-        is_repeat = row.state is DeviceState.SENDING
-        if is_repeat and not (self.has_keys and time.time() - (row.sending_at or 0.0) < _KEY_GOOD_S):
-            self._end(row, DeviceState.SILENT, _UNCLEAR)
+    def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> None:
+        is_repeat = row["state"] == DeviceState.SENDING
+        if is_repeat and not (has_keys and time.time() - row["sending_at"] < _KEY_GOOD_S):
+            self._note(row, DeviceState.SILENT, reason=_UNCLEAR)
             return
-        plan = self.file.plan
-        command = SendCommand(device_id=row.device_id, command_payload=plan.command_payload, ttl_seconds=plan.ttl_s)
-        key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), row.device_id)) if self.has_keys else None
-        row.state, row.sending_at = DeviceState.SENDING, row.sending_at or time.time()
-        self.file.note(row)
+        plan, device_id = self.plan, row["device_id"]
+        command = SendCommand(device_id=device_id, command_payload=plan.command_payload, ttl_seconds=plan.ttl_s)
+        key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), device_id)) if has_keys else None
+        self._note(row, DeviceState.SENDING, sending_at=row["sending_at"] or time.time())
         try:
-            sent = self._retried(lambda: self.client.send_command(command, idempotency_key=key), self.has_keys)
+            sent = self._retried(lambda: client.send_command(command, idempotency_key=key), is_repeatable=has_keys)
         except ServiceError as error:
             if error.advice is Advice.DROP:
-                self._end(row, DeviceState.FAILED, str(error))
-            elif error.advice is Advice.REAUTHENTICATE:
-                row.state, row.sending_at = DeviceState.PLANNED, None
-                self.file.note(row)
+                self._note(row, DeviceState.FAILED, reason=str(error))
+                return
+            is_certain = error.advice is Advice.REAUTHENTICATE or isinstance(error, RateLimited)  # that it has nothing
+            if is_certain and not is_repeat:
+                self._note(row, DeviceState.PLANNED, sending_at=None)
+            if is_certain or has_keys:
                 raise
-            elif self.has_keys:
-                raise
-            else:
-                self._end(row, DeviceState.SILENT, f"{_UNCLEAR}: {error}")
+            self._note(row, DeviceState.SILENT, reason=f"{_UNCLEAR}: {error}")
             return
         if sent.id is None:
-            self._end(row, DeviceState.SILENT, _NO_ID)
+            self._note(row, DeviceState.SILENT, reason=_NO_ID)
             return
-        row.state, row.command_id, row.sent_at = DeviceState.SENT, sent.id, time.time()
-        row.look_at = time.time() + _LOOK_S
-        self.file.note(row)
+        now_s = time.time()
+        self._note(row, DeviceState.SENT, command_id=sent.id, sent_at=now_s, look_at=now_s + _LOOK_S)
 
-    def _look(self, row: Row) -> None:
+    def _look(self, row: sqlite3.Row, results: Results) -> None:
         """Note how the device's command has ended, or look again after a fifth of the time since it was sent."""
         try:
-            end = self._retried(lambda: self.results.end_of(row), is_repeatable=True)
+            end = self._retried(lambda: results.end_of(row["device_id"], row["command_id"]), is_repeatable=True)
         except NotFound as error:
             end = DeviceState.FAILED, str(error)
         if end is not None:
-            self._end(row, *end)
-        row.look_at = time.time() + min(max((time.time() - (row.sent_at or 0.0)) / 5, _LOOK_S), _LOOK_MAX_S)
-
-    def _end(self, row: Row, state: DeviceState, reason: str | None) -> None:
-        row.state, row.reason = state, reason
-        self.file.note(row)
+            self._note(row, end[0], reason=end[1])
+            return
+        now_s = time.time()
+        self._note(row, DeviceState.SENT, look_at=now_s + min(max((now_s - row["sent_at"]) / 5, _LOOK_S), _LOOK_MAX_S))
 
     def _counts(self) -> Counter[str]:
-        return Counter(row.state for row in self._rows)
+        query = "SELECT state, COUNT(*) FROM device WHERE wave = ? GROUP BY state"
+        return Counter(dict(self._db.execute(query, (self._wave,)).fetchall()))
 
-    def _tell(self, note: str) -> None:
-        self.show(self._wave, self._counts(), note)
+    def _rows(self, which: str, *values: float) -> list[sqlite3.Row]:
+        query = f"SELECT * FROM device WHERE wave = ? AND {which}"  # noqa: S608 - constants
+        return self._db.execute(query, (self._wave, *values)).fetchall()
 
-    def _retried(self, ask: Callable[[], Value], is_repeatable: bool) -> Value:
-        """Ask again while the service is away or its quota is used up, for ten minutes.
+    def _note(self, row: sqlite3.Row, state: DeviceState, **columns: Any) -> None:
+        """Write down what has become of a device's command."""
+        assigned = "".join(f", {name} = ?" for name in columns)
+        query = f"UPDATE device SET state = ?{assigned} WHERE device_id = ?"  # noqa: S608 - names of columns
+        self._db.execute(query, (state, *columns.values(), row["device_id"]))
+
+    def _tell(self, counts: Counter[str]) -> None:
+        """A line on standard error for each quarter of a wave."""
+        over = counts["succeeded"] + counts["failed"] + counts["silent"]
+        quarters = 4 * self._wave + over * 4 // counts.total()
+        if quarters > self._told:
+            self._told = quarters
+            words = f"{counts['succeeded']} of {counts.total()} succeeded, {counts['failed']} failed"
+            complain(f"wave {self._wave}: {words}")
+
+    def _retried(self, ask: Callable[[], Value], *, is_repeatable: bool) -> Value:
+        """Ask again while the service is away, for ten minutes.
 
         Raises:
             ServiceError: it will not be otherwise by asking again, or must not be asked again.
@@ -543,24 +423,258 @@ class Rollout:
         while True:
             try:
                 return ask()
-            except RateLimited as error:  # for whose end the client waits before its next request
-                self._tell(f"the quota of the key is used up ({error})")
             except ServiceError as error:
                 is_lasting = time.monotonic() - began_s >= GIVE_UP_S
                 if error.advice is not Advice.RETRY or not is_repeatable or is_lasting:
                     raise
-                self._tell(f"{error}; trying again in {pause_s:g} s")
+                complain(f"wave {self._wave}: {error}; trying again in {pause_s:g} s")
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
-def summary(file: RolloutFile, ended: str, reason: str | None) -> dict[str, Any]:
-    """How a rollout is, as JSON: each wave's devices by state, and each device."""
-    rows = file.rows()
-    waves = [
-        {state.value: sum(row.wave == wave and row.state is state for row in rows) for state in DeviceState}
-        for wave in sorted({row.wave for row in rows})
-    ]
-    names = ("device_id", "wave", "state", "command_id", "reason")
-    devices = [{name: getattr(row, name) for name in names} for row in rows]
-    return {"rollout": file.plan.name, "ended": ended, "reason": reason, "waves": waves, "devices": devices}
+def _prepare(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequence[str]]] | None) -> None:
+    """Lock the file until it is closed, and fill a new one."""
+    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+    with transaction(connection):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if begin is None and version == 0:  # its begin was cut off
+            raise ConfigurationError([_NEVER_BEGUN], "rollout")
+        if begin is not None and version > 0:
+            fault = "this rollout was begun already: --resume goes on with it; give another --name for a new one"
+            raise ConfigurationError([fault], "rollout")
+        if begin is not None:
+            plan, waves = begin
+            connection.execute("CREATE TABLE rollout (plan TEXT NOT NULL)")
+            connection.execute("INSERT INTO rollout VALUES (?)", (json.dumps(asdict(plan)),))
+            connection.execute(_DEVICES)
+            planned = [(each, wave) for wave, devices in enumerate(waves, 1) for each in devices]
+            connection.executemany("INSERT INTO device (device_id, wave, state) VALUES (?, ?, 'planned')", planned)
+            connection.execute(f"PRAGMA user_version={_VERSION}")
+        elif version != _VERSION:
+            raise ConfigurationError([f"its version is {version}, and this program knows {_VERSION}"], "rollout")
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@gateway_config_option
+@json_option
+@click.option("--command", help="The command_payload that each device gets: a JSON object.")
+@click.option("--product-id", help="All devices of this product.")
+@click.option(
+    "--devices",
+    "listed",
+    type=click.File(encoding="utf-8-sig"),
+    help="Instead: the devices of a file, one id in each line; - is standard input.",
+)
+@click.option(
+    "--waves",
+    help="How many devices have the command after each wave: numbers, shares of all, at last 'all'. "
+    "Default: 1,5%,25%,all.",
+)
+@click.option(
+    "--wave-timeout",
+    "timeout_s",
+    type=read_duration,
+    metavar="TIME",
+    help="How long the results of a wave are waited for after its last command was sent: 90s, 30m, 6h. Default: 30m.",
+)
+@click.option(
+    "--max-failed",
+    metavar="SHARE",
+    help="Stop when more than this share of a wave's devices fails or rejects the command. Default: 5%.",
+)
+@click.option(
+    "--max-silent",
+    metavar="SHARE",
+    help="Stop when more than this share of a wave's devices gives no result in time. Default: 20%.",
+)
+@click.option("--name", help="Of this rollout: letters, digits, _ . - . Default: the time of its begin.")
+@click.option("--resume", is_flag=True, help="Go on with the rollout --name, which was interrupted or has stopped.")
+@click.option("--dry-run", is_flag=True, help="Print the waves and send nothing.")
+def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **given: Any) -> None:
+    """Send a command to many devices in waves; the next wave follows once the one before has done well.
+
+    It stops by itself when too many devices of a wave fail or stay silent. Interrupted, even by kill -9, it goes on
+    with --resume and sends no device a second command. With --resume, --wave-timeout, --max-failed and --max-silent
+    may have other values than before.
+
+    Exit codes: 0 all waves are done, 1 it stopped or the service refused, 2 usage or configuration, 5 the service
+    cannot be reached, 130 interrupted.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, signal.default_int_handler)
+    try:
+        with errors_end_it():
+            config = load(config_path)
+            for limit in ("max_failed", "max_silent"):
+                given[limit] = None if given[limit] is None else read_share(given[limit])
+            found = _resumed(config, given, dry_run=dry_run) if resume else None
+            with service_client(config.service, config.auth.credentials(os.environ)) as client:
+                if found is None:
+                    plan, waves = _planned(client, config, given)
+                    if dry_run:
+                        _print_plan(plan, waves, as_json=as_json)
+                        return
+                    found = Rollout(_path(config, plan.name), (plan, waves))
+                    complain(f"rollout {plan.name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
+                code = _run(found, client, config, as_json=as_json)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    raise SystemExit(code)
+
+
+def _planned(client: OperatorClient, config: GatewayConfig, given: dict[str, Any]) -> tuple[Plan, list[list[str]]]:
+    """The plan of a new rollout, and the devices of each wave.
+
+    Raises:
+        ConfigurationError: something that was given cannot be; nothing was sent.
+    """
+    name = given["name"] or f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    if _NAME.fullmatch(name) is None:
+        raise ConfigurationError([f"--name {name!r}: use letters, digits, _ . and -, 64 at most"], "rollout")
+    try:
+        payload = parse_object((given["command"] or "").encode(), max_bytes=COMMAND_PAYLOAD_BYTES)
+    except (InvalidMessage, UnicodeEncodeError) as error:
+        fault = f'--command: {error}; give a JSON object such as {{"command":"ping"}}'
+        raise ConfigurationError([fault], "rollout") from None
+    product_id, listed = given["product_id"], given["listed"]
+    if (product_id is None) == (listed is None):
+        raise click.UsageError("name the devices: either --product-id, or --devices")
+    offers = extensions_of(client, config.service)
+    Results(client, offers, config.service.dialect.dialect())
+    if listed is None:
+        targets = _devices_of_product(client, offers, product_id)
+    else:
+        targets = read_lines(listed, "--devices")
+        faults = [
+            f"the service does not know the device {each}: mend the id, or leave it out"
+            for each in unknown_devices(client, targets)
+        ]
+        if faults:
+            raise ConfigurationError(faults, "rollout")
+    timeout_s = given["timeout_s"] or 1800.0
+    plan = Plan(
+        rollout_id=str(uuid.uuid4()),
+        name=name,
+        base_url=config.service.base_url,
+        command_payload=payload,
+        # So that no device begins after it has counted as silent.
+        ttl_s=max(1, round(min(timeout_s, TTL_MAX_S))) if COMMAND_TTL in offers else None,
+        max_failed=0.05 if given["max_failed"] is None else given["max_failed"],
+        max_silent=0.2 if given["max_silent"] is None else given["max_silent"],
+        timeout_s=timeout_s,
+    )
+    return plan, in_waves(name, targets, given["waves"] or "1,5%,25%,all")
+
+
+def _devices_of_product(client: OperatorClient, offers: frozenset[str], product_id: str) -> list[str]:
+    """All devices of a product.
+
+    Raises:
+        ConfigurationError: there are none, or the service does not say of each device which product it is of.
+        ServiceError: it could not be asked.
+    """
+    try:
+        found = list(client.devices(product_id=product_id if LIST_PARAMETERS in offers else None))
+    except NotFound:
+        found = []
+    unsaid = [each.device_id for each in found if each.product_id is None]
+    mine = [each.device_id for each in found if each.device_id and each.product_id == product_id]
+    fault = "" if mine else f"the product {product_id} has no device: compare the id, or register devices first"
+    if unsaid:
+        fault = f"the service does not say which product {unsaid[0]} is of ({len(unsaid)} such): give --devices"
+    if fault:
+        raise ConfigurationError([fault], "rollout")
+    return mine
+
+
+def _resumed(config: GatewayConfig, given: dict[str, Any], *, dry_run: bool) -> Rollout:
+    """A rollout that was begun.
+
+    Raises:
+        ConfigurationError: there is none, or it is for another service.
+    """
+    if not given["name"] or dry_run:
+        raise click.UsageError("--resume needs the --name of the rollout, and --dry-run plans a new one")
+    options = {"--command": "command", "--product-id": "product_id", "--waves": "waves", "--devices": "listed"}
+    fixed = [option for option, name in options.items() if given[name]]
+    if fixed:
+        raise click.UsageError(f"a rollout that goes on has its command and its devices: leave out {', '.join(fixed)}")
+    found = Rollout(_path(config, given["name"]))
+    if found.plan.base_url != config.service.base_url:
+        fault = f"this rollout was begun at {found.plan.base_url}, not at {config.service.base_url}"
+        raise ConfigurationError([f"{fault}: use the configuration that it was begun with"], "rollout")
+    found.replan(**{limit: given[limit] for limit in ("max_failed", "max_silent", "timeout_s")})
+    return found
+
+
+def _run(found: Rollout, client: OperatorClient, config: GatewayConfig, *, as_json: bool) -> int:
+    """Carry it out and show its end, also when an error of the service ends it; the exit code."""
+    reason: str | None = f"device-gateway rollout --resume --name {found.plan.name}"
+    ended, code = "interrupted", EXIT_INTERRUPTED
+    with found:
+        try:
+            offers = extensions_of(client, config.service)
+            results = Results(client, offers, config.service.dialect.dialect())
+            reason = found.run(client, results, has_keys=IDEMPOTENCY_KEY in offers)
+            ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            _print_end(found, ended, reason, as_json=as_json)
+    return code
+
+
+def _path(config: GatewayConfig, name: str) -> Path:
+    return config.state_dir / "rollouts" / f"{name}.db"
+
+
+def _some(devices: list[str]) -> str:
+    more = f" and {len(devices) - _FIRST_IDS} more" if len(devices) > _FIRST_IDS else ""
+    return f"{', '.join(devices[:_FIRST_IDS])}{more}"
+
+
+def _print_plan(plan: Plan, waves: list[list[str]], *, as_json: bool) -> None:
+    if as_json:
+        shown = {"rollout": plan.name, "waves": waves, "command_payload": plan.command_payload, "ttl_s": plan.ttl_s}
+        print_json(shown)
+        return
+    reached, total, rows = 0, sum(map(len, waves)), []
+    for number, devices in enumerate(waves, 1):
+        reached += len(devices)
+        rows.append((str(number), str(len(devices)), f"{100 * reached / total:.3g} %", _some(devices)))
+    print_table(("wave", "devices", "then have it", "which"), rows)
+    click.echo(f"rollout {plan.name}: {total} device(s) in {len(waves)} wave(s); nothing was sent")
+
+
+def _print_end(found: Rollout, ended: str, reason: str | None, *, as_json: bool) -> None:
+    """Each wave's devices by state, what went wrong and where, and a last sentence; as JSON each device too."""
+    devices, name = found.devices(), found.plan.name
+    waves: dict[int, Counter[str]] = {}
+    wrong: dict[tuple[str, str], list[str]] = {}
+    for each in devices:
+        waves.setdefault(each["wave"], Counter())[each["state"]] += 1
+        if each["state"] in {"failed", "silent", "sent"}:
+            what = "failed" if each["state"] == "failed" else "no result"
+            wrong.setdefault((what, each["reason"] or "nothing came so far"), []).append(each["device_id"])
+    if as_json:
+        by_state = [{state: counts[state] for state in DeviceState} for counts in waves.values()]
+        print_json({"rollout": name, "ended": ended, "reason": reason, "waves": by_state, "devices": devices})
+        return
+    rows = []
+    for number, counts in waves.items():
+        silent, unsent = counts["silent"] + counts["sent"], counts["planned"] + counts["sending"]
+        cells = (number, counts.total(), counts["succeeded"], counts["failed"], silent, unsent)
+        rows.append(tuple(map(str, cells)))
+    print_table(("wave", "devices", "succeeded", "failed", "no result", "not sent"), rows)
+    for (what, why), ids in wrong.items():
+        click.echo(bounded(f"{what}, {len(ids)}: {why}: {_some(ids)}"))
+    sentence = {
+        "done": "is done",
+        "stopped": f"stopped: {reason}",
+        "interrupted": f"was interrupted; it goes on with: {reason}",
+    }[ended]
+    click.echo(bounded(f"rollout {name} {sentence}"))

@@ -1,34 +1,41 @@
-"""The gateway's process: one event loop, everything started in order and stopped in reverse."""
+"""``device-gateway run``, the gateway's process: one event loop, everything started in order and stopped in reverse."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import secrets
 import signal
 import sqlite3
+import sys
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
+
+import click
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from agent.app.lock import state_lock
 from agent.app.logs import set_up_logging
+from agent.app.metrics import MetricsServer
 from agent.app.status import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.errors import EXIT_CRASHED, EXIT_STOPPED, ConfigurationError
 from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.runtime.health import Health
 from agent.runtime.supervisor import Notifier
-from gateway.codes import Enroller
+from gateway.certificates import certificate_trouble
 from gateway.commands import Commands
 from gateway.config import GatewayConfig
 from gateway.http import HttpApp
-from gateway.http_server import HttpServer, serving
-from gateway.metrics import GatewayCollector, serve_metrics
+from gateway.http_server import serving
 from gateway.mqtt import MqttFront
-from gateway.ops import WHO, certificate_state
+from gateway.options import gateway_config_option, load
 from gateway.quota import Quota
 from gateway.readings import Uplink
 from gateway.service import Service
@@ -36,6 +43,9 @@ from gateway.tokens import FILE_NAME, Tokens
 
 _log = logging.getLogger(__name__)
 
+_PREFIX: Final = "device_gateway"
+WHO: Final = "gateway"
+"""Owner of the status file."""
 _NOTE_USE_S: Final = 60.0
 _LOOK_S: Final = 1.0
 FIRST_ANSWER_S: Final = 3.0
@@ -44,15 +54,18 @@ MOST_STOP_S: Final = 15.0
 """The longest that a stop in order takes."""
 
 
-def run_gateway(config: GatewayConfig, environ: Mapping[str, str]) -> int:
-    """Run until the end; the exit code.
+@click.command()
+@gateway_config_option
+def run(config_path: Path) -> None:
+    """Run the gateway until SIGTERM or Ctrl-C.
 
-    Raises:
-        ConfigurationError: keys, state directory, address or certificate cannot be used; nothing was started.
+    Device tokens and codes count at once; a new certificate or configuration needs a restart, which loses nothing.
     """
-    set_up_logging(config.logging.level, under_journald="JOURNAL_STREAM" in environ)
+    config = load(config_path, with_keys=True)
+    set_up_logging(config.logging.level, under_journald="JOURNAL_STREAM" in os.environ)
     with state_lock(config.state_dir):
-        return asyncio.run(Gateway(config, environ).run())
+        exit_code = asyncio.run(Gateway(config, os.environ).run())
+    sys.exit(exit_code)
 
 
 class Gateway:
@@ -69,7 +82,6 @@ class Gateway:
         self._ending = asyncio.Event()
         self._reason, self._exit_code = "", EXIT_STOPPED
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: HttpServer | None = None
         self._front: MqttFront | None = None
 
     async def run(self) -> int:
@@ -77,7 +89,6 @@ class Gateway:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, f"{number.name} received", EXIT_STOPPED)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
         try:
             async with AsyncExitStack() as held:
                 await self._start_all(held)
@@ -113,7 +124,9 @@ class Gateway:
         counts: dict[str, Mapping[str, int]] = {"uplink": uplink.counts}
         if config.metrics.enabled:
             collector = GatewayCollector(self._started_s, quota, uplink, commands, health, counts)
-            held.callback(serve_metrics(config.metrics, collector).stop)
+            registry = CollectorRegistry()
+            registry.register(collector)
+            held.callback(MetricsServer(registry, config.metrics.host, config.metrics.port).stop)
         held.push_async_callback(self._cancel)
         self._start("discovery", service.keep_known())
         # Devices are sent the service's clock, and a new one separates history from work by it.
@@ -123,10 +136,9 @@ class Gateway:
         self._start("commands", commands.poll())
         self._start("events", commands.stream())
         if config.http.enabled:
-            enroller = Enroller(tokens, service, config.state_dir, secrets.token_bytes)
-            app = HttpApp(config.http, service, uplink, commands, tokens, enroller)
+            app = HttpApp(config.http, service, uplink, commands, tokens)
             counts["http"] = app.counts
-            self._server = await held.enter_async_context(serving(app, config.http))
+            await held.enter_async_context(serving(app, config.http))
         if config.mqtt.enabled:
             poll_s = config.commands.reconcile_s
             front = MqttFront(config.mqtt, service, uplink, commands, tokens, poll_s=poll_s)
@@ -185,7 +197,8 @@ class Gateway:
         if self._front is not None:
             self._health.put("mqtt", *self._front.state())
         if self._config.http.enabled:
-            self._health.put("http", *certificate_state(self._config.http, time.time()))
+            trouble = certificate_trouble(self._config.http.certificate, time.time())
+            self._health.put("http", "certificate" if trouble else "ok", trouble)
         now = {name: (part.state, part.detail) for name, part in self._health.parts().items()}
         if now != self._written:
             self._written = now
@@ -208,13 +221,50 @@ class Gateway:
         with suppress(OSError):  # a full disk is no reason to end
             write_status(status_path(self._config.state_dir, self._environ), status)
 
-    def _reload(self) -> None:
-        """Take over the certificate; tokens count at once, and anything else needs a restart."""
-        try:
-            if self._server is not None:
-                self._server.reload()
-        except ConfigurationError as error:
-            for fault in error.faults:
-                _log.error("reload=refused %s; what was in force stays", fault)
-        else:
-            _log.info("reload=done the certificate is as in its file; all else needs a restart")
+
+# --- figures for Prometheus -------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class GatewayCollector(Collector):
+    """Reads the figures when they are asked for.
+
+    Attributes:
+        started_s: when the process began, seconds since the epoch.
+        counts: part -> event -> how often it happened.
+    """
+
+    started_s: float
+    quota: Quota
+    uplink: Uplink
+    commands: Commands
+    health: Health
+    counts: Mapping[str, Mapping[str, int]]
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures."""
+        quota = self.quota
+        yield InfoMetricFamily(_PREFIX, "The program", {"version": VERSION})
+        yield GaugeMetricFamily(f"{_PREFIX}_start_timestamp_seconds", "When this process began", self.started_s)
+        yield GaugeMetricFamily(f"{_PREFIX}_waiting", "Readings and results without an answer", self.uplink.waiting)
+        for name, value in self.commands.figures().items():
+            yield GaugeMetricFamily(f"{_PREFIX}_{name}", name.replace("_", " ").capitalize(), value)
+        requests = CounterMetricFamily(f"{_PREFIX}_requests", "Requests to the service", labels=["kind"])
+        for kind, count in dict(quota.requests).items():
+            requests.add_metric([str(kind)], count)
+        yield requests
+        yield CounterMetricFamily(f"{_PREFIX}_requests_refused", "Answers 429", quota.refused)
+        if quota.limit is not None:
+            yield GaugeMetricFamily(f"{_PREFIX}_quota", "Requests in one window", quota.limit)
+        left = quota.left
+        if left is not None:
+            yield GaugeMetricFamily(f"{_PREFIX}_quota_left", "Left in this window", left)
+        healthy = GaugeMetricFamily(f"{_PREFIX}_part_ok", "1 while this part is well", labels=["part"])
+        for name, part in self.health.parts().items():
+            healthy.add_metric([name], float(part.state == "ok"))
+        yield healthy
+        events = CounterMetricFamily(f"{_PREFIX}_events", "What happened", labels=["part", "event"])
+        for name, counts in dict(self.counts).items():
+            for event, count in dict(counts).items():
+                events.add_metric([name, event], count)
+        yield events

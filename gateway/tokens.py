@@ -15,8 +15,10 @@ import base64
 import hashlib
 import os
 import re
+import secrets
 import sqlite3
 import stat
+import string
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -30,17 +32,19 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 
 FILE_NAME: Final = "tokens.db"
+BROKER_MARK: Final = "broker-wanted"
+"""A file that says that the broker lacks the newest tokens; ``device-gateway-broker.path`` waits for it."""
 PREFIX: Final = "dat_"
 """Shows a person, and a search for leaked secrets, what it is."""
 
-_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_ALPHABET: Final = string.ascii_letters + string.digits
 _RANDOM_CHARACTERS: Final = 32  # of 62 different ones: 190 bits
 _TOKEN: Final = re.compile(rf"{PREFIX}[A-Za-z0-9]{{{_RANDOM_CHARACTERS}}}")
 # mosquitto's own defaults (mosquitto_passwd(1), $7$): PBKDF2 with SHA-512.
 _ITERATIONS: Final = 101
 _SALT_BYTES: Final = 12
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _BUSY_S: Final = 10.0
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS token (
@@ -65,7 +69,6 @@ CREATE TABLE IF NOT EXISTS code (
 CREATE TABLE IF NOT EXISTS enrolled (
     digest BLOB NOT NULL REFERENCES code (digest),
     identifier TEXT NOT NULL,
-    device_id TEXT,
     at REAL NOT NULL,
     PRIMARY KEY (digest, identifier)
 ) WITHOUT ROWID, STRICT;
@@ -73,8 +76,6 @@ CREATE TABLE IF NOT EXISTS enrolled (
 _VALID: Final = "revoked_at IS NULL AND (ends_at IS NULL OR ends_at > :now)"
 
 Value = TypeVar("Value")
-Randomness = Callable[[int], bytes]
-"""As :func:`secrets.token_bytes`: so many random bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,10 @@ class NewToken:
     password: str
 
 
-def make_token(randomness: Randomness) -> NewToken:
-    """A new token out of at least 160 random bits."""
-    letters: list[str] = []
-    while len(letters) < _RANDOM_CHARACTERS:
-        # A byte above the last multiple of 62 is thrown away: each letter stays equally likely.
-        letters += [_ALPHABET[byte % 62] for byte in randomness(_RANDOM_CHARACTERS) if byte < 248]
-    text = PREFIX + "".join(letters[:_RANDOM_CHARACTERS])
-    return NewToken(Secret(text), digest_of(text), mosquitto_password(text, randomness(_SALT_BYTES)))
+def make_token() -> NewToken:
+    """A new token out of 190 random bits."""
+    text = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARACTERS))
+    return NewToken(Secret(text), digest_of(text), mosquitto_password(text, os.urandom(_SALT_BYTES)))
 
 
 def digest_of(token: str) -> bytes:
@@ -123,6 +120,16 @@ def id_fault(device_id: str) -> str | None:
     if device_id in {".", ".."}:
         return "a device id must not be a dot or two: a path would lose it"
     return None
+
+
+def request_broker_update(state_dir: Path) -> None:
+    """Set the mark that the broker lacks a token.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(state_dir / BROKER_MARK, flags, 0o600))
 
 
 def open_db(
@@ -193,7 +200,10 @@ def _identity(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All statements of the block, or none; it waits at its beginning, if anywhere."""
+    """All statements of the block, or none, as part of the transaction around it; it waits at its beginning alone."""
+    if connection.in_transaction:
+        yield
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -217,8 +227,8 @@ class Tokens:
     """
 
     def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
-        self._path = path
-        self._wall = wall
+        self.path = path
+        self.wall = wall
         self.connection = open_db(path, _make_tables, "file of tokens")
         self._file = _identity(path)
         self._opened_s = wall()
@@ -245,10 +255,10 @@ class Tokens:
         Raises:
             ConfigurationError: it cannot be used, or there is none; what is open stays in force, revoked tokens too.
         """
-        if _identity(self._path) != self._file:
-            fresh = open_db(self._path, _make_tables, "file of tokens")
+        if _identity(self.path) != self._file:
+            fresh = open_db(self.path, _make_tables, "file of tokens")
             self.connection.close()
-            self.connection, self._file = fresh, _identity(self._path)
+            self.connection, self._file = fresh, _identity(self.path)
 
     def issue(self, new: Mapping[str, NewToken], overlap_s: float = 0.0) -> None:
         """Give each device a new token, all in one transaction.
@@ -257,7 +267,7 @@ class Tokens:
             new: device id -> its new token.
             overlap_s: how long the tokens from before are good beside it; a device ends them by using the new one.
         """
-        now_s = self._wall()
+        now_s = self.wall()
         with transaction(self.connection):
             for device_id, token in new.items():
                 self._end(device_id, now_s, now_s + overlap_s)
@@ -272,7 +282,7 @@ class Tokens:
         with transaction(self.connection):
             return self.connection.execute(
                 f"UPDATE token SET revoked_at = :now WHERE device_id = :device AND {_VALID}",  # noqa: S608 - constants
-                {"now": self._wall(), "device": device_id},
+                {"now": self.wall(), "device": device_id},
             ).rowcount
 
     def device_of(self, token: str) -> str | None:
@@ -283,7 +293,7 @@ class Tokens:
         """
         if not _TOKEN.fullmatch(token):
             return None
-        digest, now_s = digest_of(token), self._wall()
+        digest, now_s = digest_of(token), self.wall()
         row = self.connection.execute(
             f"SELECT device_id, ends_at, last_used_at FROM token WHERE digest = :digest AND {_VALID}",  # noqa: S608 - constants
             {"digest": digest, "now": now_s},
@@ -301,7 +311,7 @@ class Tokens:
         return (
             self.connection.execute(
                 f"SELECT 1 FROM token WHERE device_id = :device AND {_VALID} LIMIT 1",  # noqa: S608 - constants
-                {"device": device_id, "now": self._wall()},
+                {"device": device_id, "now": self.wall()},
             ).fetchone()
             is not None
         )
@@ -323,7 +333,7 @@ class Tokens:
         """The devices with a valid token."""
         rows = self.connection.execute(
             f"SELECT DISTINCT device_id FROM token WHERE {_VALID} ORDER BY device_id",  # noqa: S608 - constants
-            {"now": self._wall()},
+            {"now": self.wall()},
         )
         return [row[0] for row in rows]
 
@@ -331,7 +341,7 @@ class Tokens:
         """Device id -> the newest valid token as an entry of mosquitto's password file."""
         rows = self.connection.execute(
             f"SELECT device_id, password, MAX(number) FROM token WHERE {_VALID} GROUP BY device_id",  # noqa: S608 - constants
-            {"now": self._wall()},
+            {"now": self.wall()},
         )
         return {device_id: password for device_id, password, _ in rows}
 
@@ -352,7 +362,7 @@ class Tokens:
             FROM token AS newest WHERE number = (SELECT MAX(number) FROM token WHERE device_id = newest.device_id)
             ORDER BY device_id
             """,
-            {"now": self._wall(), "form": "%Y-%m-%dT%H:%M:%SZ"},
+            {"now": self.wall(), "form": "%Y-%m-%dT%H:%M:%SZ"},
         )
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
@@ -368,7 +378,7 @@ class Tokens:
         """
         if not self._first_used and not self._came:
             return
-        now_s = self._wall()
+        now_s = self.wall()
         with transaction(self.connection):
             for digest, device_id in self._first_used.items():
                 self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (now_s, digest))

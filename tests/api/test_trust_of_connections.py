@@ -31,10 +31,9 @@ from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.wire.client import Connection
 from agent.wire.secret import KeyPair, Secret
 from gateway.config import GatewayConfig
-from gateway.devices import service_client
 from gateway.mqtt import check_broker_port
+from gateway.options import service_client
 from gateway.quota import Kind, Quota
-from gateway.rollout import rollout_client
 from gateway.service import Service
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
@@ -168,11 +167,6 @@ def agent_release(one: Try) -> None:
         download.fetch(threading.Event(), lambda *_: None)
 
 
-def gateway_rollout(one: Try) -> None:
-    with rollout_client(one.gateway().service, KEYS) as client:
-        list(client.devices())
-
-
 async def ask_as_gateway(config: Any) -> None:
     clock = ServiceClock(SystemClock(), trust_wall=True)
     service = Service(config, KEYS, Quota(None, time.monotonic), clock)
@@ -187,7 +181,7 @@ def gateway_service(one: Try) -> None:
     asyncio.run(ask_as_gateway(service))
 
 
-def gateway_registrar(one: Try) -> None:
+def gateway_command(one: Try) -> None:
     with service_client(one.gateway().service, KEYS) as client:
         list(client.devices())
 
@@ -267,8 +261,7 @@ ROWS: tuple[Callable[[Try], None], ...] = (
     agent_enrolling,
     agent_release,
     gateway_service,
-    gateway_registrar,
-    gateway_rollout,
+    gateway_command,
     gateway_broker,
     service_client_of_a_program,
     login_renewal,

@@ -14,7 +14,7 @@ import paho.mqtt.client as paho
 from agent.errors import InvalidMessage
 from agent.wire import topics
 from agent.wire.topics import Notice, Receipt, Refusal, ResultMessage, TopicKind, encode
-from gateway.mqtt_messages import read_readings, read_result, read_status
+from gateway.mqtt import read_readings, read_result, read_status
 from tests.support.mosquitto import Mosquitto, end_client
 
 SOON_S = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +17,6 @@ from agent.config.credentials import Credentials
 from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.wire.secret import Secret
 from agent.wire.server import ALL_EXTENSIONS, COMMAND_EVENTS
-from gateway.codes import Enroller
 from gateway.commands import Commands
 from gateway.config import GatewayConfig
 from gateway.http import HttpApp
@@ -178,12 +176,11 @@ class GatewayBench:
         )
         self.uplink = Uplink(self.service)
         self.commands = Commands(self.service, self.tokens, config.commands.poll_s, config.commands.reconcile_s)
-        self.enroller = Enroller(self.tokens, self.service, folder, random.Random(2).randbytes)
-        self.app = HttpApp(config.http, self.service, self.uplink, self.commands, self.tokens, self.enroller)
+        self.app = HttpApp(config.http, self.service, self.uplink, self.commands, self.tokens)
 
     def issue(self, device_id: str, overlap_s: float = 0.0) -> str:
         """A new token for a device."""
-        new = make_token(random.SystemRandom().randbytes)
+        new = make_token()
         self.tokens.issue({device_id: new}, overlap_s)
         return new.token.reveal()
 

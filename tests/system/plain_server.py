@@ -57,6 +57,7 @@ class Choices:
         refuses: readings are answered with 400.
         deaf: commands are taken, and listed to nobody.
         mute: lists of commands are answered with 500.
+        date_off_s: how far the header ``Date`` is ahead, seconds.
     """
 
     list_shape: str = "array"
@@ -77,6 +78,7 @@ class Choices:
     refuses: bool = False
     deaf: bool = False
     mute: bool = False
+    date_off_s: float = 0.0
 
 
 @dataclass
@@ -213,6 +215,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string((timestamp or time.time()) + self.plain.choices.date_off_s)
 
     def _go(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))

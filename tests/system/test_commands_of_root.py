@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from agent.cli.program import device_agent
-from gateway.cli.program import device_gateway
+from gateway.cli import device_gateway
 from tests.conftest import do_without
 from tests.support.ports import free_port
 from tools.build_deb import PACKAGES, launcher

@@ -13,10 +13,9 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from gateway.certificates import make_certificates
+from gateway.certificates import certificate_trouble, make_certificates
 from gateway.config import HttpConfig
 from gateway.http_server import serving
-from gateway.ops import certificate_state
 from tests.support.certificates import Authority
 from tests.support.scripted_service import ScriptedService, running_gateway
 
@@ -33,31 +32,7 @@ async def get(server, token, authority):
     context = ssl.create_default_context(cafile=authority)
     headers = {"authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(verify=context, trust_env=False, headers=headers) as http:
-        return (await http.get(f"{server.base_url}/devices/d1/commands")).status_code
-
-
-async def serial(server, authority):
-    host, port = server.base_url.removeprefix("https://").split(":")
-    return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)), ca_certs=authority)
-
-
-def test_a_device_that_trusts_the_authority_gets_through_and_a_renewed_certificate_needs_no_restart(tmp_path):
-    files = make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC))
-
-    async def play():
-        async with front(tmp_path, files.certificate, files.private_key) as (server, token):
-            assert await get(server, token, files.authority) == 200
-            before = await serial(server, files.authority)
-            make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), renew=True)
-            server.reload()
-            assert await serial(server, files.authority) != before
-            assert await get(server, token, files.authority) == 200
-            files.certificate.write_text("garbage")
-            with pytest.raises(ConfigurationError, match="are no certificate"):
-                server.reload()
-            assert await get(server, token, files.authority) == 200, "the one from before stays"
-
-    asyncio.run(play())
+        return (await http.get(f"{server}/devices/d1/commands")).status_code
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
@@ -66,11 +41,10 @@ def test_on_every_address_it_is_reached_by_both_kinds(tmp_path):
 
     async def play():
         async with front(tmp_path, files.certificate, files.private_key, host="::") as (server, token):
-            port = server.base_url.rsplit(":", 1)[1]
-            assert server.base_url == f"https://[::]:{port}"
+            port = server.rsplit(":", 1)[1]
+            assert server == f"https://[::]:{port}"
             for host in ("127.0.0.1", "[::1]"):
-                server.base_url = f"https://{host}:{port}"
-                assert await get(server, token, files.authority) == 200
+                assert await get(f"https://{host}:{port}", token, files.authority) == 200
 
     asyncio.run(play())
 
@@ -78,26 +52,12 @@ def test_on_every_address_it_is_reached_by_both_kinds(tmp_path):
 def test_an_expired_certificate_is_told_and_devices_refuse_it(tmp_path):
     authority = Authority(tmp_path)
     pair = authority.issue("gw", expired=True)
-    state, detail = certificate_state(HttpConfig(certificate=pair.certificate, private_key=pair.key), time.time())
-    assert state != "ok"
-    assert "expired on" in detail
+    assert "expired on" in certificate_trouble(pair.certificate, time.time())
 
     async def play():
         async with front(tmp_path, pair.certificate, pair.key) as (server, token):
             with pytest.raises(httpx.ConnectError, match="expired"):
                 await get(server, token, authority.certificate)
-
-    asyncio.run(play())
-
-
-def test_a_device_that_trusts_another_authority_does_not_talk_to_it(tmp_path):
-    files = make_certificates(tmp_path / "a", ["127.0.0.1"], datetime.now(UTC))
-    other = make_certificates(tmp_path / "b", ["127.0.0.1"], datetime.now(UTC))
-
-    async def play():
-        async with front(tmp_path, files.certificate, files.private_key) as (server, token):
-            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-                await get(server, token, other.authority)
 
     asyncio.run(play())
 
@@ -121,6 +81,6 @@ def test_files_that_are_no_certificate_and_a_port_in_use_are_told_with_the_fix(t
     async def twice():
         async with front(tmp_path, None, None) as (server, _):
             with pytest.raises(OSError, match="in use: stop what listens there, or set another http.port"):
-                await start(None, None, int(server.base_url.rsplit(":", 1)[1]))
+                await start(None, None, int(server.rsplit(":", 1)[1]))
 
     asyncio.run(twice())

@@ -103,7 +103,7 @@ class Still(GatewayRig):
         del through_gateway["sensors"]
         (self.folder / "agent.yaml").write_text(yaml.safe_dump(through_gateway))
         (self.folder / "http-agent.yaml").write_text(yaml.safe_dump(over_http))
-        token = make_token(secrets.token_bytes)
+        token = make_token()
         with Tokens(self.folder / "gateway" / TOKENS) as file:
             file.issue({self.by_hand_id: token})
         self.by_hand_token = token.token.reveal()

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.wire.secret import KeyPair, Secret
-from gateway.cli.program import device_gateway
+from gateway.cli import device_gateway
 from gateway.client import RegisterDevice
 from gateway.rollout import in_waves
 from simulator.pytest_plugin.service import DeviceService

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from agent.cli.program import device_agent
-from gateway.cli.program import device_gateway
+from gateway.cli import device_gateway
 from simulator.cli import COMMANDS
 
 pytestmark = pytest.mark.long

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from agent.cli.program import device_agent
-from gateway.cli.program import device_gateway
+from gateway.cli import device_gateway
 from simulator.cli import program
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import pytest
 import agent.cli
 import gateway.cli
 from agent.cli.program import device_agent
-from gateway.cli.program import device_gateway
+from gateway.cli import device_gateway
 from simulator.cli import main, program
 
 STARTS = {"device-agent": agent.cli.main, "device-gateway": gateway.cli.main, "fleet-simulator": main}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 from pathlib import Path
@@ -88,7 +87,7 @@ class GatewayRig(Rig):
         path.write_text(yaml.safe_dump(agent))
         state = self.folder / "gateway"
         state.mkdir(mode=0o700)
-        token = make_token(secrets.token_bytes)
+        token = make_token()
         with Tokens(state / TOKENS) as tokens:
             tokens.issue({self.device_id: token})
         (self.folder / "token").write_text(token.token.reveal())

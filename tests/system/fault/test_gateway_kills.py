@@ -135,7 +135,7 @@ def test_what_gateway_and_broker_acknowledged_is_at_the_service_and_once(tmp_pat
             config["service"]["dialect"] = {"extensions": []}
             path.write_text(yaml.safe_dump(config))
         with Tokens(tmp_path / "gateway" / FILE_NAME) as tokens:
-            token = make_token(random.SystemRandom().randbytes)
+            token = make_token()
             tokens.issue({rig.load_device_id: token})
         rig.start_gateway()
         rig.wait_for_gateway()

@@ -51,8 +51,8 @@ from agent.wire.signed import (
     read_signing_key,
 )
 from agent.wire.times import parse_received_time, parse_time
-from gateway import mqtt_messages as gateway_messages
-from gateway.rate_limit import read_rate_limit
+from gateway import mqtt as gateway_messages
+from gateway.quota import read_rate_limit
 from simulator.labels.pictures import PictureError, load_picture
 from simulator.login.errors import SignInFailed
 from simulator.login.flow import code_of

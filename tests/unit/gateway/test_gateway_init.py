@@ -10,7 +10,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli.program import device_gateway
+from gateway.cli import device_gateway
 from gateway.config import load_gateway
 from gateway.initial import KEY_FILES
 

@@ -49,8 +49,8 @@ def tokens(path, clock):
         yield tokens
 
 
-def issue(tokens, device_id, overlap_s=0.0, *, source=random.Random(1)):  # noqa: B008 - one for all
-    new = make_token(source.randbytes)
+def issue(tokens, device_id, overlap_s=0.0):
+    new = make_token()
     tokens.issue({device_id: new}, overlap_s)
     return new.token.reveal()
 
@@ -64,8 +64,7 @@ def in_another_process(path, statement):
 
 
 def test_a_token_has_a_prefix_160_random_bits_and_equally_likely_letters():
-    source = random.Random(1)
-    texts = [make_token(source.randbytes).token.reveal() for _ in range(2000)]
+    texts = [make_token().token.reveal() for _ in range(2000)]
     assert all(text.startswith("dat_") for text in texts)
     letters = "".join(text.removeprefix("dat_") for text in texts)
     counts = [letters.count(letter) for letter in sorted(set(letters))]
@@ -75,7 +74,7 @@ def test_a_token_has_a_prefix_160_random_bits_and_equally_likely_letters():
 
 
 def test_what_is_kept_of_a_token_is_its_sha256_and_it_never_prints(tokens, path):
-    new = make_token(random.Random(1).randbytes)
+    new = make_token()
     tokens.issue({"d1": new})
     text = new.token.reveal()
     [(kept,)] = tokens.connection.execute("SELECT digest FROM token")
@@ -83,11 +82,6 @@ def test_what_is_kept_of_a_token_is_its_sha256_and_it_never_prints(tokens, path)
     assert text.removeprefix("dat_").encode() not in path.read_bytes()
     assert text not in f"{new!r} {new.token}"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-@pytest.mark.parametrize("device_id", ["0190c7a4-5b1e-7cc1-9a55-000000000001", "SN 1", "urn:dev:1", "ä", "a.b~c_d"])
-def test_an_ordinary_device_id_may_have_a_token(device_id):
-    assert id_fault(device_id) is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +187,7 @@ def test_when_a_token_was_used_last_is_kept_over_a_restart(path, clock):
 
 def test_devices_that_come_for_the_first_time_are_written_down_in_one_commit(tokens):
     ids = [f"d{number}" for number in range(1_000)]
-    new = {device_id: make_token(random.Random(device_id).randbytes) for device_id in ids}
+    new = {device_id: make_token() for device_id in ids}
     tokens.issue(new)
     statements: list[str] = []
     tokens.connection.set_trace_callback(statements.append)
@@ -288,14 +282,6 @@ def test_an_odd_file_is_refused_in_one_line_with_the_fix(tmp_path, odd):
     assert not (folder / "elsewhere").exists(), "nothing is made behind a link"
 
 
-def test_a_newer_version_of_the_file_is_left_alone(path):
-    with Tokens(path):
-        pass
-    in_another_process(path, "PRAGMA user_version=9")
-    with pytest.raises(ConfigurationError, match="version is 9"):
-        Tokens(path)
-
-
 def test_a_writer_that_is_killed_in_the_middle_leaves_the_tokens_from_before(path):
     with Tokens(path) as tokens:
         token = issue(tokens, "d1")
@@ -319,46 +305,33 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.fixture
-def codes(tokens, clock):
-    return Codes(tokens, clock)
+def codes(tokens):
+    return Codes(tokens)
 
 
-def make(codes, *, terms=DOOR, expires_s=3600.0, count=1, seed=1):
-    return codes.make(terms, expires_s, count, None, random.Random(seed).randbytes)
-
-
-def test_a_code_enrolls_so_many_devices_and_the_same_one_again(codes, path):
-    secret = make(codes, count=2)[0].secret
-    for identifier, first_s in (("SN-1", None), ("SN-1", T0), ("SN-2", None)):
-        assert codes.claim(secret, identifier)[1] == first_s
-    with pytest.raises(Refused, match="was used"):
-        codes.claim(secret, "SN-3")
-    with pytest.raises(Refused, match="is unknown here"):
-        codes.claim("0" * 12, "SN-1")
-    codes.settle(codes.all()[0], "SN-2", None)  # it got no token after all
-    codes.claim(secret, "SN-3")
-    assert secret.encode() not in path.read_bytes()
+def make(codes, *, terms=DOOR, expires_s=3600.0, count=1):
+    return codes.make(terms, expires_s, count, None)
 
 
 def test_an_expired_and_a_revoked_code_enroll_nobody_not_even_again(codes, clock):
     code, made = make(codes, count=3)
     clock.now_s += 3599.9
-    codes.claim(code.secret, "SN-1")
+    codes.enroll(code.secret, "SN-1", "d1")
     clock.now_s = T0 + 3600.0
     for identifier in ("SN-1", "SN-2"):
         with pytest.raises(Refused, match="has expired"):
-            codes.claim(code.secret, identifier)
+            codes.enroll(code.secret, identifier, "d2")
     clock.now_s = T0
     assert codes.revoke(made.code_id)
     assert not codes.revoke(made.code_id)
     with pytest.raises(Refused, match="was taken back"):
-        codes.claim(code.secret, "SN-1")
+        codes.enroll(code.secret, "SN-1", "d1")
 
 
 def test_old_codes_go_when_a_new_one_is_made(codes, clock):
     make(codes, expires_s=60.0)
     clock.now_s += 8 * 86_400.0
-    make(codes, expires_s=60.0, seed=2)
+    make(codes, expires_s=60.0)
     assert len(codes.all()) == 1
 
 

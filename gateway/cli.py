@@ -1,9 +1,8 @@
-"""Entry point of ``device-gateway``: the table of its commands. A command's module is imported when it runs."""
+"""``device-gateway``: the table of its commands. The module of a command is imported when it runs."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,20 +11,21 @@ from agent.app.version import VERSION
 from agent.cli.program import Program, file_to_load
 from agent.config.load import state_dir_of
 from agent.errors import EXIT_CONFIGURATION
-from agent.text import bounded
-from gateway.cli.options import DEFAULT_PATH
+from agent.files import restrict_umask
+from agent.text import bounded, protect_terminal
 from gateway.config import PREFIX, GatewayConfig
+from gateway.options import DEFAULT_PATH
 
 _COMMANDS: Final = {
-    "broker-config": "gateway.cli.broker:broker_config",
-    "broker-update": "gateway.cli.broker:broker_update",
-    "certificates": "gateway.cli.broker:certificates",
-    "check": "gateway.cli.run:check",
-    "devices": "gateway.cli.devices:devices",
-    "init": "gateway.cli.run:init",
-    "rollout": "gateway.cli.rollout:rollout",
-    "run": "gateway.cli.run:run",
-    "status": "gateway.cli.run:status",
+    "broker-config": "gateway.broker:broker_config",
+    "broker-update": "gateway.broker:broker_update",
+    "certificates": "gateway.certificates:certificates",
+    "check": "gateway.ops:check",
+    "devices": "gateway.devices:devices",
+    "init": "gateway.initial:init",
+    "rollout": "gateway.rollout:rollout",
+    "run": "gateway.run:run",
+    "status": "gateway.ops:status",
 }
 _EXTRA: Final = frozenset({"cryptography", "httpx_sse", "prometheus_client", "qrcode", "starlette", "uvicorn"})
 
@@ -45,15 +45,11 @@ class GatewayGroup(Program):
             raise SystemExit(EXIT_CONFIGURATION) from None
 
 
-def _state_dir(config_path: Path) -> Path:
-    return state_dir_of(GatewayConfig, file_to_load(config_path, DEFAULT_PATH, PREFIX), os.environ, PREFIX)
-
-
 @click.group(
     cls=GatewayGroup,
     name="device-gateway",
     places=_COMMANDS,
-    state_dir=_state_dir,
+    state_dir=lambda path: state_dir_of(GatewayConfig, file_to_load(path, DEFAULT_PATH, PREFIX), os.environ, PREFIX),
     context_settings={
         "auto_envvar_prefix": "DEVICE_GATEWAY",
         "help_option_names": ["-h", "--help"],
@@ -68,3 +64,14 @@ def device_gateway() -> None:
     cannot be reached. Every key of its configuration can also be set by the environment:
     DEVICE_GATEWAY_SERVICE__BASE_URL sets service.base_url.
     """
+
+
+def main() -> None:
+    """The program ``device-gateway``; returns its exit code."""
+    restrict_umask()
+    protect_terminal()
+    device_gateway(prog_name="device-gateway")
+
+
+if __name__ == "__main__":
+    main()
