@@ -375,7 +375,7 @@ class Device(Timer, ABC):
         self.fleet.ledger.readings(event, self.index, keys, self.run_s(now))
 
     def send_copies(
-        self, request: Request, renamed: Callable[[Request, str], Request], send: Callable[[Request, float], None]
+        self, request: Request, renamed: Callable[[Request, str], Request], send: Callable[[Request], None]
     ) -> None:
         """Send the copies of a request that went out just now, each at its time (the fault ``duplicates``).
 
@@ -385,7 +385,7 @@ class Device(Timer, ABC):
         Args:
             request: with its copies.
             renamed: the request with this at the end of every key.
-            send: sends one that was due at a time.
+            send: sends one.
         """
         now_s = self.fleet.monotonic()
         for number, copy in enumerate(request.copies, 1):
@@ -394,11 +394,10 @@ class Device(Timer, ABC):
                 again = renamed(again, f"-copy-{number}")
             else:
                 self.fleet.ledger.readings("resent", self.index, request.keys, now_s - self.fleet.began_s)
-            due_s = now_s + copy.delay_s
             if copy.delay_s > 0:
-                self.fleet.wheel.at(due_s, partial(send, again, due_s))
+                self.fleet.wheel.at(now_s + copy.delay_s, partial(send, again))
             else:
-                send(again, due_s)
+                send(again)
 
     def _next_readings(self, now: Moment) -> Request:
         fleet, outbox, messages, index = self.fleet, self.disk.outbox, self.messages, self.index
@@ -425,7 +424,8 @@ class Device(Timer, ABC):
         intended_s = max(intended_s, self._ready_s, self._readings_after_s)
         ready_s = max(intended_s, self._not_before_s)
         name = f"{fleet.run}-{index}"
-        request = messages.readings(self.member.device_id, batch, name, intended_s, ready_s, attempt)
+        request = messages.readings(self.member.device_id, batch, name)
+        request = request._replace(intended_s=intended_s, ready_s=ready_s, attempt=attempt)
         self.disk.in_flight = request
         if fleet.faults is not None and request.body is not None:
             first, *copies = fleet.faults.bodies(self.random, now, request.body)

@@ -21,12 +21,12 @@ from simulator.fleet.device.http_messages import (
     read_settled,
 )
 from simulator.fleet.device.links import DOWN
-from simulator.fleet.device.model import RUN_OVER, Exchange, Member
+from simulator.fleet.device.model import RUN_OVER, Member
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.engine.wheel import NEVER
-from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import HttpDriver
@@ -112,9 +112,9 @@ class HttpDevice(Device):
         if request.copies:
             self.send_copies(request, _renamed, self._send_copy)
 
-    def _send_copy(self, copy: Request, due_s: float) -> None:
+    def _send_copy(self, copy: Request) -> None:
         message = self._head.message(copy.method, copy.target, copy.headers, copy.body)
-        self.driver.send(self.index, message, _Copy(self, due_s), self.fleet.timeout_s)
+        self.driver.send(self.index, message, _Nobody(), self.fleet.timeout_s)
 
     # --- polls --------------------------------------------------------------------------------------------------------
 
@@ -250,26 +250,16 @@ class _Sent:
         self._device.failed(self._request, outcome, reason, sent_s, now_s)
 
 
-class _Copy:
-    """A copy of a body on its way, which nobody waits for: it is measured, and nothing else."""
+class _Nobody:
+    """Who waits for the answer to a copy of a body."""
 
     is_wanted = True
-    __slots__ = ("_device", "_due_s")
-
-    def __init__(self, device: HttpDevice, due_s: float) -> None:
-        self._device = device
-        self._due_s = due_s
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        self.failed(class_of(status), "", sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`; however it ended, it is measured."""
-        device, due_s = self._device, self._due_s
-        device.fleet.observer.exchanged(
-            Exchange(Operation.READINGS, outcome, device.index, due_s, due_s, sent_s, now_s, Attempt.AMBIGUOUS)
-        )
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
 
 
 def _renamed(request: Request, suffix: str) -> Request:

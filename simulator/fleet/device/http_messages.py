@@ -149,24 +149,13 @@ class HttpMessages:
         headers: Mapping[str, str] = {"if-none-match": etag} if etag else _NO_HEADERS
         return Request(Operation.POLL, "GET", target, None, headers, held_s, (), None, due_s, due_s)
 
-    def readings(
-        self,
-        device_id: str,
-        batch: Sequence[Reading],
-        name: str,
-        intended_s: float = 0.0,
-        ready_s: float = 0.0,
-        attempt: Attempt = Attempt.FIRST,
-    ) -> Request:
+    def readings(self, device_id: str, batch: Sequence[Reading], name: str) -> Request:
         """Hand over readings; as one array where the service takes arrays, else only the first of them.
 
         Args:
             device_id: whose.
             batch: one or more.
             name: begins the idempotency keys; unique among all devices and runs that talk to one service.
-            intended_s: as in :class:`Request`.
-            ready_s: as in :class:`Request`.
-            attempt: as in :class:`Request`.
         """
         if len(batch) == 1 or not self.takes_arrays:
             keys: tuple[int, ...] = (batch[0].key,)
@@ -177,19 +166,7 @@ class HttpMessages:
             body = f"[{','.join([self._reading(device_id, reading) for reading in batch])}]"
             once = hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
         headers: Mapping[str, str] = {ONCE: once} if self._keeps_keys else _NO_HEADERS
-        return Request(
-            Operation.READINGS,
-            "POST",
-            paths.SENSOR_DATA,
-            body.encode(),
-            headers,
-            0.0,
-            keys,
-            None,
-            intended_s,
-            ready_s,
-            attempt,
-        )
+        return Request(Operation.READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, keys=keys)
 
     def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
         """A command's progress or result; None for progress on a plain server, and where nothing takes results."""

@@ -69,7 +69,7 @@ from simulator.fleet.engine.mqtt import (
     class_of_reason,
 )
 from simulator.fleet.engine.wheel import NEVER
-from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import MqttDriver
@@ -96,7 +96,6 @@ class MqttOperation(StrEnum):
 
     CONNECT = "mqtt.connect"
     """From when it was due until the subscriptions were acknowledged."""
-    STATUS = "mqtt.status"
     READINGS = "mqtt.sensor_data"
     """Until the broker acknowledged."""
     REPORT = "mqtt.report"
@@ -192,9 +191,8 @@ class MqttDevice(Device):
         if request.copies and _is_json(request.body):
             self.send_copies(request, _renamed, self._publish_copy)
 
-    def _publish_copy(self, copy: Request, due_s: float) -> None:
-        on_acknowledged = partial(self._count_unwaited, MqttOperation.READINGS, due_s)
-        self._publish(copy.target, copy.body or b"", on_acknowledged)
+    def _publish_copy(self, copy: Request) -> None:
+        self._publish(copy.target, copy.body or b"", _nobody_waits)
 
     # --- links, where faults are done to them -------------------------------------------------------------------------
 
@@ -263,8 +261,7 @@ class MqttDevice(Device):
         self._count_attempt(OutcomeClass.OK, now_s)
         status = _status_of(self.member.device_id, online=True)
         # It is said again at the next connection, so nobody waits for its end.
-        on_acknowledged = partial(self._count_unwaited, MqttOperation.STATUS, 0.0)
-        self._publish(status.topic, status.payload or b"", on_acknowledged, retain=True)
+        self._publish(status.topic, status.payload or b"", _nobody_waits, retain=True)
         now = self.moment(now_s)
         self.free(now)
         self.turn(now)
@@ -416,12 +413,9 @@ class MqttDevice(Device):
         """What the message under way waits for."""
         return MqttOperation.RECEIPT if self._is_acknowledged else _OPERATIONS[request.operation]
 
-    def _count_unwaited(self, operation: str, due_s: float, code: int, sent_s: float, now_s: float) -> None:
-        """PUBACK for a message that nobody waits for: it is measured, and nothing else; 0 was due when it was sent."""
-        attempt = Attempt.AMBIGUOUS if due_s else Attempt.FIRST
-        due_s = due_s or sent_s
-        outcome = class_of_reason(code)
-        self.fleet.observer.exchanged(Exchange(operation, outcome, self.index, due_s, due_s, sent_s, now_s, attempt))
+
+def _nobody_waits(code: int, sent_s: float, now_s: float) -> None:
+    """PUBACK for a greeting or a copy."""
 
 
 def _no_receipt(timeout_s: float) -> TransportError:
@@ -457,22 +451,12 @@ class MqttMessages(HttpMessages):
         # By the gateway's contract, whatever the service behind it takes.
         self.sends_time = self.takes_arrays = True
 
-    def readings(
-        self,
-        device_id: str,
-        batch: Sequence[Reading],
-        name: str,
-        intended_s: float = 0.0,
-        ready_s: float = 0.0,
-        attempt: Attempt = Attempt.FIRST,
-    ) -> Request:
+    def readings(self, device_id: str, batch: Sequence[Reading], name: str) -> Request:
         """Hand over readings: a lone one as an object, several as an array."""
         items = [_item(reading, name) for reading in batch]
         body = items[0] if len(items) == 1 else f"[{','.join(items)}]"
         keys = tuple([reading.key for reading in batch])
-        topic = topics.sensor_data(device_id)
-        request = Request(Operation.READINGS, "PUBLISH", topic, body.encode(), keys=keys)
-        return request._replace(intended_s=intended_s, ready_s=ready_s, attempt=attempt)
+        return Request(Operation.READINGS, "PUBLISH", topics.sensor_data(device_id), body.encode(), keys=keys)
 
     def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
         """Report progress or the result of a command."""

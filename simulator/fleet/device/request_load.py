@@ -132,7 +132,8 @@ class RequestDriver(Driver):
         taken_s = self.fleet.monotonic()
         if kind == "sensor_data":
             reading = self._reading(place, device, taken_s)
-            request = self._messages.readings(device_id, (reading,), f"{self.fleet.run}-{device}", due_s, due_s)
+            request = self._messages.readings(device_id, (reading,), f"{self.fleet.run}-{device}")
+            request = request._replace(intended_s=due_s, ready_s=due_s)
         elif kind == "poll":
             request = self._messages.poll(device_id, due_s=due_s)
         else:

@@ -74,7 +74,7 @@ class ResourceCheck:
 
     Attributes:
         what: in words.
-        asked, held: in ``unit``.
+        asked, held: how much.
         fix: what to do where it does not fit.
         refuses: without it the run cannot be what the scenario says; otherwise it is only disturbed.
     """
@@ -82,7 +82,6 @@ class ResourceCheck:
     what: str
     asked: int
     held: int
-    unit: str
     fix: str
     refuses: bool = True
 
@@ -92,8 +91,7 @@ class ResourceCheck:
         return self.asked <= self.held
 
     def __str__(self) -> str:
-        unit = f" {self.unit}" if self.unit else ""
-        need = f"{self.what}: {self.asked:,}{unit} needed, {self.held:,} there"
+        need = f"{self.what}: {self.asked:,} needed, {self.held:,} there"
         return need if self.fits else f"{need}: {self.fix}"
 
 
@@ -117,30 +115,16 @@ def examine(demand: Demand, host: Host) -> tuple[ResourceCheck, ...]:
     addresses = math.ceil(demand.sockets / max(ports, 1))
     more = str(addresses) if is_here else f"a list of {addresses} addresses of the machine"
     others = max(host.cores - is_here, 1)
+    descriptors_fix = f"ulimit -n {each} (as root, or LimitNOFILE= of the unit), or workers: {workers}"
+    ports_fix = f"target.source_addresses: {more}, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
+    cores_fix = f"they disturb each other: workers: {others}" + (
+        ", or the target on another machine" if is_here else ""
+    )
     return (
-        ResourceCheck(
-            "descriptors of each worker",
-            each,
-            host.descriptors,
-            "",
-            f"ulimit -n {each} (as root, or LimitNOFILE= of the unit), or workers: {workers}",
-        ),
-        ResourceCheck(
-            "ports",
-            demand.sockets,
-            ports * demand.source_addresses,
-            "",
-            f"target.source_addresses: {more}, or sysctl net.ipv4.ip_local_port_range='1024 65535'",
-        ),
+        ResourceCheck("descriptors of each worker", each, host.descriptors, descriptors_fix),
+        ResourceCheck("ports", demand.sockets, ports * demand.source_addresses, ports_fix),
         _memory(demand, host),
-        ResourceCheck(
-            "cores for the workers",
-            demand.workers + is_here,
-            host.cores,
-            "",
-            f"they disturb each other: workers: {others}" + (", or the target on another machine" if is_here else ""),
-            refuses=False,
-        ),
+        ResourceCheck("cores for the workers", demand.workers + is_here, host.cores, cores_fix, refuses=False),
     )
 
 
@@ -153,7 +137,7 @@ def _memory(demand: Demand, host: Host) -> ResourceCheck:
     with_each, rest = (devices + sockets, fixed) if demand.sockets >= demand.devices else (devices, fixed + sockets)
     fitting = max(int((held - rest) / max(with_each / max(demand.devices, 1), 1)), 0)
     fix = f"fleet.devices: {fitting}" + (", or connections: 256" if sockets > devices else "")
-    return ResourceCheck("memory", math.ceil((devices + sockets + fixed) / _MIB), held // _MIB, "MiB", fix)
+    return ResourceCheck("memory in MiB", math.ceil((devices + sockets + fixed) / _MIB), held // _MIB, fix)
 
 
 def missing(findings: tuple[ResourceCheck, ...]) -> list[str]:

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 Item = TypeVar("Item")
 
@@ -30,14 +30,6 @@ FIRES_PER_TURN: Final = 64
 """After so many the loop gets a turn: requests leave, and answers are read (and timed), while a crowd wakes up."""
 
 
-class Handle(Protocol):
-    """An appointment with a clock."""
-
-    def cancel(self) -> None:
-        """Cancel the scheduled call."""
-        ...
-
-
 class Clock(Protocol):
     """Time, and to be called at a time. Seconds, monotonic."""
 
@@ -45,8 +37,8 @@ class Clock(Protocol):
         """The loop's time, seconds, monotonic."""
         ...
 
-    def call_at(self, when: float, callback: Callable[[], None], /) -> Handle:
-        """Call once, not before ``when``."""
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Any:
+        """Call once, not before ``when``; what comes back has a ``cancel``."""
         ...
 
 
@@ -61,7 +53,7 @@ class LoopClock:
         self._loop = loop or asyncio.get_running_loop()
         self.time = time.monotonic
 
-    def call_at(self, when: float, callback: Callable[[], None], /) -> Handle:
+    def call_at(self, when: float, callback: Callable[[], None], /) -> asyncio.Handle:
         """Call once, not before ``when``; up to a millisecond after it, as fine as loops wait."""
         # The loop counts from its own idea of now, which may be a whole turn old.
         wait_s = when - self.time()
@@ -119,7 +111,7 @@ class Wheel:
         self._buckets: dict[int, dict[Timer, None]] = {}
         self._numbers: list[int] = []  # a heap, of the buckets that are there
         self._serial = 0
-        self._handle: Handle | None = None
+        self._handle: Any = None
         self._armed_s = NEVER
         self._is_running = False
 

@@ -67,8 +67,6 @@ OPERATIONS: Final = frozenset(
         "mqtt.sensor_data",
         "mqtt.receipt",
         "mqtt.report",
-        "mqtt.status",
-        "mqtt.command",
         *HELD,
         *STAGE_OPERATIONS,
         *AGE_OPERATIONS,
