@@ -163,14 +163,6 @@ def evict(
     return dropped
 
 
-def kept_together(in_flight: frozenset[int], waiting: int) -> frozenset[int]:
-    """Which keys do not give way, since the service may have them and knows them only as one batch.
-
-    Not when that batch is most of what waits: then the store is so small that new readings would give way to it.
-    """
-    return in_flight if 2 * len(in_flight) <= waiting else frozenset()
-
-
 def batch_key(readings: Sequence[StoredReading]) -> str:
     """The key of several readings that go together: the same ones sent again, also after a crash, count once."""
     names = "\n".join(stored.idempotency_key for stored in readings)

@@ -10,7 +10,7 @@ Therefore the caller must
 
 - take all times from one monotonic clock, and ask for the next instant *after* the work is done: work that took three
   periods is followed by one tick, not by three in a bunch;
-- keep one :class:`Reported` for each sensor and replace it only once the outbox took the values: otherwise a failed
+- keep what was :data:`Sent` of each sensor and replace it only once the outbox took the values: otherwise a failed
   write would count as reported.
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -59,6 +59,10 @@ class Schedule:
         return due_s if due_s > now_s else due_s + self.period_s
 
 
+Sent = Mapping[str, tuple[float, float]]
+"""What was last sent of one sensor: reading name -> (value, when on the monotonic clock)."""
+
+
 class ReportStrategy(StrEnum):
     """Which readings of a sensor are sent: every one, changed ones, or those that left the deadband."""
 
@@ -82,41 +86,27 @@ class ReportRule:
     deadband: float | Mapping[str, float] = 0.0
     at_least_every_s: float | None = None
 
-    def select(self, values: Mapping[str, float], last: Reported, now_s: float) -> tuple[dict[str, float], Reported]:
-        """The values to send, and what counts as reported once they are stored.
+    def select(self, values: Mapping[str, float], sent: Sent, now_s: float) -> tuple[dict[str, float], Sent]:
+        """The values to send, and what counts as sent once they are stored.
 
         Args:
             values: reading name -> number.
-            last: what was reported before; ``Reported()`` at the start, and then everything is sent.
+            sent: what was sent before; empty at the start, and then everything is sent.
             now_s: on the monotonic clock.
         """
-        chosen = {
-            name: value for name, value in values.items() if self._is_due(name, value, last.sent.get(name), now_s)
-        }
-        if not chosen:
-            return chosen, last
-        return chosen, Reported({**last.sent, **{name: (value, now_s) for name, value in chosen.items()}})
+        chosen = {name: value for name, value in values.items() if self._is_due(name, value, sent.get(name), now_s)}
+        return chosen, {**sent, **{name: (value, now_s) for name, value in chosen.items()}}
 
-    def _is_due(self, name: str, value: float, sent: tuple[float, float] | None, now_s: float) -> bool:
-        if sent is None or self.when is ReportStrategy.PERIOD:
+    def _is_due(self, name: str, value: float, last: tuple[float, float] | None, now_s: float) -> bool:
+        if last is None or self.when is ReportStrategy.PERIOD:
             return True
-        before, at_s = sent
+        before, at_s = last
         if self.at_least_every_s is not None and now_s - at_s >= self.at_least_every_s:
             return True
         if self.when is ReportStrategy.CHANGE:
             return value != before
-        return self._exceeds_deadband(name, value, before)
-
-    def _exceeds_deadband(self, name: str, value: float, before: float) -> bool:
         band = self.deadband if isinstance(self.deadband, int | float) else self.deadband.get(name, 0.0)
         return value != before and abs(value - before) >= band
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What was last sent: reading name -> (value, when on the monotonic clock)."""
-
-    sent: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 # --- how soon to ask for commands again -------------------------------------------------------------------------------

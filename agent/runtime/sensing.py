@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from agent.core.schedule import Reported, ReportRule, Schedule
+from agent.core.schedule import ReportRule, Schedule, Sent
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.runtime.actor import Actor, Context
@@ -41,19 +41,19 @@ class _Sensor:
     rule: ReportRule
     schedule: Schedule
     due_s: float
-    reported: Reported = field(default_factory=Reported)
+    sent: Sent = field(default_factory=dict)
     read: Read | None = None
     timeout_at_s: float = math.inf
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """What was read at one instant, until it is stored at ``due_s``: values, and what counts as reported then."""
+    """What was read at one instant, until it is stored at ``due_s``: values, and what counts as sent then."""
 
     due_s: float
     at: Moment
     values: dict[str, float] = field(default_factory=dict)
-    reported: dict[str, Reported] = field(default_factory=dict)
+    sent: dict[str, Sent] = field(default_factory=dict)
 
 
 class SensingService(Actor):
@@ -159,20 +159,20 @@ class SensingService(Actor):
         self._health.put(part, "ok")
         self._failure_log.recovered(part, f"sensor={name} state=ok")
         sensor = self._sensors[name]
-        chosen, reported = sensor.rule.select(result.values, sensor.reported, at.monotonic_s)
+        chosen, sent = sensor.rule.select(result.values, sensor.sent, at.monotonic_s)
         if not chosen:
             return
         priority = self._priorities.get(name, Priority.NORMAL)
-        if name in self._gathered.get(priority, _Gathered(0.0, at)).reported:
+        if name in self._gathered.get(priority, _Gathered(0.0, at)).sent:
             self._store(priority)  # it was read again before the others were
         gathered = self._gathered.setdefault(priority, _Gathered(at.monotonic_s + GATHER_S, at))
         gathered.values.update(chosen)
-        gathered.reported[name] = reported
+        gathered.sent[name] = sent
         if not any(each.read is not None and each.timeout_at_s < math.inf for each in self._sensors.values()):
             self._store(priority)
 
     def _store(self, priority: Priority) -> None:
-        """Put what was gathered into the outbox; only then it counts as reported."""
+        """Put what was gathered into the outbox; only then it counts as sent."""
         gathered = self._gathered.pop(priority)
         try:
             self.context.store.outbox.put(Reading(gathered.values, gathered.at, priority))
@@ -182,9 +182,8 @@ class SensingService(Actor):
             return
         self._health.put("outbox", "ok")
         self._failure_log.recovered("outbox", "outbox=ok: readings are stored again")
-        for name, reported in gathered.reported.items():
-            if name in self._sensors:
-                self._sensors[name].reported = reported
+        for name, sent in gathered.sent.items():
+            self._sensors[name].sent = sent
 
     def _scheduled(self, name: str, rule: ReportRule) -> _Sensor:
         schedule = Schedule.of(self.context.device_id, "sensors", self._intervals.get(name))

@@ -22,7 +22,6 @@ from agent.core.outbox import (
     choose_next,
     evict,
     gaps_of,
-    kept_together,
     too_old,
 )
 from agent.core.values import Moment, OutboxStats, Priority, Reading, SendOutcome, StoredReading
@@ -86,6 +85,9 @@ class Outbox(Table):
     def __init__(self, store: Store, bounds: Bounds, store_id: str) -> None:
         super().__init__(store)
         self._bounds = bounds
+        # A commit takes new pages before it frees those of what gives way.
+        log_bytes = wal_bytes(bounds.max_bytes)
+        self._max_used_bytes = bounds.max_bytes - log_bytes - log_bytes // 8
         self._store_id = store_id
         # Handed out last: the service may have them already, and knows them only together.
         self._in_flight: frozenset[int] = frozenset()
@@ -169,28 +171,20 @@ class Outbox(Table):
         """Drop what is beyond a bound, so many at once."""
         dropped = self._drop_too_old()
         for _ in range(_ROUNDS_MAX):
+            waiting, gaps, _ = self._totals()
             # Pages become free only when all of their rows are gone, so the disk has the last word.
-            rows, size_bytes = self._too_much()
+            rows, size_bytes = waiting - gaps - self._bounds.max_rows, self._used_bytes() - self._max_used_bytes
             if max(rows, size_bytes) <= 0 or dropped >= limit:
                 break
             lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
-            kept = kept_together(self._in_flight, self._totals()[0])
+            # Not when that batch is most of what waits: new readings would give way to it.
+            kept = self._in_flight if 2 * len(self._in_flight) <= waiting else frozenset()
             queues = ((each for each in self._items(_QUEUES[rank]) if each.key not in kept) for rank in lowest_first)
             gone = evict(queues, rows, size_bytes, limit)
             if not gone:
                 break
             self._drop(gone)
             dropped += len(gone)
-
-    def _too_much(self) -> tuple[int, int]:
-        """How many readings and bytes are beyond the bounds; 0 or less is none."""
-        rows, gaps, _ = self._totals()
-        return rows - gaps - self._bounds.max_rows, self._used_bytes() - self._limit_bytes()
-
-    def _limit_bytes(self) -> int:
-        # A commit takes new pages before it frees those of what gives way.
-        log_bytes = wal_bytes(self._bounds.max_bytes)
-        return self._bounds.max_bytes - log_bytes - log_bytes // 8
 
     def _used_bytes(self) -> int:
         """Of the file; it never shrinks, but takes pages that became free before it grows."""
@@ -253,7 +247,7 @@ class Outbox(Table):
             # How old the oldest is was checked some time ago, and all may have been delivered since.
             return not self._totals()[0] or self._age_spare_s > (1.0 - RELIEVED_AT) * self._bounds.max_age_s
         has_rows = self._totals()[0] < RELIEVED_AT * self._bounds.max_rows
-        return has_rows and self._used_bytes() < RELIEVED_AT * self._limit_bytes()
+        return has_rows and self._used_bytes() < RELIEVED_AT * self._max_used_bytes
 
     # --- handing out --------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,6 @@ from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 from tests.support import programs
 from tests.support.ports import free_port
-from tests.system.fault.plugin_folder import make_plugin_folder
 from tests.system.fault.processes import ForkedProcess, ForkServer, Victim, end_all, environment
 from tests.system.fault.verdict import Books, Seen, look_at, read_effects
 
@@ -74,7 +73,7 @@ class Plan:
     service_dies: bool = True
 
 
-class _Device:
+class Device:
     """One agent's files, its process, and what was seen of it."""
 
     def __init__(self, number: int, folder: Path, device_id: str) -> None:
@@ -135,15 +134,15 @@ class Storm:
         """
         self._write_keys()
         with self._server:
-            devices: list[_Device] = []
+            devices: list[Device] = []
             try:
                 self._start_service()
                 devices = self._register()
-                self._rage(devices)
+                self.rage(devices)
                 if self._errors:
                     raise self._errors[0]
                 for device in devices:
-                    self._start_agent(device, forked=True)
+                    self.start_agent(device, forked=True)
                 self._settle(devices)
                 end_all([device.victim for device in devices if device.victim])
                 return self._close_books(devices)
@@ -154,7 +153,8 @@ class Storm:
 
     # --- the storm ------------------------------------------------------------------------------------------------
 
-    def _rage(self, devices: Sequence[_Device]) -> None:
+    def rage(self, devices: Sequence[Device]) -> None:
+        """Until all cycles are done; no agent runs then."""
         killers = [threading.Thread(target=self._guarded(self._kill_again_and_again), args=(each,)) for each in devices]
         others = [threading.Thread(target=self._guarded(self._send_commands), args=(each,)) for each in devices]
         if self._plan.service_dies:
@@ -167,8 +167,8 @@ class Storm:
         for thread in others:
             thread.join()
 
-    def _guarded(self, work: Callable[[_Device], None]) -> Callable[[_Device], None]:
-        def guard(device: _Device) -> None:
+    def _guarded(self, work: Callable[[Device], None]) -> Callable[[Device], None]:
+        def guard(device: Device) -> None:
             try:
                 work(device)
             except BaseException as error:  # noqa: BLE001 - handed to whoever runs the storm
@@ -177,33 +177,34 @@ class Storm:
 
         return guard
 
-    def _kill_again_and_again(self, device: _Device) -> None:
+    def _kill_again_and_again(self, device: Device) -> None:
         chance = random.Random(f"{self._plan.seed} kills {device.number}")
         while not self._stop.is_set() and (cycle := next(self._cycles)) <= self._plan.cycles:
             forked = bool(self._plan.changes) or cycle % _EXEC_EVERY != 0
-            self._start_agent(device, forked=forked)
+            self.start_agent(device, forked=forked)
             if chance.random() < 1 / 3:
-                self._live(device, chance.uniform(0.0, 0.25 if forked else 1.5))
+                self.live(device, chance.uniform(0.0, 0.25 if forked else 1.5))
             else:
                 self._wait_until_ready(device)
-                self._live(device, chance.uniform(0.0, 0.7))
-            self._kill(device)
+                self.live(device, chance.uniform(0.0, 0.7))
+            self.kill(device)
             self._on_progress(cycle)
 
-    def _live(self, device: _Device, seconds: float) -> None:
+    def live(self, device: Device, seconds: float) -> None:
         """Let it live this long, unless it ends by itself."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0 and device.victim and device.victim.running:
             time.sleep(min(_SLICE_S, left_s))
 
-    def _wait_until_ready(self, device: _Device) -> None:
+    def _wait_until_ready(self, device: Device) -> None:
         until_s = time.monotonic() + _READY_WITHIN_S
         while device.victim and device.victim.running and not device.is_ready():
             if time.monotonic() > until_s:
                 raise RuntimeError(f"the agent was not ready within {_READY_WITHIN_S:g} s: {device.log}")
             time.sleep(_SLICE_S)
 
-    def _kill(self, device: _Device) -> None:
+    def kill(self, device: Device) -> None:
+        """SIGKILL, and a look at its store."""
         victim = device.victim
         assert victim is not None
         ended_with = victim.exit_code
@@ -213,7 +214,7 @@ class Storm:
             device.ended_by_itself.append(ended_with or 0)
         device.looks.add(look_at(device.state / FILE_NAME, self._folder / f"peek-{device.number}"))
 
-    def _kill_the_service(self, _device: _Device | None) -> None:
+    def _kill_the_service(self, _device: Device | None) -> None:
         chance = random.Random(f"{self._plan.seed} service")
         while not self._stop.wait(chance.uniform(*_SERVICE_LIVES_S)):
             assert self._service is not None
@@ -221,7 +222,7 @@ class Storm:
             self._stop.wait(chance.uniform(0.0, 0.5))
             self._start_service()
 
-    def _send_commands(self, device: _Device) -> None:
+    def _send_commands(self, device: Device) -> None:
         chance = random.Random(f"{self._plan.seed} commands {device.number}")
         with self.client() as client:
             for number in itertools.count():
@@ -235,7 +236,7 @@ class Storm:
 
     # --- after the storm ------------------------------------------------------------------------------------------
 
-    def _settle(self, devices: Sequence[_Device]) -> None:
+    def _settle(self, devices: Sequence[Device]) -> None:
         """Until every command has ended and every outbox is empty; what has not by then is found in the books."""
         until_s = time.monotonic() + _SETTLE_WITHIN_S
         with self.client() as client:
@@ -246,13 +247,13 @@ class Storm:
                 left = [device for device in left if not self._has_settled(client, device)]
                 time.sleep(_SETTLE_LOOK_S)
 
-    def _revive(self, device: _Device) -> None:
+    def _revive(self, device: Device) -> None:
         if device.victim and not device.victim.running:
             if device.victim.exit_code != -9:
                 device.ended_by_itself.append(device.victim.exit_code or 0)
-            self._start_agent(device, forked=True)
+            self.start_agent(device, forked=True)
 
-    def _has_settled(self, client: ServiceClient, device: _Device) -> bool:
+    def _has_settled(self, client: ServiceClient, device: Device) -> bool:
         try:
             records = client.device_commands(device.id, status="open").records
         except ServiceError:
@@ -263,7 +264,7 @@ class Storm:
         # What a running agent reads now follows; nothing older may be left.
         return all(life >= device.started_us for life in look.lives)
 
-    def _close_books(self, devices: Sequence[_Device]) -> Books:
+    def _close_books(self, devices: Sequence[Device]) -> Books:
         books = Books()
         with self.client() as client:
             for device in devices:
@@ -315,7 +316,8 @@ class Storm:
             time.sleep(_SLICE_S)
         self._port = int(match.group(1))
 
-    def _start_agent(self, device: _Device, *, forked: bool) -> None:
+    def start_agent(self, device: Device, *, forked: bool) -> None:
+        """Start it, by the fork server or as a user does; it is not waited for."""
         device.begin_log()
         device.started_us = time.time_ns() // 1000
         argv = [str(program_path("device-agent")), "run", "--config", str(device.folder / "agent.yaml")]
@@ -335,7 +337,7 @@ class Storm:
             (self._folder / name).chmod(0o600)
         shutil.copyfile(Path(programs.__file__).with_name("effect.py"), self._folder / "effect.py")
 
-    def _register(self) -> list[_Device]:
+    def _register(self) -> list[Device]:
         devices = []
         with self.client() as client:
             product = client.create_product(NewProduct(name="storm"))
@@ -350,12 +352,12 @@ class Storm:
                 )
                 folder = self._folder / name
                 folder.mkdir()
-                device = _Device(number, folder, client.register_device(body).device_id)
+                device = Device(number, folder, client.register_device(body).device_id)
                 self._configure(device)
                 devices.append(device)
         return devices
 
-    def _configure(self, device: _Device) -> None:
+    def _configure(self, device: Device) -> None:
         program = [sys.executable, "-I", "-S", str(self._folder / "effect.py"), str(device.effects)]
         configuration = {
             "service": {"base_url": f"http://127.0.0.1:{self._port}", "timeout_s": 5},
@@ -387,3 +389,24 @@ def _payload(chance: random.Random, number: int) -> dict[str, object]:
         return {"command": name, "seconds": 0, "number": number}
     text = "x" * chance.choice([0, 0, 0, 100, 20_000])
     return {"command": name, "seconds": round(chance.choice([0.0, 0.02, 0.2]), 2), "number": number, "text": text}
+
+
+_ENTRY_POINTS = """
+[agent.handlers]
+repeatable = fault_effects:Repeatable
+only_once = fault_effects:OnlyOnce
+power_cycle = fault_effects:PowerCycle
+
+[agent.sensors]
+sequence = fault_effects:Sequence
+"""
+
+
+def make_plugin_folder(folder: Path) -> Path:
+    """Put the package there; with the folder on ``PYTHONPATH`` the agent finds it as it finds any other."""
+    described = folder / "fault_effects-1.0.dist-info"
+    described.mkdir(parents=True)
+    shutil.copyfile(Path(__file__).with_name("fault_effects.py"), folder / "fault_effects.py")
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: fault-effects\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(_ENTRY_POINTS.lstrip())
+    return folder

@@ -2,9 +2,9 @@
 
     python -m tests.system.fault.soak [--cycles 15000] [--seed 1] [--out FOLDER]
 
-A round is a storm with a seed of its own; ``--seed`` of a failed round and ``--cycles 500`` play it again (the random
-choices are the same; what threads and processes make of them is not). A round that went well is written down and its
-files are deleted; called again with the same ``--out`` the soak goes on where it was.
+Each round is a storm with the next seed: ``--seed`` of a failed round and ``--cycles 500`` play it again (the random
+choices are the same; what threads and processes make of them is not). The files of a round that went well are deleted.
+Called again with the same ``--out`` the soak leaves out the rounds that went well.
 
 Exit codes: 0 nothing lost and nothing done twice, 1 something was; the files of that round are kept.
 """
@@ -12,106 +12,30 @@ Exit codes: 0 nothing lost and nothing done twice, 1 something was; the files of
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.system.fault.kill_storm import Plan, Storm
-from tests.system.fault.verdict import Books
 
 ROUND_CYCLES: Final = 500
-_FIGURES: Final = ("cycles", "commands", "effects", "interrupted", "readings")
-_FAULTS: Final = ("lost_commands", "run_twice", "lost_readings", "stored_twice", "other_faults")
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What one storm amounts to."""
-
-    seed: int
-    cycles: int
-    seconds: float
-    commands: int
-    effects: int
-    interrupted: int
-    readings: int
-    lost_commands: int
-    run_twice: int
-    lost_readings: int
-    stored_twice: int
-    other_faults: int
-
-    @property
-    def is_good(self) -> bool:
-        """Nothing was lost, nothing done twice, nothing else went wrong."""
-        return not any(getattr(self, name) for name in _FAULTS)
-
-    def line(self) -> str:
-        """For a person."""
-        figures = ", ".join(f"{name} {getattr(self, name)}" for name in (*_FIGURES, *_FAULTS))
-        return f"seed {self.seed}: {self.seconds:.0f} s, {figures}".replace("_", " ")
-
-
-def weather(folder: Path, seed: int, cycles: int, devices: int = 6) -> tuple[Round, Books]:
-    """One storm in a folder of its own, which must not exist."""
+def play(folder: Path, seed: int, cycles: int) -> list[str]:
+    """One storm in a folder of its own: what was wrong, one line each."""
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began_s = time.monotonic()
-    books = Storm(folder, Plan(seed=seed, cycles=cycles, devices=devices)).run()
-    known = books.lost_commands + books.run_twice + books.lost_readings + books.stored_twice
-    return Round(
-        seed=seed,
-        cycles=cycles,
-        seconds=time.monotonic() - began_s,
-        commands=books.commands,
-        effects=books.effects,
-        interrupted=books.interrupted,
-        readings=books.readings,
-        lost_commands=books.lost_commands,
-        run_twice=books.run_twice,
-        lost_readings=books.lost_readings,
-        stored_twice=books.stored_twice,
-        other_faults=len(books.faults) - known,
-    ), books
-
-
-def soak(out: Path, seed: int, cycles: int, tell: Callable[[str], None]) -> Counter[str]:
-    """Rounds until so many cycles are done; what they sum up to."""
-    out.mkdir(parents=True, exist_ok=True)
-    ledger = out / "soak.jsonl"
-    done = {each.seed: each for each in _read(ledger)}
-    total: Counter[str] = Counter()
-    for number in range(-(-cycles // ROUND_CYCLES)):
-        round_seed = seed + number
-        size = min(ROUND_CYCLES, cycles - number * ROUND_CYCLES)
-        found = done.get(round_seed)
-        if found is None or found.cycles != size:
-            folder = out / f"seed-{round_seed}"
-            shutil.rmtree(folder, ignore_errors=True)
-            found, books = weather(folder, round_seed, size)
-            if found.is_good:
-                shutil.rmtree(folder)
-            else:
-                (folder / "faults.txt").write_text("\n".join(books.faults) + "\n")
-            with ledger.open("a") as file:
-                file.write(json.dumps(asdict(found)) + "\n")
-        total.update({name: getattr(found, name) for name in (*_FIGURES, *_FAULTS)})
-        total["seconds"] += round(found.seconds)
-        tell(f"{total['cycles']} of {cycles} cycles; {found.line()}")
-    return total
-
-
-def _read(ledger: Path) -> Iterator[Round]:
-    if ledger.exists():
-        for line in ledger.read_text().splitlines():
-            found = Round(**json.loads(line))
-            if found.is_good:
-                yield found
+    books = Storm(folder, Plan(seed=seed, cycles=cycles)).run()
+    figures = (
+        f"{books.commands} commands, {books.effects} effects, {books.readings} readings, {len(books.faults)} faults"
+    )
+    print(f"seed {seed}: {cycles} cycles in {time.monotonic() - began_s:.0f} s, {figures}", flush=True)  # noqa: T201
+    if not books.faults:
+        shutil.rmtree(folder)
+    return books.faults
 
 
 def main() -> int:
@@ -121,9 +45,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has the next (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("soak-output"), help="where the rounds are written down")
     arguments = parser.parse_args()
-    total = soak(arguments.out, arguments.seed, arguments.cycles, lambda text: print(text, flush=True))  # noqa: T201
-    print(", ".join(f"{name.replace('_', ' ')} {count}" for name, count in total.items()))  # noqa: T201
-    return 1 if any(total[name] for name in _FAULTS) else 0
+    has_failed = False
+    for number in range(-(-arguments.cycles // ROUND_CYCLES)):
+        seed, cycles = arguments.seed + number, min(ROUND_CYCLES, arguments.cycles - number * ROUND_CYCLES)
+        done = arguments.out / f"seed-{seed}-{cycles}.done"
+        if done.exists():
+            continue
+        folder = arguments.out / f"seed-{seed}"
+        if faults := play(folder, seed, cycles):
+            (folder / "faults.txt").write_text("\n".join(faults) + "\n")
+            has_failed = True
+        else:
+            done.touch()
+    return int(has_failed)
 
 
 if __name__ == "__main__":

@@ -114,46 +114,6 @@ def test_the_records_of_a_gateway_say_when_it_saw_the_command():
     assert command.listed_at == START_WALL_S
 
 
-@st.composite
-def histories(draw):
-    """Commands around the first contact, and the order in which they come, come again, and the device restarts."""
-    ages = st.floats(63.0, 40 * DAY_S)  # a time may be written in whole minutes
-    before = draw(st.lists(ages, max_size=8))
-    after = draw(st.lists(st.floats(0.0, 40 * DAY_S), max_size=8))
-    commands = [make_command(f"b{n}", created_at=CONTACT_S - age) for n, age in enumerate(before)]
-    commands += [make_command(f"a{n}", created_at=CONTACT_S + age) for n, age in enumerate(after)]
-    if draw(st.booleans()):  # a service that gives no times, behind a gateway
-        commands = [
-            Command(each.id, each.payload, size_bytes=18, listed_at=each.created_at if each.id[0] == "a" else 0.0)
-            for each in commands
-        ]
-    order = (
-        draw(st.permutations([*commands, *draw(st.lists(st.sampled_from(commands), max_size=5))])) if commands else []
-    )
-    steps = draw(st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.booleans()), min_size=1, max_size=30))
-    return commands, order, steps
-
-
-@hypothesis.given(histories(), st.booleans())
-@hypothesis.settings(deadline=None)
-def test_nothing_from_before_ever_runs_and_everything_from_after_runs_once(history, knows_time):
-    commands, order, steps = history
-    device = Device(knows_time=knows_time)
-    device.get()
-    device.knows_time = True
-    device.clock.advance(41 * DAY_S)
-    rest = list(order)
-    for size, pushed, restarts in steps:
-        chunk, rest = rest[:size], rest[size:]
-        if restarts:
-            device.start()
-        device.get(*chunk, pushed=pushed)
-    device.get(*rest)
-    assert sorted(device.ran) == sorted(each.id for each in commands if each.id.startswith("a"))
-    started = [entry for entry in device.store.entries().values() if entry.command.id.startswith("b")]
-    assert all(entry.state == "skipped" for entry in started)
-
-
 class BothWays:
     """A device with a broker and a list behind one source; what is pushed comes until it is acknowledged.
 
@@ -209,15 +169,19 @@ class BothWays:
             if poll.pushed:
                 self.pushed.clear()
         self.device.clock.advance(1)
+        self.device.knows_time = True
 
 
 STEPS = ("push old", "push new", "list old", "list new", "list fails", "list works", "push down", "push up", "restart")
 
 
-@hypothesis.given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.booleans()), max_size=40))
+@hypothesis.given(
+    steps=st.lists(st.tuples(st.sampled_from(STEPS), st.booleans()), max_size=40), knows_time=st.booleans()
+)
 @hypothesis.settings(deadline=None)
-def test_over_both_ways_no_history_runs_and_what_is_new_runs_once(steps):
+def test_over_both_ways_no_history_runs_and_what_is_new_runs_once(steps, knows_time):
     both = BothWays()
+    both.device.knows_time = knows_time
     for number, (step, polls) in enumerate(steps):
         what, _, which = step.partition(" ")
         if which in {"old", "new"}:

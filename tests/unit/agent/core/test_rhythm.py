@@ -6,8 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.schedule import MIN_GAP_S, PollIntervals, PollPace, Schedule, phase_s
+from agent.core.outbox import (
+    LIVE_SCAN_MAX,
+    StoredItem,
+    choose_next,
+)
+from agent.core.schedule import (
+    MIN_GAP_S,
+    PollIntervals,
+    PollPace,
+    ReportRule,
+    ReportStrategy,
+    Schedule,
+    phase_s,
+)
 from agent.retry import RETRY_AFTER_CAP_S, Backoff
+from tests.support.factories import make_moment
 
 FRACTIONS = st.floats(0, 1, exclude_max=True)
 
@@ -73,3 +87,56 @@ def test_two_polls_never_begin_closer_than_the_gap_nor_further_than_idle(answers
         pace, wait_s = pace.polled(active=active, busy=busy, held=held, took_s=took_s, fraction=fraction)
         assert took_s + wait_s >= MIN_GAP_S - 1e-9
         assert wait_s <= 60 * 1.1
+
+
+# --- what of a sensor is sent -----------------------------------------------------------------------------------------
+
+
+def run(rule: ReportRule, *reads: tuple[float, dict[str, float]]) -> list[dict[str, float]]:
+    """What is sent at each read; a read is (time, values)."""
+    last, sent = {}, []
+    for now_s, values in reads:
+        chosen, last = rule.select(values, last, now_s)
+        sent.append(chosen)
+    return sent
+
+
+def test_a_deadband_compares_with_the_last_value_sent_so_that_a_slow_drift_is_seen():
+    rule = ReportRule(ReportStrategy.DEADBAND, 0.5)
+    reads = [(n, {"t": 20 + 0.2 * n}) for n in range(7)]
+    assert [bool(chosen) for chosen in run(rule, *reads)] == [True, False, False, True, False, False, True]
+
+
+def test_each_reading_may_have_its_own_deadband_and_one_without_is_sent_on_change():
+    rule = ReportRule(ReportStrategy.DEADBAND, {"t": 1.0})
+    assert run(rule, (0, {"t": 1, "n": 1}), (1, {"t": 1.5, "n": 1}), (2, {"t": 2, "n": 2})) == [
+        {"t": 1, "n": 1},
+        {},
+        {"t": 2, "n": 2},
+    ]
+
+
+@pytest.mark.parametrize("when", ["change", "deadband"])
+def test_silence_has_a_bound_for_each_reading(when):
+    rule = ReportRule(ReportStrategy(when), 10.0, at_least_every_s=60)
+    reads = [(0, {"a": 1, "b": 1}), (30, {"a": 1, "b": 99}), (60, {"a": 1, "b": 99}), (90, {"a": 1, "b": 99})]
+    assert run(rule, *reads) == [{"a": 1, "b": 1}, {"b": 99}, {"a": 1}, {"b": 99}]
+
+
+# --- what of a backlog is read ----------------------------------------------------------------------------------------
+
+NOW = make_moment(100_000.0)
+
+
+def test_a_backlog_of_a_million_rows_is_not_read():
+    read: list[int] = []
+
+    def endless(step: int):
+        key = 500_000
+        while True:
+            key += step
+            read.append(key)
+            yield StoredItem(key, 10, make_moment(0.0 if step > 0 else NOW.monotonic_s))
+
+    assert len(choose_next([endless(1)], endless(-1), NOW, 50)) == 50
+    assert len(read) <= 50 + LIVE_SCAN_MAX

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +12,9 @@ from agent.core.timekeeping import (
     service_time_at_least,
     with_true_wall,
 )
+from agent.runtime.clocks import ServiceClock
 from tests.support.factories import make_command, make_moment
-from tests.support.fakes import START_WALL_S
+from tests.support.fakes import START_WALL_S, FakeClock, StoreInMemory
 
 T0 = START_WALL_S
 
@@ -21,17 +24,6 @@ def test_without_an_observation_nobody_can_say_unless_the_wall_clock_is_trusted(
     assert ServiceTime().at(moment) is None
     assert ServiceTime(trust_wall=True).at(moment) == T0 + 5
     assert ServiceTime(trust_wall=True).at(make_moment(1.0, wall_s=5.0)) is None
-
-
-def test_an_answer_without_a_date_or_with_an_impossible_one_changes_nothing():
-    time = ServiceTime().observe(T0, make_moment(100.0))
-    assert time.observe(None, make_moment(101.0)) == time
-    assert time.observe(5.0, make_moment(101.0)) == time
-
-
-def test_a_moment_of_another_boot_is_not_estimated():
-    time = ServiceTime().observe(T0, make_moment(100.0))
-    assert time.at(make_moment(160.0, boot_id="boot-2")) is None
 
 
 def test_a_clock_that_the_service_sets_forward_is_followed_at_once():
@@ -129,3 +121,62 @@ def test_a_command_alone_tells_how_late_it_is_at_least():
     assert service_time_at_least(command, received, make_moment(160.0, wall_s=0.0)) == T0 + 60
     assert service_time_at_least(command, received, make_moment(160.0, boot_id="boot-2")) is None
     assert service_time_at_least(make_command(), received, make_moment(160.0)) is None
+
+
+# --- shared by the threads, and kept ----------------------------------------------------------------------------------
+
+
+def test_what_was_learned_is_known_to_the_next_process_and_only_what_is_better_is_written(monkeypatch):
+    fake = FakeClock(wall_s=5.0)
+    boots = StoreInMemory(fake).boots
+    writes = []
+    learn = boots.learn
+    monkeypatch.setattr(boots, "learn", lambda *args: writes.append(args) or learn(*args))
+    clock = ServiceClock(fake, times=boots)
+    clock.observe(START_WALL_S)
+    assert len(writes) == 1
+    for _ in range(100):
+        fake.advance(30.0)
+        clock.observe(START_WALL_S + fake.now().monotonic_s - 1000.0 - 0.1)
+    assert len(writes) <= 3
+    assert abs(ServiceClock(fake, times=boots).now() - clock.now()) < 0.5
+
+
+def test_whoever_only_asks_for_the_time_is_never_called_back_while_a_lock_is_held():
+    """The engine asks under its lock, and what waits for the time takes that lock."""
+    lock = threading.Lock()
+
+    def time_is_known() -> None:
+        assert lock.acquire(timeout=1.0)
+        lock.release()
+
+    fake = FakeClock()
+    clock = ServiceClock(fake, is_synchronized=lambda: True)
+    clock.on_time_known(time_is_known)
+    fake.advance(60.0)
+    with lock:
+        assert clock.now() is None
+        assert clock.recorded_at(fake.now()) is None
+    clock.ask_machine()
+    assert clock.now() is not None
+
+
+def test_the_service_wins_where_the_machine_only_believes_that_it_is_right():
+    fake = FakeClock(wall_s=START_WALL_S + 3600)
+    clock = ServiceClock(fake, is_synchronized=lambda: True)
+    clock.ask_machine()
+    clock.observe(START_WALL_S)
+    assert clock.now() == START_WALL_S
+
+
+def test_how_wrong_the_clock_is_is_told_in_a_sentence_and_who_waits_for_the_time_is_called_once():
+    told: list[tuple[str, str]] = []
+    known: list[int] = []
+    clock = ServiceClock(FakeClock(wall_s=START_WALL_S - 1_209_600), on_state=lambda *words: told.append(words))
+    clock.on_time_known(lambda: known.append(1))
+    assert clock.recorded_at(make_moment(1000.0)) is None
+    clock.observe(START_WALL_S)
+    clock.observe(START_WALL_S)
+    assert [state for state, _ in told] == ["unknown", "ok"]
+    assert "1209601 s behind the true time" in told[1][1]
+    assert known == [1]
