@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -69,15 +69,8 @@ class Access:
 
     def handed(self, device_id: str, token: Secret, product_id: str | None) -> EnrollmentAnswer:
         """All that a device needs."""
-        return EnrollmentAnswer(
-            device_id=device_id,
-            token=token,
-            product_id=product_id,
-            url=self.url,
-            broker=self.broker,
-            plain=self.plain,
-            authority=self.authority,
-        )
+        way = {field.name: getattr(self, field.name) for field in fields(Access)}
+        return EnrollmentAnswer(device_id=device_id, token=token, product_id=product_id, **way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
