@@ -113,8 +113,9 @@ def _print_store(store: StoreStatus) -> None:
     if count := store.commands.get("undeliverable", 0):
         click.echo(f"results    {count} undeliverable: the service does not take them")
     for line in store.undeliverable:
-        when = "" if line.finished_wall_s is None else f" from {ago(line.finished_wall_s)}"
-        click.echo(f"  {line.outcome} of command {line.id} ({line.handler}){when}: {line.undeliverable}")
+        when = f" from {ago(line.finished.wall_s)}" if line.finished else ""
+        ended = line.outcome.status if line.outcome else "the end"
+        click.echo(f"  {ended} of command {line.command.id} ({line.handler}){when}: {line.undeliverable}")
     for reading in store.refused:
         click.echo(f"  refused: reading {reading.key} from {ago(reading.read_wall_s)}: {reading.reason}")
     for name, value in store.settings.items():
@@ -125,7 +126,13 @@ def _print_store(store: StoreStatus) -> None:
     if store.last_commands:
         click.echo("")
         rows = [
-            (line.id, line.handler, line.outcome or line.state, ago(line.received_wall_s), line.error or "")
+            (
+                line.command.id,
+                line.handler,
+                str(line.outcome.status if line.outcome else line.state),
+                ago(line.received.wall_s),
+                (line.outcome.error if line.outcome else None) or "",
+            )
             for line in store.last_commands
         ]
         print_table(("COMMAND", "HANDLER", "STATE", "RECEIVED", "REASON"), rows)

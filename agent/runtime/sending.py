@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 _STORE_RETRY_S: Final = 5.0
 # How often to check without a message.
 _CHECK_EVERY_S: Final = 300.0
+# So long the stop may go on sending.
+_LAST_S: Final = 1.0
 
 
 class SendLoop(Actor):
@@ -95,17 +97,15 @@ class SendLoop(Actor):
                 self._due_s = self.now_s()
 
     def finish(self) -> None:
-        """One last try; whatever fails goes with the next start."""
+        """A last second of tries; what fails, or takes longer, goes with the next start."""
+        until_s = self.now_s() + _LAST_S
         if self.now_s() < self._not_before_s:
             return
         try:
-            self.send_last()
+            while self.send() and self.now_s() < until_s:
+                pass
         except (StorageError, ServiceError, InvalidMessage) as error:
             _log.info("%s=stopped what waits goes with the next start: %s", self.name, error)
-
-    def send_last(self) -> None:
-        """Send what one last step takes."""
-        self.send()
 
     def went_well(self) -> None:
         """The other side took something."""
@@ -135,8 +135,6 @@ IN_FLIGHT: Final = "uplink.in_flight"
 _RESENT_SINGLY: Final = 1000
 # What a reading has beside its values when it is sent: the device's id, the time, punctuation.
 _ENVELOPE_BYTES: Final = 120
-# So long the stop may go on handing over readings.
-_LAST_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +251,6 @@ class ReadingStream(SendLoop):
             self._due_s = min(self._due_s, self._began_s + self._apart_s)
         else:
             super().receive(message)
-
-    def send_last(self) -> None:
-        """What takes too long for the stop stays in the store."""
-        until_s = self.now_s() + _LAST_S
-        while self.send() and self.now_s() < until_s:
-            pass
 
     def send(self) -> bool:
         """Send one batch; True when more can follow at once."""

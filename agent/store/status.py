@@ -5,36 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.core.values import OutboxStats
+from agent.core.commands import without_payload, without_result
+from agent.core.values import JournalEntry, OutboxStats
 from agent.store.journal import read_entry
 from agent.store.outbox import count_waiting, outbox_stats
 from agent.store.sqlite import check_version, explain
-
-
-@dataclass(frozen=True, slots=True)
-class CommandLine:
-    """One command as a person wants to see it.
-
-    Attributes:
-        outcome: ``succeeded``, ``failed``, ``rejected``; None while it has none.
-        error: why it did not succeed.
-        undeliverable: why the service does not have its result; None where it may have.
-        received_wall_s: when it was received, epoch seconds as the device believed.
-        finished_wall_s: when it ended, likewise.
-    """
-
-    id: str
-    handler: str
-    state: str
-    outcome: str | None
-    error: str | None
-    undeliverable: str | None
-    attempts: int
-    received_wall_s: float
-    finished_wall_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +48,7 @@ class StoreStatus:
 
     Attributes:
         commands: state -> how many.
-        last_commands: newest first.
+        last_commands: newest first, without payloads and results.
         undeliverable: the latest results that the service does not take, newest first.
         outbox: the waiting readings.
         refused: the latest readings that were refused for good, newest first.
@@ -81,8 +59,8 @@ class StoreStatus:
     """
 
     commands: Mapping[str, int]
-    last_commands: tuple[CommandLine, ...]
-    undeliverable: tuple[CommandLine, ...]
+    last_commands: tuple[JournalEntry, ...]
+    undeliverable: tuple[JournalEntry, ...]
     outbox: OutboxStats
     refused: tuple[RefusedReading, ...]
     gaps: tuple[DroppedReadings, ...]
@@ -125,8 +103,8 @@ def status_of(db: sqlite3.Connection, path: Path, outbox: OutboxStats, last: int
     incidents = db.execute("SELECT text FROM incident ORDER BY id DESC LIMIT ?", (last,))
     return StoreStatus(
         commands=dict(states.fetchall()),
-        last_commands=_lines(db, "state != 'skipped'", last),
-        undeliverable=_lines(db, "state = 'undeliverable'", last),
+        last_commands=_entries(db, "state != 'skipped'", last),
+        undeliverable=_entries(db, "state = 'undeliverable'", last),
         outbox=outbox,
         refused=tuple(RefusedReading(*row) for row in refused),
         gaps=tuple(DroppedReadings(*row) for row in gaps),
@@ -136,25 +114,10 @@ def status_of(db: sqlite3.Connection, path: Path, outbox: OutboxStats, last: int
     )
 
 
-def _lines(db: sqlite3.Connection, where: str, last: int) -> tuple[CommandLine, ...]:
-    lines: list[CommandLine] = []
-    for (body,) in db.execute(f"SELECT body FROM command WHERE {where} ORDER BY seq DESC LIMIT ?", (last,)):
-        entry = read_entry(body)
-        outcome, finished = entry.outcome, entry.finished
-        lines.append(
-            CommandLine(
-                id=entry.command.id,
-                handler=entry.handler,
-                state=str(entry.state),
-                outcome=None if outcome is None else str(outcome.status),
-                error=None if outcome is None else outcome.error,
-                undeliverable=entry.undeliverable,
-                attempts=entry.attempts,
-                received_wall_s=entry.received.wall_s,
-                finished_wall_s=None if finished is None else finished.wall_s,
-            )
-        )
-    return tuple(lines)
+def _entries(db: sqlite3.Connection, where: str, last: int) -> tuple[JournalEntry, ...]:
+    bodies = db.execute(f"SELECT body FROM command WHERE {where} ORDER BY seq DESC LIMIT ?", (last,))
+    entries = [read_entry(body) for (body,) in bodies]
+    return tuple(without_result(replace(each, command=without_payload(each.command))) for each in entries)
 
 
 def _disk_bytes(path: Path) -> int:

@@ -359,7 +359,8 @@ class Store:
             error = self._attempt(writes, (), None)
         if error is not None:
             for request in writes:
-                request.done.set_exception(error)
+                if not request.done.done():
+                    request.done.set_exception(error)
 
     def _take(self) -> tuple[list[Draft], Gap | None]:
         drafts: list[Draft] = []
@@ -376,50 +377,44 @@ class Store:
             self._dropped = _with_unsaved(self._dropped, [self._buffer.popleft()])
 
     def _attempt(self, writes: Sequence[_Request], drafts: Sequence[Draft], gap: Gap | None) -> StorageError | None:
-        """Try one commit; why it failed. Each request that it holds has its answer when it did not."""
-        answers: list[tuple[_Request, Any, BaseException | None]] = []
-        last_key = self._last_key
-        try:
-            with self._transaction():
-                if gap is not None:
-                    self.outbox.note_gap(gap)
-                if drafts or gap is not None:
-                    self.outbox.accept(drafts)
-                if self.fault is not None:
-                    # Something must be written to know that the disk is well.
-                    self.journal.put_setting("store.alive", uuid.uuid4().hex)
-                for request in writes:
-                    answers.append((request, *self._do_part(request)))
-        except (sqlite3.Error, OSError) as error:
-            self._reopen_after(error)
-            return explain(error, self.path)
-        for request, result, fault in answers:
-            if fault is None:
-                request.done.set_result(result)
-            else:
-                request.done.set_exception(fault)
+        """Try one commit; why it failed. Each request has its answer when it did not.
+
+        A request that is at fault itself is answered with that, and the others are tried again without it.
+        """
+        last_key, left = self._last_key, [request for request in writes if not request.done.done()]
+        while True:
+            answers: list[tuple[_Request, Any]] = []
+            at_work: _Request | None = None
+            try:
+                with self._transaction():
+                    if gap is not None:
+                        self.outbox.note_gap(gap)
+                    if drafts or gap is not None:
+                        self.outbox.accept(drafts)
+                    if self.fault is not None:
+                        # Something must be written to know that the disk is well.
+                        self.journal.put_setting("store.alive", uuid.uuid4().hex)
+                    for at_work in left:
+                        answers.append((at_work, at_work.work()))
+                    at_work = None
+                break
+            except Exception as error:
+                is_own = not isinstance(error, sqlite3.OperationalError | MemoryError) and not is_damage(error)
+                if at_work is not None and is_own:
+                    if isinstance(error, sqlite3.Error | ValueError | OverflowError):
+                        error = StorageError(f"{self.path}: this cannot be stored: {error}")
+                    at_work.done.set_exception(error)
+                    left.remove(at_work)
+                    continue
+                if not isinstance(error, sqlite3.Error | OSError):
+                    raise
+                self._reopen_after(error)
+                return explain(error, self.path)
+        for request, result in answers:
+            request.done.set_result(result)
         if self._last_key != last_key:
             self.on_readings(any(draft.priority is Priority.HIGH for draft in drafts))
         return None
-
-    def _do_part(self, request: _Request) -> tuple[Any, BaseException | None]:
-        """A part of a transaction, whose failure undoes this part only."""
-        db = self.connection()
-        db.execute("SAVEPOINT part")
-        try:
-            result, fault = request.work(), None
-        except (sqlite3.OperationalError, MemoryError):
-            raise
-        except Exception as error:
-            if is_damage(error):
-                raise
-            db.execute("ROLLBACK TO part")
-            self.outbox.forget_memory()
-            result, fault = None, error
-            if isinstance(error, sqlite3.Error | ValueError | OverflowError):
-                fault = StorageError(f"{self.path}: this cannot be stored: {error}")
-        db.execute("RELEASE part")
-        return result, fault
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
