@@ -15,7 +15,7 @@ from typing import Any, Final
 from simulator.exit_codes import ExitCode
 from simulator.fleet.outcomes import OutcomeClass
 
-RECORD_FORMAT: Final = "fleet-run/2"
+RECORD_FORMAT: Final = "fleet-run/3"
 
 
 class VerdictStatus(StrEnum):
@@ -397,8 +397,8 @@ class RunRecord:
 
     Attributes:
         digest: of the plan: the same for the same scenario and seed, whatever the number of workers.
-        command_stages: encoded histograms of a command's way by stage: ``sent``, ``delivered``, ``started``,
-            ``finished``, ``reported``.
+        operations: all that was measured: requests, the stages of commands (``commands.sent``), how old readings were
+            when they were accepted (``readings.age``), and commands when they ended (``commands.age[NAME].STATE``).
         commands: how commands ended, one entry for each of the scenario's, in its order.
         slowest: the devices that waited longest for an answer, the slowest first.
         scenario_text: the scenario as it was given.
@@ -407,8 +407,6 @@ class RunRecord:
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``devices``, ``requests``, ``onboarding`` or ``backfill``.
-        ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
-            (``commands.age[NAME].STATE``), like operations; in ``response``.
         load_began_at: when second 0 began: devices are made before it. Empty while they are.
         seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
         reasons: of the verdict; None while the run goes on.
@@ -436,7 +434,6 @@ class RunRecord:
     health: GeneratorHealth
     thresholds: tuple[ThresholdResult, ...] = ()
     audit: AuditRecord | None = None
-    command_stages: Mapping[str, str] = field(default_factory=dict)
     commands: tuple[CommandEnds, ...] = ()
     slowest: tuple[SlowDevice, ...] = ()
     gaps: tuple[WorkerGap, ...] = ()
@@ -444,7 +441,6 @@ class RunRecord:
     extras: Mapping[str, Any] = field(default_factory=dict)
     drained_from_s: float | None = None
     partial: str = ""
-    ages: Operations = field(default_factory=dict)
     load_began_at: str = ""
     seconds: int = 0
     reasons: Reasons | None = None

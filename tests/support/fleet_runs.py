@@ -18,6 +18,7 @@ from simulator.fleet.record import (
     AuditRecord,
     DeviceFinding,
     GeneratorHealth,
+    Operations,
     RunRecord,
     Second,
     SlowDevice,
@@ -156,11 +157,10 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         ),
         phases=shape.phases,
         faults=shape.faults,
-        operations=totals.operations,
+        operations={**totals.operations, **({} if shape.good else _stages())},
         health=totals.health,
         thresholds=_thresholds(shape),
         audit=_audit(shape, sent),
-        command_stages={} if shape.good else _stages(),
         slowest=tuple(SlowDevice(f"dev-{n:06d}", f"sim-{n:06d}", 1.9 - 0.1 * n, "http.poll") for n in range(8)),
         gaps=(shape.gap,) if shape.gap else (),
         scenario_text=text,
@@ -258,11 +258,11 @@ def _audit(shape: Shape, sent: int) -> AuditRecord:
     )
 
 
-def _stages() -> dict[str, str]:
+def _stages() -> Operations:
     random = np.random.Generator(np.random.PCG64(7))
     found = {}
     for at, name in enumerate(("sent", "delivered", "started", "finished", "reported")):
         times = Histogram()
         times.record_many(random.lognormal(-5 + (2.5 if name == "delivered" else 0.3 * at), 0.6, 120))
-        found[name] = times.encode()
+        found[f"commands.{name}"] = {OutcomeClass.OK: Tally(120, 120, times.encode(), "")}
     return found

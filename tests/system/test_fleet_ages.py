@@ -141,7 +141,7 @@ def agree(tally: Tally, truth: Sequence[tuple[float, float]]) -> None:
 
 def agree_on_readings(record: RunRecord, log: Log) -> None:
     """Every reading that the log has as accepted has its age, and none is lost."""
-    agree(record.ages[READING_AGE][OutcomeClass.OK], log.readings())
+    agree(record.operations[READING_AGE][OutcomeClass.OK], log.readings())
     assert len(log.readings()) > 150
     assert record.audit is not None
     assert record.audit.readings is not None
@@ -150,7 +150,7 @@ def agree_on_readings(record: RunRecord, log: Log) -> None:
 
 def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
     """Every command that was ordered has ended, and stands by its name and by its end state."""
-    ended, shown = list(log.commands([PING, REFUSED])), shown_ages(record.ages)
+    ended, shown = list(log.commands([PING, REFUSED])), shown_ages(record.operations)
     assert len(ended) == ordered, record.commands
     agree(shown[COMMAND_AGE][OutcomeClass.OK], [age_s for _, _, age_s in ended])
     for kind, member in ((f"{COMMAND_AGE}[%s]", 0), (f"{COMMAND_AGE}.%s", 1)):

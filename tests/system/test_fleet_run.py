@@ -17,6 +17,7 @@ import yaml
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.fleet.metrics.ages import stages_of
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.folder import read_record, read_seconds
 from simulator.fleet.report.progress import RunView
@@ -122,7 +123,7 @@ def test_a_run_proves_that_nothing_was_lost_and_leaves_its_record(service, tmp_p
     assert commands.sent == commands.stored >= 15
     assert [phase.name for phase in record.phases] == ["ramp", "hold"]
     assert {"http.sensor_data", "http.long_poll", "http.report", "http.send_command"} <= set(record.operations)
-    assert set(record.command_stages) == {"sent", "delivered", "started", "finished", "reported", "round_trip"}
+    assert set(stages_of(record.operations)) == {"sent", "delivered", "started", "finished", "reported", "round_trip"}
     assert read_record(tmp_path / "run") == record
     seconds = list(read_seconds(tmp_path / "run"))
     assert [second.second for second in seconds] == list(range(len(seconds)))

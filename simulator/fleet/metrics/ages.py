@@ -21,13 +21,13 @@ so the whole way is measured as well: ``commands.round_trip``, from the planned 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from simulator.fleet.metrics.histogram import merged
+from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.recorder import Recorder, merge_operations
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import WAITED, OutcomeClass
 from simulator.fleet.record import CommandEnds, Operations
 
 READING_AGE: Final = "readings.age"
@@ -91,11 +91,6 @@ def command_of(operation: str) -> tuple[str, str] | None:
 def is_age(operation: str) -> bool:
     """Whether an operation is an age, as it is measured or as it is shown."""
     return operation.startswith(AGE_OPERATIONS)
-
-
-def ages_of(operations: Operations) -> Operations:
-    """What was measured of ages alone."""
-    return {name: tallies for name, tallies in operations.items() if is_age(name)}
 
 
 def shown_ages(operations: Operations) -> Operations:
@@ -171,7 +166,6 @@ _ROUND_TRIP_OPERATION: Final = f"{FAMILY}.{ROUND_TRIP}"
 _ENDED_KEPT: Final = 65_536
 """Commands that ended and are not whole yet; of more than these the oldest is forgotten."""
 STAGE_OPERATIONS: Final = (*(stage.operation for stage in _MEASURED), _ROUND_TRIP_OPERATION)
-_DERIVED: Final = frozenset(STAGE_OPERATIONS)
 
 
 class EndState(StrEnum):
@@ -361,20 +355,18 @@ class CommandTracker:
         self._recorder.record(operation, outcome, intended_s=begun_s, sent_s=None, now_s=ended_s, due_s=planned_s)
 
 
-def stages_of(operations: Operations) -> Mapping[str, str]:
-    """The encoded histograms of a command's way, by stage and for the round trip, as far as there are any.
+def stages_of(operations: Operations) -> dict[str, Histogram]:
+    """A command's way, by stage and for the round trip, as far as there are any.
 
     Commands that never came back have waited, too: the round trip counts them with what they waited.
     """
-    found = {}
-    for name in STAGE_OPERATIONS:
-        tallies = operations.get(name, {})
-        texts = [tallies[outcome].response for outcome in (OutcomeClass.OK, OutcomeClass.TIMEOUT) if outcome in tallies]
-        if texts:
-            found[name.removeprefix(f"{FAMILY}.")] = merged(texts).encode()
-    return found
+    return {
+        name.removeprefix(f"{FAMILY}."): merged(tally.response for at, tally in tallies.items() if at in WAITED)
+        for name in STAGE_OPERATIONS
+        if (tallies := operations.get(name))
+    }
 
 
-def without_stages(operations: Operations) -> Operations:
+def requests_of(operations: Operations) -> Operations:
     """What was asked of the target, without what is derived of it: the stages of commands, and ages."""
-    return {name: tallies for name, tallies in operations.items() if name not in _DERIVED and not is_age(name)}
+    return {name: tallies for name, tallies in operations.items() if name not in STAGE_OPERATIONS and not is_age(name)}

@@ -43,11 +43,8 @@ from simulator.fleet.metrics.ages import (
     READING_AGE,
     STAGE_OPERATIONS,
     EndState,
-    ages_of,
     command_of,
     count_unended,
-    stages_of,
-    without_stages,
 )
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Totals, merge_operations
@@ -387,17 +384,9 @@ def measured(record: RunRecord, totals: Totals, seconds: Iterable[Second]) -> Ru
         totals: of its seconds.
         seconds: the same once more, in order.
     """
-    operations = totals.operations
+    found = replace(record, operations=totals.operations, health=totals.health)
     wanted = [parse(result.expression) for result in record.thresholds]
-    results = judge_thresholds(wanted, replace(record, operations=operations), seconds)
-    return replace(
-        record,
-        operations=without_stages(operations),
-        command_stages=stages_of(operations),
-        ages=ages_of(operations),
-        health=totals.health,
-        thresholds=results,
-    )
+    return replace(found, thresholds=judge_thresholds(wanted, found, seconds))
 
 
 def _of_phases(seconds: Iterable[Second], until_s: float | None) -> Iterator[tuple[Second, Second]]:

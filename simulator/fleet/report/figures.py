@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, count_unended, shown_ages, without_stages
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, count_unended, requests_of, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Totals, merge_health
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
@@ -188,10 +188,11 @@ class RunFigures:
 
 def run_figures(record: RunRecord) -> RunFigures:
     """Derive the figures of a run."""
-    operations = by_operation(record.operations, record.duration_s)
+    operations = by_operation(requests_of(record.operations), record.duration_s)
     whole = Figures.together(operations.values(), record.duration_s)
-    ages = {name: Figures.of(name, (each,), record.duration_s) for name, each in shown_ages(record.ages).items()}
-    if unended := count_unended(record.commands, record.ages):
+    shown = shown_ages(record.operations)
+    ages = {name: Figures.of(name, (each,), record.duration_s) for name, each in shown.items()}
+    if unended := count_unended(record.commands, record.operations):
         all_commands = ages.setdefault(COMMAND_AGE, Figures.of(COMMAND_AGE, (), record.duration_s))
         # Also those that nobody has an age of: whose order was answered without an id, or whose result no server took.
         others = all_commands.total - all_commands.good
@@ -311,7 +312,7 @@ def _slice(seconds: Sequence[Second], width_s: int) -> Slice:
             low, high = gauges.get(name, (value, value))
             gauges[name] = min(low, value), max(high, value)
     operations = Totals(seconds).operations
-    requests = by_operation(without_stages(operations), span_s)
+    requests = by_operation(requests_of(operations), span_s)
     whole = Figures.together(requests.values(), span_s)
     found = {ALL_OPERATIONS: whole, **requests, **by_operation(shown_ages(operations), span_s)}
     return Slice(

@@ -204,8 +204,6 @@ def _without_figures(record: RunRecord) -> RunRecord:
     return replace(
         record,
         operations={},
-        ages={},
-        command_stages={},
         slowest=(),
         faults=tuple(replace(fault, truth={}) for fault in record.faults),
         audit=None if record.audit is None else replace(record.audit, findings=()),

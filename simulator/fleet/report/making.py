@@ -14,8 +14,7 @@ from typing import Any, Final
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from agent.wire.times import parse_time, to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.fleet.metrics.ages import shown_ages, with_shown_ages
-from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of, with_shown_ages
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.metrics.thresholds import ThresholdError, measured
 from simulator.fleet.record import Operations, RunRecord, Second, Verdict, VerdictStatus
@@ -178,7 +177,7 @@ def _place(record: RunRecord, timeline: Timeline, second: Second) -> Row:
 
 def _rows_of_phases(record: RunRecord, timeline: Timeline) -> Iterator[Row]:
     """The whole run, whose phase is empty, and then each phase."""
-    yield from _rows({**record.operations, **record.ages}, timestamp=_instant(record, 0.0), phase=None)
+    yield from _rows(record.operations, timestamp=_instant(record, 0.0), phase=None)
     for span, operations in timeline.phases:
         yield from _rows(operations, timestamp=_instant(record, span.begin_s), phase=span.name)
 
@@ -251,14 +250,13 @@ def _instant(record: RunRecord, offset_s: float) -> str | None:
 def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
-    for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
+    for member, operations in (("operations", requests_of(record.operations)), ("ages", shown_ages(record.operations))):
         found: dict[str, dict[str, Any]] = {}
         for outcome, figures in by_outcome(operations, record.duration_s):
             found.setdefault(figures.name, {})[outcome] = figures.as_dict()
         document[member] = found
     document["command_stages"] = {
-        name: {"count": times.count, **percentiles(times)}
-        for name, times in ((name, Histogram.decode(text)) for name, text in record.command_stages.items())
+        name: {"count": times.count, **percentiles(times)} for name, times in stages_of(record.operations).items()
     }
     del document["health"]["send_lag"]
     return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"

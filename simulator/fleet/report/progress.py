@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from pydantic_core import to_json
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, command_of, without_stages
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, command_of, requests_of
 from simulator.fleet.metrics.recorder import merge_health
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
@@ -139,7 +139,7 @@ class Progress:
         operations = self._operations(span_s)
         ages = {name: self._age(name, span_s) for name in (READING_AGE, COMMAND_AGE)}
         health = merge_health([each.health for each in self._seconds])
-        alone = by_operation(without_stages(second.operations), 1.0).values()
+        alone = by_operation(requests_of(second.operations), 1.0).values()
         event = {
             "event": "second",
             "second": second.second,
@@ -187,7 +187,7 @@ class Progress:
         self._seconds.append(second)
         while self._seconds[0].second <= second.second - WINDOW_S:
             self._seconds.popleft()
-        for name, outcomes in without_stages(second.operations).items():
+        for name, outcomes in requests_of(second.operations).items():
             for outcome, tally in outcomes.items():
                 self._counts[outcome] += tally.count
             self._good[name] += outcomes[OutcomeClass.OK].count if OutcomeClass.OK in outcomes else 0

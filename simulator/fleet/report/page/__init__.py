@@ -18,8 +18,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from simulator.fleet.metrics.ages import shown_ages, without_stages
-from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of
 from simulator.fleet.outcomes import HELD
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
 from simulator.fleet.report.figures import (
@@ -106,7 +105,7 @@ def fleet_page(record: RunRecord, timeline: Timeline, beside: Sequence[tuple[str
             content=_content(record, figures, timeline),
             plots=plots_of(record, figures, timeline),
             phases=[
-                (span, by_operation({**shown_ages(operations), **without_stages(operations)}))
+                (span, by_operation({**shown_ages(operations), **requests_of(operations)}))
                 for span, operations in timeline.phases
             ],
             width_s=timeline.width_s,
@@ -166,7 +165,7 @@ def _content(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Mapp
         "badge": _badge(record),
         "subtitle": _subtitle(record, figures),
         "cards": [*_cards(record, figures, timeline)],
-        "outcomes": [*by_outcome(without_stages(record.operations))],
+        "outcomes": [*by_outcome(requests_of(record.operations))],
         "stages": [*_stages(record)],
         "findings": found[:_FINDINGS_SHOWN],
         "more_findings": max(0, len(found) - _FINDINGS_SHOWN),
@@ -237,8 +236,8 @@ def _age(age: Figures) -> Card:
 
 def _stages(record: RunRecord) -> Iterator[Mapping[str, Any]]:
     """The stages of a command's way; the bars are shares of the slowest stage's 99th percentile, in percent."""
-    order = [*(name for name in _STAGES if name in record.command_stages)]
-    found = {name: Histogram.decode(record.command_stages[name]) for name in order}
+    stages = stages_of(record.operations)
+    found = {name: stages[name] for name in _STAGES if name in stages}
     top = max((times.percentile(99) for times in found.values() if times.count), default=1.0) or 1.0
     for name, times in found.items():
         bars = [100 * min(times.percentile(at) / top, 1.0) if times.count else 0.0 for at in (50, 99)]

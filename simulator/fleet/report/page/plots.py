@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from simulator.fleet.metrics.ages import shown_ages
+from simulator.fleet.metrics.ages import requests_of, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import CUMULATIVE
 from simulator.fleet.outcomes import OutcomeClass
@@ -51,7 +51,9 @@ def plots_of(record: RunRecord, figures: RunFigures, timeline: Timeline) -> dict
     def gauge(name: str, end: int) -> _Column:
         return column(lambda each: each.gauges[name][end] if name in each.gauges else None)
 
-    counts = {name: sum(tally.count for tally in classes.values()) for name, classes in record.operations.items()}
+    counts = {
+        name: sum(tally.count for tally in classes.values()) for name, classes in requests_of(record.operations).items()
+    }
     busiest = sorted(counts, key=lambda name: (-counts[name], name))
     return {
         "duration_s": _short(max(record.duration_s, (slices[-1].begin_s + width_s) if slices else 0.0)),
@@ -72,7 +74,7 @@ def plots_of(record: RunRecord, figures: RunFigures, timeline: Timeline) -> dict
                 **{measure: band(name, measure) for measure in _MEASURES},
                 "curve": {measure: curve(getattr(whole[name], measure)) for measure in _MEASURES},
             }
-            for name in (ALL_OPERATIONS, *shown_ages(record.ages), *busiest)
+            for name in (ALL_OPERATIONS, *shown_ages(record.operations), *busiest)
         ],
         "gauges": [
             {

@@ -32,7 +32,7 @@ def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
         ways.mark("c1", stage, AT[stage])
         ways.mark("c1", stage, 99.0)
     operations = recorder.cut(0).measured().operations
-    assert {name: Histogram.decode(text).max_s for name, text in stages_of(operations).items()} == TRUTH
+    assert {name: times.max_s for name, times in stages_of(operations).items()} == TRUTH
     assert all(tallies[OutcomeClass.OK].count == 1 for tallies in operations.values())
 
 
@@ -50,7 +50,7 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
     operations = recorder.cut(0).measured().operations
     tally = operations["commands.round_trip"][OutcomeClass.TIMEOUT]
     assert (tally.count, Histogram.decode(tally.response).max_s) == (1, 60.0)
-    together = Histogram.decode(stages_of(operations)["round_trip"])
+    together = stages_of(operations)["round_trip"]
     assert (together.count, together.min_s, together.max_s) == (2, 4.0, 60.0)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError
-from simulator.fleet.metrics.ages import ages_of, stages_of, without_stages
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import (
     AuditRecord,
@@ -46,9 +45,7 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
     )
     measured = replace(
         PLAIN,
-        operations=without_stages(TOTALS.operations),
-        ages=ages_of(TOTALS.operations),
-        command_stages=stages_of(TOTALS.operations),
+        operations=TOTALS.operations,
         health=TOTALS.health,
         scenario_text="",
     )
@@ -105,7 +102,7 @@ def test_a_run_that_was_killed_has_an_end_by_its_audit(tmp_path):
     record = make_reports(folder).record
     assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.LOST, 4)
     assert "the run did not end: it was killed; its figures cover 40 seconds" in record.verdict.sentences
-    assert record.operations == without_stages(TOTALS.operations)
+    assert record.operations == TOTALS.operations
     assert not (folder / ".running").exists()
 
 
