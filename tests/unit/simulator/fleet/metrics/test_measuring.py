@@ -7,7 +7,7 @@ import random
 import pytest
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.recorder import Merger, Recorder, Totals, merge_operations, merge_workers
+from simulator.fleet.metrics.recorder import Merger, Recorder, Totals, merge_operations
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Second, WorkerGap
 
@@ -106,19 +106,3 @@ def test_seconds_that_a_worker_skips_or_sends_too_late_are_a_gap():
     assert counts(merger.ready()) == [(3, 1), (4, 2), (5, 2)]
     late = "they came too late, if at all, and are in no figure"
     assert merger.gaps == (WorkerGap(1, 0, 3, late), WorkerGap(0, 2, 4, "did not report"))
-
-
-def test_the_error_bars_are_those_of_the_worst_worker():
-    lag = Histogram()
-    lag.record_many([0.001] * 99 + [0.5])
-    busy = GeneratorHealth(0.001, 0.5, 0.1, 0.0, 1.0, 90.0, 100, 90, send_lag=lag.encode(), stood_still_s=2.0)
-    calm = GeneratorHealth(0.0, 0.0, 0.0, 0.2, 3.0, 20.0, 100, 100)
-    found = merge_workers(0, [Second(0, {}, {}, health) for health in (busy, calm)])
-    assert found.health == GeneratorHealth(
-        pytest.approx(0.001, rel=0.001), 0.5, 0.1, 0.2, 3.0, 90.0, 200, 190, send_lag=lag.encode(), stood_still_s=2.0
-    )
-    totals = Totals()
-    for each in (found, Second(1, {}, {}, GeneratorHealth(cpu_percent=70.0, intended=5, sent=5, stood_still_s=1.0))):
-        totals.add(each)
-    assert (totals.health.cpu_percent, totals.health.intended, totals.health.sent) == (80.0, 205, 195)
-    assert (totals.health.stood_still_s, totals.health.send_lag_max_s, totals.last) == (3.0, 0.5, 1)

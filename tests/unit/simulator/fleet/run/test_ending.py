@@ -84,8 +84,6 @@ def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path)
     ("reasons", "word"),
     [
         (Reasons(failures=("the barrier never opened",)), VerdictStatus.FAILED),
-        (Reasons(saturated=("too slow",)), VerdictStatus.INCONCLUSIVE),
-        (Reasons(interrupted="ended by hand"), VerdictStatus.INTERRUPTED),
         (Reasons(unreachable="the target went away"), VerdictStatus.UNREACHABLE),
     ],
 )

@@ -68,12 +68,15 @@ def test_a_view_that_cannot_be_opened_is_told(view: str, tmp_path: Path) -> None
         check_refused(tmp_path, ExitCode.USAGE, view, view, value)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
-    ("registered", "said"),
+    ("number", "registered", "said"),
     [
-        (0, ": no load was made"),
-        (300, ", at 300 of 1,000: no load was made; the devices that are registered stay at the target: the next run"),
+        (signal.SIGTERM, 0, ": no load was made"),
+        (
+            signal.SIGINT,
+            300,
+            ", at 300 of 1,000: no load was made; the devices that are registered stay at the target: the next run",
+        ),
     ],
 )
 def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_leaves_no_folder(

@@ -14,8 +14,8 @@ from simulator.fleet.metrics.recorder import Cut
 from simulator.fleet.record import StepWord, VerdictStatus
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.summary import print_summary
-from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, merged
-from tests.support.virtual_fleet.service import NEVER, Sent
+from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker
+from tests.support.virtual_fleet.service import Sent
 
 UNAVAILABLE = (503, {"error": "unavailable", "message": "too much"})
 STEPS = {"name": "search", "kind": "steps", "settle_s": 5, "hold_s": 10}
@@ -68,21 +68,6 @@ def test_the_largest_rate_that_held_and_what_broke_the_next_one_are_found_and_th
     assert max(sent.at_s for sent in run.batches) < record.phases[-1].end_s + 2
 
 
-def test_each_step_makes_its_rate_and_is_judged_by_the_seconds_in_which_it_is_held(looker):
-    def bad_ramps(sent: Sent):
-        is_ramp = any(begin_s < sent.at_s < begin_s + 4.9 for begin_s in ramps)
-        return UNAVAILABLE if sent.operation == "POST /sensor-data" and is_ramp else None
-
-    calm = looker(requests()).run
-    ramps = [span.begin_s for span in calm.record.phases if span.kind == "ramp"]
-    holds = [span for span in calm.record.phases if span.kind == "hold"]
-    assert len(holds) == 4
-    for span, rate in zip(holds, (10, 20, 30, 40), strict=True):
-        made = [sent for sent in calm.batches if span.begin_s <= sent.at_s < span.begin_s + 10]
-        assert len(made) == pytest.approx(10 * rate, abs=1)
-    assert {word for _, word in words(looker(requests(), bad_ramps).run.record)} == {HELD}
-
-
 @pytest.mark.parametrize(
     "document", [requests(), devices(), devices("core-mqtt", until_broken=["mqtt.receipt.p99 < 1s"])]
 )
@@ -112,14 +97,6 @@ def test_devices_are_switched_on_step_by_step_until_it_breaks(looker):
     assert run.record.verdict.word is VerdictStatus.PASSED
     for span, count in zip((each for each in run.record.phases if each.kind == "hold"), (2, 4), strict=True):
         assert set(run.online[int(span.begin_s) + 1 : int(span.end_s) - 1]) == {count}
-
-
-def test_a_service_that_answers_nothing_more_breaks_a_step(looker):
-    def silent(sent: Sent):
-        return NEVER if sent.operation == "POST /sensor-data" and sent.at_s > 15 else None
-
-    record = looker(merged(requests(), {"target": {"timeout_s": 2}}), silent).run.record
-    assert words(record)[-1] == (20, BROKE)
 
 
 def test_a_step_in_which_the_generator_was_the_limit_is_not_judged_and_the_search_is_inconclusive(looker, monkeypatch):
