@@ -234,8 +234,8 @@ def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
     way = find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path)))
     file = read_scenario_file(scenario(tmp_path))
     for permission, fault in (
-        (Permission("listed", max_devices=29), "30 devices are more than the 29"),
-        (Permission("listed", max_requests_per_s=3.0), r"requests/s are more than the 3 "),
+        (Permission(max_devices=29), "30 devices are more than the 29"),
+        (Permission(max_requests_per_s=3.0), r"requests/s are more than the 3 "),
     ):
         with pytest.raises(ConfigurationError, match=fault):
             perform_run(RunOptions(file, way, tmp_path / "run", (permission,)))
