@@ -20,8 +20,8 @@ from agent.wire.secret import KeyPair
 from gateway.client import RegisterDevice
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
-from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.fleet.target.provisioning import load_product
 from simulator.fleet.target.target import Target, remove_local, write_local
 from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
 from simulator.gateway.trial import HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial

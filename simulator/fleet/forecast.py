@@ -108,7 +108,7 @@ def sockets_of(scenario: Scenario) -> int:
     if target.is_pooled:
         return target.pool
     # While the service holds its poll, a device sends over a second socket.
-    return devices * (2 if target.traits.polls == "held" else 1)
+    return devices * (2 if target.holds_polls else 1)
 
 
 def rates_of(scenario: Scenario, span: PhaseSpan) -> dict[str, float]:
@@ -127,17 +127,16 @@ def rates_of(scenario: Scenario, span: PhaseSpan) -> dict[str, float]:
     for arrivals in scenario.arrivals:
         rates[f"http.{arrivals.operation}"] += arrivals.rate_per_s * asked
     if isinstance(scenario, DevicesScenario):
-        transport = scenario.target.traits
-        is_held = transport.polls == "held"
+        protocol, is_held = scenario.target.protocol, scenario.target.holds_polls
         poll = "http.long_poll" if is_held else "http.poll"
         for model in scenario.fleet.models:
             devices = model.share * scenario.fleet.devices * online
-            rates[f"{transport.protocol}.sensor_data"] += devices / model.telemetry.every_s
-            if not transport.is_pushed:
+            rates[f"{protocol}.sensor_data"] += devices / model.telemetry.every_s
+            if protocol == "http":
                 rates[poll] += devices / (model.poll.wait_s if is_held else model.poll.every_s)
         commands = sum(command.rate_per_s for command in scenario.commands) * asked
         rates["http.send_command"] += commands
-        rates[f"{transport.protocol}.report"] += commands
+        rates[f"{protocol}.report"] += commands
         if is_held:
             rates[poll] += _HELD_POLLS_OF_A_COMMAND * commands
     return {name: rate for name, rate in rates.items() if rate > 0}

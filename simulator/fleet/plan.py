@@ -50,8 +50,6 @@ _ROUNDING: Final = 1e-6
 _DEVICES_OF_A_WORKER: Final = 2_500
 _HISTORY_OF_A_WORKER: Final = 250_000
 """Readings: some ten seconds of a core, against a target that takes them as fast as they come."""
-_MOVED_AT_MOST: Final = 10
-"""A bound between two workers moves to the next key's first device by a tenth of a worker's share, rounded, at most."""
 
 
 # --- chance without a generator: SplitMix64 (Steele, Lea, Flood, 2014) of whole arrays --------------------------------
@@ -182,11 +180,6 @@ class Plan:
         """Of the scenario and its seed, hexadecimal; neither of what describes it nor of where it is played."""
         text = self.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds", "abort_on"})
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    @property
-    def end_s(self) -> float:
-        """When the last phase ends."""
-        return self.timeline.end_s
 
     @cached_property
     def models(self) -> Indices:
@@ -492,22 +485,13 @@ def keys_of(share: range, devices: int, keys: int) -> slice:
     return slice(key_of(share[0], devices, keys), key_of(share[-1], devices, keys) + 1)
 
 
-def deal(devices: int, workers: int, keys: int = 1) -> list[range]:
-    """The devices of each worker: neighbours, as evenly as they go, and the devices of a key together.
+def deal(devices: int, workers: int) -> list[range]:
+    """The devices of each worker: neighbours, as evenly as they go.
 
-    With a multiple of ``workers`` keys, or five times as many, every key belongs to one worker. With fewer keys
-    workers have to share, and a bound stays where it is when the key's first device is too far away.
+    With a multiple of ``workers`` keys, every key belongs to one worker.
     """
-    bounds = [_near_key(-(-devices * worker // workers), devices, workers, keys) for worker in range(workers + 1)]
+    bounds = [-(-devices * worker // workers) for worker in range(workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(bounds)]
-
-
-def _near_key(bound: int, devices: int, workers: int, keys: int) -> int:
-    key = bound * keys // devices
-    firsts = (-(-devices * each // keys) for each in (key, key + 1))
-    moved = min(firsts, key=lambda first: abs(first - bound))
-    is_near = (2 * abs(moved - bound) - 1) * workers * _MOVED_AT_MOST <= 2 * devices
-    return moved if is_near else bound
 
 
 def connections_of(worker: int, workers: int, connections: int) -> int:

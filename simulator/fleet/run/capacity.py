@@ -117,7 +117,7 @@ def check_capacity(
 def starving(scenario: Scenario) -> Iterator[str]:
     """What is wrong with held polls on shared connections: each keeps one for as long as the service holds it."""
     target, devices = scenario.target, scenario.fleet.devices
-    if target.traits.polls != "held" or not target.is_pooled or devices < target.pool:
+    if not target.holds_polls or not target.is_pooled or devices < target.pool:
         return
     pool = devices + max(devices // 20, 16)
     problem = (

@@ -21,12 +21,11 @@ from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_numb
 from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
 from simulator.fleet.faults import CLOCK_KINDS, REFUSED_KINDS
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
-from simulator.fleet.products import load_product
 from simulator.fleet.run.workers import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile, read_identifiers
 from simulator.fleet.target.client import Keyring, open_client
-from simulator.fleet.target.provisioning import Provisioned, issue_gateway_tokens, provision
+from simulator.fleet.target.provisioning import Provisioned, issue_gateway_tokens, load_product, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, end_of_history
 from simulator.fleet.workload.devices import Address
@@ -149,7 +148,7 @@ class Preparation:
     def _fleet_jobs(self, provisioned: Provisioned) -> Iterator[FleetJob]:
         scenario, target = self.file.scenario, self.target
         address, offers = self._address(provisioned)
-        if scenario.target.traits.polls == "periodic":  # although the service could hold the polls
+        if scenario.target.transport == "http_poll":  # although the service could hold the polls
             offers -= {"long-poll"}
         for worker, share in enumerate(self._shares(provisioned, first_number_of(self.run), scenario.target.pool)):
             yield FleetJob(
@@ -182,7 +181,7 @@ class Preparation:
         count = scenario.fleet.devices
         if self.is_audited:
             self._keep_rules(provisioned, first_number)
-        for worker, devices in enumerate(deal(count, self.workers, len(keys))):
+        for worker, devices in enumerate(deal(count, self.workers)):
             ours = provisioned.devices[devices.start : devices.stop]
             ledger = LedgerTarget(
                 ledger_path(self.folder, worker),

@@ -238,7 +238,7 @@ class RayWorkers:
         self._nodes = place_workers(workers, self._nodes)
         addresses, listed = addresses_of_devices(scenario, target), scenario.target.source_addresses
         faults = [*starving(scenario), *_loopback_faults(self._nodes, {*target.addresses, *addresses})]
-        parts = deal(scenario.fleet.devices, workers, len(target.keys) or 1)
+        parts = deal(scenario.fleet.devices, workers)
         found: list[ResourceCheck] = []
         hosts = _call_on_each(self._nodes, lambda: (read_host(), find_sources(listed, addresses)))
         for node, (host, sources) in zip(self._nodes, hosts, strict=True):

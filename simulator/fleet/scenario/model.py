@@ -22,7 +22,6 @@ from agent.config.model import DialectConfig
 from simulator.fleet.faults import AnyFault, AnyLinkFault
 from simulator.fleet.settings import Delay, Name, Rate, Seconds, Section, Share
 from simulator.fleet.signals import CLIMATE_SETTINGS, SignalMap
-from simulator.fleet.transports import TRANSPORTS, Transport
 
 AUTO: Final = "auto"
 DEVICES_MAX: Final = 1_000_000
@@ -277,9 +276,14 @@ class _Target(Section):
         return listed if isinstance(listed, int) else count_addresses(listed)
 
     @property
-    def traits(self) -> Transport:
-        """What is known of the transport."""
-        return TRANSPORTS[self.transport]
+    def protocol(self) -> Literal["http", "mqtt"]:
+        """First part of the names of its devices' operations, as in ``http.sensor_data``."""
+        return "mqtt" if self.transport == "mqtt" else "http"
+
+    @property
+    def holds_polls(self) -> bool:
+        """Whether commands come by a poll that the service holds."""
+        return self.transport == "http_long_poll"
 
     @property
     def is_pooled(self) -> bool:

@@ -22,7 +22,6 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, parse
-from simulator.fleet.products import BUILT_IN, load_product
 from simulator.fleet.scenario.model import (
     KINDS,
     READER,
@@ -34,6 +33,7 @@ from simulator.fleet.scenario.model import (
     scenario_schema,
 )
 from simulator.fleet.signals import build_signals
+from simulator.fleet.target.provisioning import BUILT_IN, load_product
 from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document
 
 _SHOWN: Final = 60

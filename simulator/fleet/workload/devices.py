@@ -172,7 +172,7 @@ def _build(settings: ModelSettings, scenario: Scenario, folder: Path, origin_s: 
     poll = settings.poll if isinstance(settings, DeviceModelSettings) else PollSettings()
     firmware = settings.firmware if isinstance(settings, DeviceModelSettings) else None
     # Where the service holds the polls the core's own pace only counts when it cannot.
-    is_held = scenario.target.traits.polls != "periodic"
+    is_held = scenario.target.transport != "http_poll"
     return DeviceModel(
         signals=signals,
         firmware=Firmware(firmware.versions, firmware.update_s, firmware.failure_share) if firmware else None,

@@ -98,7 +98,7 @@ class FleetWorkload:
         self._drained_from_s: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
-        is_polled = self._has_devices and not job.scenario.target.traits.is_pushed
+        is_polled = self._has_devices and job.scenario.target.protocol == "http"
         self._waits_for_contact = is_polled and COMMAND_STATUS not in job.offers
         self._news = asyncio.Event()
         self._heap = GcFreeze()  # before the run begins: it takes a moment, in which nothing could be sent

@@ -49,7 +49,6 @@ from simulator.fleet.report.formatting import (
 )
 from simulator.fleet.report.page.plots import plots_of
 from simulator.fleet.report.summary import WRONGS, audit_text, observed_text
-from simulator.fleet.transports import TRANSPORTS
 
 _TONES: Final = {
     VerdictStatus.PASSED: Tone.GOOD,
@@ -57,6 +56,7 @@ _TONES: Final = {
     VerdictStatus.INTERRUPTED: Tone.WARN,
 }
 _ICONS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
+_TRANSPORTS: Final = {"http_poll": "HTTP, polling", "http_long_poll": "HTTP, long polls", "mqtt": "MQTT"}
 _DEVICES_SHOWN: Final = 20
 """Of a fault, in a part that unfolds; ``run.json`` has all of them."""
 _FINDINGS_SHOWN: Final = 50
@@ -191,7 +191,7 @@ def _badge(record: RunRecord) -> str:
 
 
 def _subtitle(record: RunRecord, figures: RunFigures) -> str:
-    transport = TRANSPORTS[record.transport].title if record.transport in TRANSPORTS else record.transport
+    transport = _TRANSPORTS.get(record.transport, record.transport)
     devices = plural(record.devices, "device")
     who = {
         "onboarding": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",

@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.device.handlers import VOCABULARY, payload_fault
-from simulator.fleet.products import load_product
+from simulator.fleet.target.provisioning import load_product
 
 CONFIGS = sorted((Path(__file__).parents[4] / "configs" / "products").glob("*.yaml"))
 

@@ -13,7 +13,6 @@ from agent.errors import ConfigurationError, Conflict, Unauthorized
 from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice
 from gateway.tokens import digest_of
-from simulator.fleet.products import load_product
 from simulator.fleet.target.client import Keyring, TargetClient, open_client
 from simulator.fleet.target.provisioning import (
     GATEWAY_CONFIG,
@@ -21,6 +20,7 @@ from simulator.fleet.target.provisioning import (
     Provisioned,
     clean_up,
     issue_gateway_tokens,
+    load_product,
     provision,
 )
 from simulator.keys import Keys
