@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.ledger import digest_values
 from simulator.fleet.device.memory_ledger import DeviceLedger
 
 

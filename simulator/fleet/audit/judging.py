@@ -36,7 +36,7 @@ from typing import Any, Final
 from agent.core.timekeeping import DATE_RESOLUTION_S
 from agent.wire.models import RESULT_STATES
 from agent.wire.server import COMMAND_RESULTS, IDEMPOTENCY_KEY, RECORDED_AT
-from simulator.fleet.audit.run_database import AuditRules
+from simulator.fleet.audit.ledger import AuditRules
 
 OFF_S: Final = 2 * DATE_RESOLUTION_S
 """A device that goes by the service's ``Date`` is never further off than this."""

@@ -23,10 +23,16 @@ from agent.wire import paths
 from agent.wire.limits import PAGE_MAX
 from agent.wire.models import CommandRecord, CommandStatus, SensorDataRecord
 from agent.wire.server import LIST_PARAMETERS, RECORDED_AT
-from simulator.fleet.audit.digest import digest_document, digest_values
 from simulator.fleet.audit.judging import STORED_SCHEMA, last_ms
-from simulator.fleet.audit.ledger import NUMBERS_OF_A_RUN, plain_id
-from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, devices_of
+from simulator.fleet.audit.ledger import (
+    NUMBERS_OF_A_RUN,
+    AuditedDevice,
+    AuditRules,
+    devices_of,
+    digest_document,
+    digest_values,
+    plain_id,
+)
 from simulator.fleet.target.client import for_each
 
 Query = Mapping[str, str | int]

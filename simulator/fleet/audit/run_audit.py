@@ -25,8 +25,8 @@ from simulator.fleet.audit.judging import (
     off_times,
     worst_findings,
 )
+from simulator.fleet.audit.ledger import AuditRules, open_run_database, rules_of, take_in_ledgers
 from simulator.fleet.audit.readback import COMMAND_COUNTS, READING_COUNTS, OnProgress, Pages, ReadBack
-from simulator.fleet.audit.run_database import AuditRules, open_run_database, rules_of, take_in_ledgers
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
 
 _FINDINGS_MAX: Final = 1000

@@ -23,8 +23,7 @@ from agent.core.commands import (
 )
 from agent.core.values import IN_PROGRESS, CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
 from agent.errors import ErrorAnswer, ServiceError
-from simulator.fleet.audit.digest import digest_document
-from simulator.fleet.audit.ledger import CommandEvent
+from simulator.fleet.audit.ledger import CommandEvent, digest_document
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
 from simulator.fleet.device.http_messages import Request

@@ -19,8 +19,7 @@ from agent.core.schedule import Schedule, phase_s
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment
 from agent.errors import Advice, ServiceError
-from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Final
 
 from agent.errors import ServiceError
-from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
 from simulator.fleet.device.answers import command_id_in, judge, outcome_of
 from simulator.fleet.device.driver import Driver
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text

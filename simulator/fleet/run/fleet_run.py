@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from agent.errors import AgentError, StorageError
 from agent.wire.times import to_rfc3339
+from simulator.fleet.audit.ledger import has_ledgers
 from simulator.fleet.audit.run_audit import audit_run
-from simulator.fleet.audit.run_database import has_ledgers
 from simulator.fleet.forecast import busiest_rate
 from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, judge_thresholds, measured, parse

@@ -17,8 +17,15 @@ from uuid import uuid4
 from agent.errors import ConfigurationError
 from agent.wire.server import COMMAND_RESULTS, RECORDED_AT, ResultPlace
 from simulator.file_lock import lock_file
-from simulator.fleet.audit.ledger import SEQUENCE_NAME, LedgerTarget, first_number_of
-from simulator.fleet.audit.run_database import AuditedDevice, AuditRules, ledger_path, make_run_database
+from simulator.fleet.audit.ledger import (
+    SEQUENCE_NAME,
+    AuditedDevice,
+    AuditRules,
+    LedgerTarget,
+    first_number_of,
+    ledger_path,
+    make_run_database,
+)
 from simulator.fleet.faults import CLOCK_KINDS, REFUSED_KINDS
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.run.workers import Job

@@ -24,8 +24,7 @@ from agent.errors import ServiceError
 from agent.retry import Backoff
 from agent.wire.server import BATCH_SENSOR_DATA
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit.digest import digest_values
-from simulator.fleet.audit.ledger import SEQUENCE_NAME, Ledger, ReadingEvent, first_number_of
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, Ledger, ReadingEvent, digest_values, first_number_of
 from simulator.fleet.device.answers import is_refused, judge
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text
 from simulator.fleet.device.model import DeviceModel

@@ -15,7 +15,7 @@ from typing import Final
 from agent.errors import ErrorAnswer, RateLimited, ServiceError, StillRunning, TransportError, UnexpectedAnswer
 from agent.retry import Backoff
 from agent.wire.server import COMMAND_TTL, IDEMPOTENCY_KEY
-from simulator.fleet.audit.digest import digest_document
+from simulator.fleet.audit.ledger import digest_document
 from simulator.fleet.device.answers import command_id_in
 from simulator.fleet.device.http_messages import HttpMessages, Operation
 from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet

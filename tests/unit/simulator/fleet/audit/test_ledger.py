@@ -9,8 +9,7 @@ import time
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.digest import digest_document, digest_values
-from simulator.fleet.audit.ledger import LedgerGap, LedgerTarget
+from simulator.fleet.audit.ledger import LedgerGap, LedgerTarget, digest_document, digest_values
 
 
 def target(path):
