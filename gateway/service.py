@@ -34,7 +34,7 @@ from agent.retry import RetryPolicy, describe
 from agent.runtime.clocks import ServiceClock
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import paths
-from agent.wire.answers import FAULTS, Answer, explain, one_line, raise_for_status
+from agent.wire.answers import FAULTS, Answer, explain, one_line
 from agent.wire.client import check_base_url, is_certain, read_record, url_of
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
@@ -246,7 +246,7 @@ class Service:
         self.quota.answered(answer.status, response.headers)
         if answer.status not in accepts:
             is_meant = is_certain(request.url) and not (request.method == "GET" and response.is_success)
-            raise_for_status(response, raw, source=source, page_is_meant=is_meant)
+            answer.raise_for_status(page_is_meant=is_meant)
         if answer.server_time is not None and answer.status < 500 and not answer.is_page:
             self.clock.observe(answer.server_time + time.monotonic() - arrived_s, arrived_s - began_s)
         return answer
@@ -377,7 +377,7 @@ class Service:
                     if not response.is_success:
                         source = f"GET {self._origin}{response.request.url.path}"
                         raw = await self._read(response, source)
-                        raise_for_status(response, raw, source=source)
+                        Answer(response.status_code, response.headers, raw, source).raise_for_status()
                     yield stream.aiter_sse()
         except FAULTS as error:
             fault = explain(error, self._origin, _SILENCE_S)

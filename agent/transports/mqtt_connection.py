@@ -555,20 +555,6 @@ _NOT_AUTHORIZED: Final = 0x87
 _TAKEN_OVER: Final = 0x8E
 # Client id refused, wrong password, not authorized, banned, another way of authentication wanted.
 _LOCKED_OUT: Final = frozenset({0x85, 0x86, _NOT_AUTHORIZED, 0x8A, 0x8C})
-_NO_TLS: Final = (
-    "does not speak TLS on that port: set mqtt.port to its TLS port (usually 8883), or mqtt.tls: false on a closed "
-    "test network"
-)
-# What OpenSSL or the other side says, in this order: the state, and what it means.
-_TLS_REASONS: Final = (
-    ("CERTIFICATE_EXPIRED", "bad_certificate", "says that this device's certificate has expired: renew mqtt.cert_file"),
-    ("CERTIFICATE_REQUIRED", "bad_certificate", "wants a certificate: set mqtt.cert_file and mqtt.key_file"),
-    ("CERTIFICATE", "bad_certificate", "does not accept this device's certificate: check mqtt.cert_file"),
-    ("UNKNOWN_CA", "bad_certificate", "does not know the authority that signed this device's certificate"),
-    ("WRONG_VERSION_NUMBER", "unreachable", _NO_TLS),
-    ("RECORD_LAYER_FAILURE", "unreachable", _NO_TLS),
-    ("EOF", "unreachable", f"closed the connection during the TLS handshake, as one does that {_NO_TLS}"),
-)
 
 
 def _refusal(code: ReasonCode) -> Offline:
@@ -616,9 +602,14 @@ def _no_connection(error: Exception, broker: Broker, where: str) -> Offline:
 
 
 def _tls_fault(reason: str, where: str) -> Offline:
-    for word, state, meaning in _TLS_REASONS:
-        if word in reason.upper().replace(" ", "_"):
-            return Offline(state, f"the broker {where} {meaning}")
+    """What OpenSSL or the other side says of TLS."""
+    words = reason.upper().replace(" ", "_")
+    if "CERTIFICATE" in words or "UNKNOWN_CA" in words:
+        text = "does not accept this device's certificate, or wants one: renew or set mqtt.cert_file and mqtt.key_file"
+        return Offline("bad_certificate", f"the broker {where} {text} ({reason})")
+    if any(each in words for each in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "EOF")):
+        text = "set mqtt.port to its TLS port (usually 8883), or mqtt.tls: false on a closed test network"
+        return Offline("unreachable", f"the broker {where} does not speak TLS on that port: {text}")
     return Offline("unreachable", f"TLS with the broker {where} failed: {reason}")
 
 

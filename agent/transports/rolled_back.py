@@ -64,32 +64,25 @@ def find_later_life(
         payload = record.get("data_payload")
         if isinstance(payload, dict) and payload.get("command_id") in unknown:
             return f"the service has a result of command {payload['command_id']}, which is not known here"
-    if _has_later_reading(client, device.device_id, outbox, started_s):
-        return "the service has readings of this device that came after its state was last written"
-    return None
-
-
-def _has_later_reading(client: DeviceClient, device_id: str, outbox: FoundOutbox, started_s: float | None) -> bool:
     if started_s is None or outbox.used_at is None or outbox.waiting is None:
-        return False
+        return None
     begin_s, end_s = outbox.used_at.wall_s + _AFTER_S, started_s - _BEFORE_S
-    query: dict[str, str | int | None] = {"device_id": device_id}
-    newest_first = {**query, "order": "desc", "limit": _READINGS}
+    own = {"device_id": device.device_id}
     for item in (
-        *_first_page(client, paths.SENSOR_DATA, newest_first),
-        *_first_page(client, paths.SENSOR_DATA, query),
+        *_first_page(client, paths.SENSOR_DATA, {**own, "order": "desc", "limit": _READINGS}),
+        *_first_page(client, paths.SENSOR_DATA, own),
     ):
         try:
-            record = SensorDataRecord.receive(item)
+            stored = SensorDataRecord.receive(item)
         except InvalidMessage:
             continue
-        at_s = record.received_at or record.recorded_at
-        is_ours = record.device_id in {None, device_id}
+        at_s = stored.received_at or stored.recorded_at
+        is_ours = stored.device_id in {None, device.device_id}
         # What waits here may have been stored by a process that ended before it knew.
-        is_waiting = any(values.items() <= record.sensor_data.items() for values in outbox.waiting)
+        is_waiting = any(values.items() <= stored.sensor_data.items() for values in outbox.waiting)
         if is_ours and at_s is not None and begin_s < at_s < end_s and not is_waiting:
-            return True
-    return False
+            return "the service has readings of this device that came after its state was last written"
+    return None
 
 
 def _first_page(client: DeviceClient, path: str, query: Mapping[str, str | int | None]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""What comes back over HTTP: a good answer as a value, everything else as one typed error with one line of text.
+"""What comes back over HTTP: an answer as a value, and one typed error with one line of text for what is not good.
 
-:func:`raise_for_status` judges an answer: a 2xx or 304 is good. :func:`explain` takes what httpx raises. The text of an
-error names no secret, and says what to do when the service itself does not.
+:meth:`Answer.raise_for_status` judges an answer: a 2xx or 304 is good. :func:`explain` takes what httpx raises. The
+text of an error names no secret, and says what to do when the service itself does not.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _HINTS: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A 2xx or 304.
+    """An answer, good or not.
 
     Attributes:
         content: the decoded body.
@@ -80,8 +80,9 @@ class Answer:
 
     @property
     def is_page(self) -> bool:
-        """The body is a web page."""
-        return _is_page(self.headers, self.content)
+        """The body is a web page; frameworks add ``text/html`` also to an empty body, which is none."""
+        text = self.content[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
+        return bool(text) and ("html" in self.headers.get("content-type", "").lower() or text.startswith(b"<"))
 
     @property
     def server_time(self) -> float | None:
@@ -120,31 +121,47 @@ class Answer:
                 self.status,
             ) from None
 
+    def raise_for_status(self, *, page_is_meant: bool = False) -> None:
+        """Return on a 2xx or 304 that is not a foreign web page; raise the one error that says what it is otherwise.
 
-def raise_for_status(response: httpx.Response, body: bytes, *, source: str, page_is_meant: bool = False) -> None:
-    """Return on a 2xx or 304 that is not a foreign web page; raise the one error that says what it is otherwise.
+        Args:
+            page_is_meant: a web page is the service's own, so that its status means what it says.
 
-    Args:
-        response: status and headers count.
-        body: the decoded body.
-        source: who answered.
-        page_is_meant: a web page is the service's own, so that its status means what it says.
-
-    Raises:
-        UnexpectedAnswer: a redirect, a foreign web page, a status that is none.
-        ErrorAnswer: the class that belongs to the status.
-    """
-    status = response.status_code
-    is_page = _is_page(response.headers, body)
-    if status == _NOT_MODIFIED or (response.is_success and (page_is_meant or not is_page)):
-        return
-    if 300 <= status < 400:
-        raise UnexpectedAnswer(_redirect_text(response, source), status)
-    if not 200 <= status < 600:
-        raise UnexpectedAnswer(f"{source} answered with status {status}, which means nothing here", status)
-    if is_page and status < 500 and not page_is_meant and status not in _TRUSTED_IN_HTML:
-        raise UnexpectedAnswer(portal_text(source, status), status)
-    raise _error_answer(response, b"" if is_page else body)
+        Raises:
+            UnexpectedAnswer: a redirect, a foreign web page, a status that is none.
+            ErrorAnswer: the class that belongs to the status.
+        """
+        status, source, is_page = self.status, self.source, self.is_page
+        if self.is_unchanged or (200 <= status < 300 and (page_is_meant or not is_page)):
+            return
+        if 300 <= status < 400:
+            try:
+                host = httpx.URL(self.headers.get("location", "")).host or "itself"
+            except httpx.InvalidURL:
+                host = "an unreadable address"
+            raise UnexpectedAnswer(
+                f"{source} redirects ({status}) to {one_line(host)}, which is not followed, since it would get the "
+                "keys too: a captive portal, or set base_url to the final address",
+                status,
+            )
+        if not 200 <= status < 600:
+            raise UnexpectedAnswer(f"{source} answered with status {status}, which means nothing here", status)
+        if is_page and status < 500 and not page_is_meant and status not in _TRUSTED_IN_HTML:
+            raise UnexpectedAnswer(portal_text(source, status), status)
+        error, message = ("", "") if is_page else _read_error(self.content)
+        if not error and not message:
+            message = _HINTS.get(status, "no error body: the service or a proxy in front of it failed")
+        kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)
+        if kind is Conflict and error == KEY_IN_USE:
+            # Not a word about the request: what its first attempt comes to is not known yet.
+            kind = StillRunning
+        raise kind(
+            status,
+            one_line(redact(error)),
+            one_line(redact(message)),
+            retry_after_s=read_retry_after(self.headers),
+            server_time=self.server_time,
+        )
 
 
 def explain(exc: Exception, host: str, waited_s: float) -> TransportError:
@@ -206,36 +223,12 @@ def one_line(text: str) -> str:
     return line if len(line) <= _TEXT_MAX else f"{line[:_TEXT_MAX]}..."
 
 
-def _is_page(headers: httpx.Headers, body: bytes) -> bool:
-    """Whether an answer is a web page; frameworks add ``text/html`` also to an empty body, which is none."""
-    text = body[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return bool(text) and ("html" in headers.get("content-type", "").lower() or text.startswith(b"<"))
-
-
 def _http_date(value: str | None) -> float | None:
     """A header's date (RFC 9110, section 5.6.7) as seconds since the epoch; None when it cannot be read."""
     try:
         return parsedate_to_datetime(value or "").timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-
-
-def _error_answer(response: httpx.Response, body: bytes) -> ErrorAnswer:
-    status = response.status_code
-    error, message = _read_error(body)
-    if not error and not message:
-        message = _HINTS.get(status, "no error body: the service or a proxy in front of it failed")
-    kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)
-    if kind is Conflict and error == KEY_IN_USE:
-        # Not a word about the request: what its first attempt comes to is not known yet.
-        kind = StillRunning
-    return kind(
-        status,
-        one_line(redact(error)),
-        one_line(redact(message)),
-        retry_after_s=read_retry_after(response.headers),
-        server_time=_http_date(response.headers.get("date")),
-    )
 
 
 def _read_error(body: bytes) -> tuple[str, str]:
@@ -262,17 +255,6 @@ def _read_error(body: bytes) -> tuple[str, str]:
 
 def _first_text(members: Mapping[str, Any], *names: str) -> str:
     return next((value for name in names if isinstance(value := members.get(name), str) and value), "")
-
-
-def _redirect_text(response: httpx.Response, source: str) -> str:
-    try:
-        host = httpx.URL(response.headers.get("location", "")).host or "itself"
-    except httpx.InvalidURL:
-        host = "an unreadable address"
-    return (
-        f"{source} redirects ({response.status_code}) to {one_line(host)}, which is not followed, since it would get "
-        "the keys too: a captive portal, or set base_url to the final address"
-    )
 
 
 def _refused_certificate(exc: BaseException | None) -> ssl.SSLCertVerificationError | None:

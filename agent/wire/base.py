@@ -74,10 +74,6 @@ def _wrap_secret(value: object) -> object:
     return Secret(value) if isinstance(value, str) else value
 
 
-def _reveal_secret(value: Secret | None) -> str | None:
-    return None if value is None else value.reveal()
-
-
 # The years 1 to 9999, as :mod:`agent.wire.times` takes them.
 TIME_RANGE_MS: Final = {"minimum": -62_135_596_800_000, "maximum": 253_402_300_799_999}
 
@@ -108,7 +104,7 @@ LooseTime = Annotated[
 SentSecret = Annotated[
     InstanceOf[Secret],
     BeforeValidator(_wrap_secret),
-    PlainSerializer(_reveal_secret),
+    PlainSerializer(lambda value: None if value is None else value.reveal()),
     WithJsonSchema({"type": "string", "format": "password"}),
 ]
 """A secret in a request: text or :class:`Secret` in, text on the wire, never in a ``repr``."""

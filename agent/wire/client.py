@@ -27,7 +27,7 @@ import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import FAULTS, Answer, explain, one_line, portal_text, raise_for_status
+from agent.wire.answers import FAULTS, Answer, explain, one_line, portal_text
 from agent.wire.base import JsonObject, Received, Sent
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
@@ -197,7 +197,7 @@ class Connection:
         )
         if answer.status not in accepts:
             is_meant = self.is_certain and not (method == "GET" and response.is_success)
-            raise_for_status(response, content, source=answer.source, page_is_meant=is_meant)
+            answer.raise_for_status(page_is_meant=is_meant)
         if answer.status < 400 and not answer.is_page:
             self.on_headers(answer.headers)
             if self.on_date is not None and answer.server_time is not None:

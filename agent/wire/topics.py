@@ -52,9 +52,6 @@ DEVICE_ID_CHARACTERS: Final = 255
 COMMAND_ID_CHARACTERS: Final = 512
 
 _FORBIDDEN: Final = re.compile(r"[+#/\x00-\x1f\x7f]")
-_DEVICE_LEVELS: Final = 4  # v1, devices, the id, the kind
-_COMMAND_LEVELS: Final = 5
-_RESULT_LEVELS: Final = 6
 
 
 class TopicKind(StrEnum):
@@ -66,6 +63,10 @@ class TopicKind(StrEnum):
     STATUS = "status"
     RECEIPTS = "receipts"
     NOTICE = "notice"
+
+
+_ALONE: Final = set(TopicKind) - {TopicKind.COMMAND, TopicKind.RESULT}
+"""The kinds whose level is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +149,13 @@ def parse(topic: str) -> Topic:
     Raises:
         InvalidMessage: no topic of this protocol, or an id that is not encoded as these functions encode it.
     """
-    levels = topic.split("/")
-    if len(levels) >= _DEVICE_LEVELS and "/".join(levels[:2]) == ROOT:
-        device_id = _decoded(levels[2])
-        user_name(device_id)  # an id that no device can have
-        kind, rest = levels[3], levels[4:]
-        if kind == TopicKind.COMMAND:
-            if len(levels) == _COMMAND_LEVELS:
-                return Topic(device_id, TopicKind.COMMAND, _decoded(rest[0]))
-            if len(levels) == _RESULT_LEVELS and rest[1] == TopicKind.RESULT:
-                return Topic(device_id, TopicKind.RESULT, _decoded(rest[0]))
-        elif not rest and kind in set(TopicKind) - {TopicKind.RESULT}:
-            return Topic(device_id, TopicKind(kind))
+    match topic.split("/"):
+        case ["v1", "devices", device, TopicKind.COMMAND, command_id]:
+            return Topic(_device_id(device), TopicKind.COMMAND, _decoded(command_id))
+        case ["v1", "devices", device, TopicKind.COMMAND, command_id, TopicKind.RESULT]:
+            return Topic(_device_id(device), TopicKind.RESULT, _decoded(command_id))
+        case ["v1", "devices", device, kind] if kind in _ALONE:
+            return Topic(_device_id(device), TopicKind(kind))
     raise InvalidMessage(f"{topic[:120]!r} is no topic of this protocol; docs/protocol.md lists them")
 
 
@@ -173,6 +169,12 @@ def _command(command_id: str) -> str:
     if "\0" in command_id:
         raise InvalidMessage("a command id in a topic must not contain NUL")
     return segment(command_id)
+
+
+def _device_id(level: str) -> str:
+    device_id = _decoded(level)
+    user_name(device_id)  # refuses an id that no device can have
+    return device_id
 
 
 def _decoded(level: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import httpx
 
 from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, StillRunning, UnexpectedAnswer
-from agent.wire.answers import Answer, raise_for_status
+from agent.wire.answers import Answer
 from agent.wire.base import JsonObject, Received
 from agent.wire.client import read_record
 from agent.wire.limits import ANSWER_BYTES
@@ -41,12 +41,12 @@ def judge(answer: HttpAnswer) -> Answer:
     if body and "gzip" in headers.get("content-encoding", "").lower():
         body = _inflate(body, answer.status)
         del headers["content-encoding"]
+    judged = Answer(answer.status, headers, body, SOURCE)
     is_good = answer.status in _GOOD and (not body or _GOOD_JSON.match(body))
     if not is_good or "html" in headers.get("content-type", "").lower():
-        response = httpx.Response(answer.status, headers=headers, content=body)
         # Who loads a server knows whose pages these are: there is no captive portal between, and the status decides.
-        raise_for_status(response, body, source=SOURCE, page_is_meant=True)
-    return Answer(answer.status, headers, body, SOURCE)
+        judged.raise_for_status(page_is_meant=True)
+    return judged
 
 
 def _inflate(content: bytes, status: int) -> bytes:

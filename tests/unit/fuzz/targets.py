@@ -37,7 +37,7 @@ from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
 from agent.store.store import Store
 from agent.wire import json_text, topics
-from agent.wire.answers import Answer, raise_for_status, read_retry_after
+from agent.wire.answers import Answer, read_retry_after
 from agent.wire.client import Connection, read_record
 from agent.wire.lists import Page, PageWalk, read_page
 from agent.wire.models import BatchAnswer, CommandRecord
@@ -245,8 +245,7 @@ def _link(raw: bytes) -> None:
 def _error_answer(raw: bytes) -> None:
     """The first two bytes are the status; what follows is both the headers and the body."""
     status = int.from_bytes(raw[:2])
-    response = httpx.Response(status, headers=headers_of(raw[2:]), content=raw[2:])
-    raise_for_status(response, raw[2:], source="x")
+    Answer(status, headers_of(raw[2:]), raw[2:], "x").raise_for_status()
 
 
 class _Chunks(httpx.SyncByteStream):
