@@ -562,8 +562,8 @@ def _service(device: Device) -> Iterator[Finding]:
         yield _clock_beside_services(ahead_s[0])
     seen = f"{service.base_url}, device {device_id}"
     if fault is None:
-        known = "knows it" if knows else "cannot be asked without a risk whether it knows it"
-        yield ok(f"{seen}: it accepts the keys and {known}; extensions: {', '.join(sorted(offered)) or 'none'}")
+        known = "accepts the keys and knows it" if knows else "answers; more cannot be asked without a risk"
+        yield ok(f"{seen}: it {known}; extensions: {', '.join(sorted(offered)) or 'none'}")
     elif isinstance(fault, errors.TransportError):
         yield unreachable(seen, str(fault))
     else:

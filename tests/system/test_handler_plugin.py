@@ -13,48 +13,6 @@ import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "handler_plugin"
 
-PROGRAM = """
-import json, logging, sys, threading
-from pathlib import Path
-from agent import CommandContext, HandlerRejected
-from agent.config.model import HandlerConfig
-from agent.config.model import SensorConfig
-from agent.handlers.registry import read_payload
-from agent.handlers.registry import HandlerRegistry
-from agent.sensors.reader import SensorReader
-from agent.sensors.reader import SensorRegistry
-
-pin = sys.argv[1]
-section = HandlerConfig(settings={"value_file": pin})
-handlers = HandlerRegistry({"open_door": section})
-settings = {"contact_file": pin, "inverted": True}
-sensors = SensorRegistry({"front": SensorConfig(name="front", type="door", settings=settings)})
-progress = []
-
-def run(payload):
-    handler = handlers.ready.get(payload["command"])
-    model = read_payload(handler, {name: value for name, value in payload.items() if name != "command"})
-    log = logging.LoggerAdapter(logging.getLogger("test"), {})
-    return handler.handle(model, CommandContext("c1", "d1", 1, False, threading.Event(), log, None, progress.append))
-
-def refused():
-    try:
-        read_payload(handlers.ready.get("open_door"), {"open_s": "long"})
-    except HandlerRejected as refusal:
-        return str(refusal)
-
-print(json.dumps({
-    "handlers": {info.name: [info.origin, str(info.status), info.contract] for info in handlers.listing},
-    "sensors": {info.name: [info.origin, str(info.status)] for info in sensors.listing},
-    "open_door": run({"command": "open_door", "open_s": 0.01}),
-    "disk_free": sorted(run({"command": "disk_free"})),
-    "refused": refused(),
-    "front": dict(SensorReader(sensors.ready.values()).read()["front"].values),
-    "progress": progress,
-    "unconfigured": [str(i.status) for i in HandlerRegistry().listing if i.name == "open_door"],
-}))
-"""
-
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
@@ -71,30 +29,34 @@ def environment(tmp_path_factory):
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
-def test_the_installed_package_is_found_by_its_entry_points_and_runs(environment, tmp_path):
-    pin = tmp_path / "pin"
+def test_the_installed_package_is_found_by_its_entry_points_and_loaded(environment, tmp_path):
+    pin, config = tmp_path / "pin", tmp_path / "config.yaml"
     pin.write_text("0")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(pin)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
-    assert seen["handlers"]["open_door"] == ["door-plugin 1.0.0", "ready", "once"]
-    assert seen["handlers"]["disk_free"] == ["door-plugin 1.0.0", "ready", "idempotent"]
-    assert seen["handlers"]["ping"] == ["built-in", "ready", "idempotent"]
-    assert seen["sensors"] == {"front": ["door-plugin 1.0.0", "ready"]}
-    assert seen["open_door"] == {"opened_s": 0.01}
-    assert seen["progress"] == [{"door": "open"}]
-    assert seen["disk_free"] == ["free_bytes", "path", "total_bytes"]
-    assert seen["front"] == {"door_open": 1}
-    assert "open_s must be a valid number" in seen["refused"]
-    assert seen["unconfigured"] == ["invalid_settings"]
-    assert pin.read_text() == "0"
+
+    def listed(handler_settings: dict[str, str]) -> tuple[dict[str, list[str]], dict[str, str]]:
+        values = {
+            "service": {"base_url": "http://127.0.0.1:9"},
+            "device": {"device_id": "d1"},
+            "auth": {"mode": "bearer", "token_file": str(tmp_path / "token")},
+            "state_dir": str(tmp_path / "state"),
+            "commands": {"handlers": {"open_door": {"settings": handler_settings}}},
+            "sensors": [{"name": "front", "type": "door", "settings": {"contact_file": str(pin), "inverted": True}}],
+        }
+        config.write_text(json.dumps(values))
+        argv = [sys.executable, "-m", "agent.cli", "plugins", "list", "--json", "--config", str(config)]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        found = {each["name"]: each for each in json.loads(done.stdout)["plugins"]}
+        return {name: [each["origin"], each["status"], each["contract"]] for name, each in found.items()}, found[
+            "front"
+        ]
+
+    states, front = listed({"value_file": str(pin)})
+    assert states["open_door"] == ["door-plugin 1.0.0", "ready", "once"]
+    assert states["disk_free"] == ["door-plugin 1.0.0", "ready", "idempotent"]
+    assert states["ping"] == ["built-in", "ready", "idempotent"]
+    assert (front["origin"], front["status"], front["description"]) == ("door-plugin 1.0.0", "ready", "door_open=1")
+    states, _ = listed({})
+    assert states["open_door"][1] == "invalid_settings"
 
 
 def test_the_examples_own_tests_pass_where_it_is_installed(environment):

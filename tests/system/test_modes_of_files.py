@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.errors import ConfigurationError
-from gateway.client import SendCommand
 from simulator.fleet.target.target import read_local
 from tests.conftest import require_program
-from tests.support.mosquitto import find_mosquitto
 from tests.system.agent_bench import wait_until
-from tests.system.fault.gateway_rig import GatewayRig
 
 pytestmark = pytest.mark.long
 
@@ -28,17 +23,6 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 # A manufacturer's key, a device's token, a private key, a label's secret, and what the test gives for one.
 _SECRET = re.compile(rb"msk_\w{6}|dat_[0-9A-Za-z]{32}|PRIVATE KEY-----|Canary")
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayRig]:
-    """A service, started with the mask that holds nothing back; its gateway and agent wait to be started."""
-    before = os.umask(0)
-    try:
-        with GatewayRig(tmp_path_factory.mktemp("rig"), find_mosquitto() or require_program("mosquitto")) as rig:
-            yield rig
-    finally:
-        os.umask(before)
 
 
 def faults_below(*tops: Path) -> list[str]:
@@ -58,29 +42,12 @@ def faults_below(*tops: Path) -> list[str]:
 
 
 @pytest.mark.timeout(180)
-def test_what_service_gateway_and_agent_make_while_they_run_is_their_owners_alone(rig):
-    rig.start_gateway()
-    rig.wait_for_gateway()
-    rig.start_agent()
-    with rig.client() as client:
-        payload = {"command": "append", "seconds": 0}
-        sent = client.send_command(SendCommand(device_id=rig.device_id, command_payload=payload)).id
-        wait_until(lambda: any(client.sensor_data(device_id=rig.device_id)), SOON_S)
-        wait_until(lambda: sent in rig.runs(), SOON_S)
-    made = [rig.folder / name for name in ("data", "state", "gateway", "effects.jsonl", "witness.jsonl")]
-    rig.agent.kill()  # they work without a rest, and the next test needs neither
-    rig.gateway.kill()
-    assert all(path.exists() for path in made)
-    assert faults_below(*made) == []
-
-
-@pytest.mark.timeout(180)
 def test_what_up_makes_while_it_runs_is_its_owners_alone(tmp_path):
     """Keys, tokens, databases, the broker's files and logs of all its programs."""
     require_program("mosquitto")
     folder = tmp_path / "made"
     folder.mkdir(mode=0o700)
-    words = ("up", "--data=up", "--port=0", "--gateway-port=0")
+    words = ("up", f"--data={folder / 'up'}", "--port=0", "--gateway-port=0")
     up = subprocess.Popen(
         [sys.executable, "-m", "simulator.cli", *words],
         cwd=folder,

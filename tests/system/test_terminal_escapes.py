@@ -14,42 +14,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent.cli.program import device_agent
-from gateway.cli import device_gateway
-from simulator.cli import COMMANDS
-
 pytestmark = pytest.mark.long
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\rforged\u202e\x08"
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]|\r(?!\n)")
-PROGRAMS = {
-    "agent.cli": sorted(device_agent.list_commands(None)),
-    "gateway.cli": sorted(device_gateway.list_commands(None)),
-    "simulator.cli": list(COMMANDS),
-}
-NAMES = ("device_id", "id", "product_id", "name", "device_name", "device_identifier", "firmware_version", "status")
-RECORD = {
-    **dict.fromkeys((*NAMES, "status_reason", "user_id", "fault_id", "account_id", "error", "created_at"), HOSTILE),
-    "command_payload": {"command": HOSTILE},
-    "result": {HOSTILE: HOSTILE},
-    "match": {"path": HOSTILE},
-    "effect": {"lose": HOSTILE},
-    "times": {},
-    "hits": 1,
-    "matched": 1,
-    "keys": [{"api_key": HOSTILE}],
-}
+PROGRAMS = ("agent.cli", "gateway.cli", "simulator.cli")
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers every GET with a list of hostile records below ``/good``, and all else with a hostile error."""
+    """Answers everything with a hostile error."""
 
     def answer(self):
         self.rfile.read(int(self.headers.get("content-length") or 0))
-        is_good = self.path.startswith("/good") and self.command == "GET"
-        body = {"data": [RECORD], "next_cursor": None, **RECORD} if is_good else {"error": HOSTILE, "message": HOSTILE}
-        content = json.dumps(body).encode()
-        self.send_response(200 if is_good else 422)
+        content = json.dumps({"error": HOSTILE, "message": HOSTILE}).encode()
+        self.send_response(422)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -113,42 +91,20 @@ def check(text):
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
-def test_no_command_shows_an_argument_that_it_refuses_as_it_is(module, tmp_path):
-    for command in PROGRAMS[module]:
-        text = shown(module, command, f"--{HOSTILE}", folder=tmp_path)
-        check(text)
-        assert "forged" in text, (command, text)
-
-
-@pytest.mark.parametrize("side", ["good", "bad"])
-def test_no_command_shows_an_answer_of_a_server_as_it_is(address, side, tmp_path):
-    for name in ("api_key", "secret_key"):
-        (tmp_path / name).write_text("x" * 20)
-        (tmp_path / name).chmod(0o600)
-    keys = ("--api-key", "mk_test", "--secret-key-file", str(tmp_path / "secret_key"))
-    url = f"{address}/{side}"
-    commands = [
-        ("command", "send", *keys, "--base-url", url, "--device", "d", "--payload", '{"command": "x"}'),
-        ("faults", "list", "--base-url", url),
-        ("faults", "add", "lose=answer", "--base-url", url),
-        ("accounts", "list", "--base-url", url),
-        ("cleanup", "--base-url", url, *keys),
-        ("probe", url, *keys),
-    ]
-    quoted = [shown("simulator.cli", *command, folder=tmp_path) for command in commands]
-    for text in quoted:
-        check(text)
-    assert sum("forged" in text for text in quoted) >= 2, quoted
+def test_an_argument_that_is_refused_is_not_shown_as_it_is(module, tmp_path):
+    text = shown(module, f"--{HOSTILE}", folder=tmp_path)
+    check(text)
+    assert "forged" in text
 
 
 def test_neither_the_agent_nor_what_reports_about_it_shows_an_answer_as_it_is(address, tmp_path):
-    for name in ("api_key", "secret_key"):
-        (tmp_path / name).write_text("x" * 20)
+    for name, key in (("api_key", "mk_1"), ("secret_key", "msk_canary")):
+        (tmp_path / name).write_text(key)
         (tmp_path / name).chmod(0o600)
     config = tmp_path / "agent.yaml"
     config.write_text(
         f"""
-service: {{base_url: "{address}/bad"}}
+service: {{base_url: "{address}"}}
 device: {{device_id: d}}
 auth:
   mode: key_pair
@@ -160,11 +116,13 @@ state_dir: {tmp_path}/state
     )
     (tmp_path / "state").mkdir(mode=0o700)
     given = ("--config", str(config))
-    check(shown("agent.cli", "run", *given, folder=tmp_path, ends_by_itself=False, wanted="422"))
-    for command in (("status",), ("doctor",), ("check", "--server"), ("diagnostics",), ("plugins", "list")):
-        text = shown("agent.cli", *command, *given, folder=tmp_path)
+    log = shown("agent.cli", "run", *given, folder=tmp_path, ends_by_itself=False, wanted="422")
+    check(log)
+    assert "forged" in log
+    for command in ("status", "doctor"):
+        text = shown("agent.cli", command, *given, folder=tmp_path)
         check(text)
-        assert text
+        assert "forged" in text or command == "doctor"
 
 
 def test_a_console_with_colours_escapes_text_and_keeps_its_own_colours(capsys):
