@@ -20,13 +20,6 @@ _EXAMPLES: Final = {
     "device.device_id": "set it to the id that the service gave this device when it was registered",
     "device": "add a section 'device:' with device_id",
 }
-_WORDS: Final = {
-    "Input should be a valid dictionary": "must be a section with keys of its own",
-    "Input should be a valid tuple": "must be a list: begin each item with '-'",
-    "Input should be": "must be",
-    "String should": "must",
-    "Value should": "must",
-}
 
 
 def sentences(
@@ -81,8 +74,7 @@ def _sentence(path: KeyPath, where: str, fault: Any, model: type[BaseModel], sho
         # What a section's own check says begins with the full name of the key already.
         is_named = not path or (len(path) == 1 and "." in text.split(" ", 1)[0])
         return f"{text}{where}" if is_named else f"{name}{where}: {text}"
-    for words, ours in _WORDS.items():
-        text = text.replace(words, ours)
+    text = text.replace("Input should be", "must be").replace("String should", "must").replace("Value should", "must")
     return f"{name}{where} {text}{shown}"
 
 

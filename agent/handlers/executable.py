@@ -29,11 +29,10 @@ else  it does not know, and the command ends as ``indeterminate``
 from __future__ import annotations
 
 import json
-import re
 import signal
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
@@ -55,18 +54,9 @@ from agent.wire.json_text import parse_object
 EXIT_REJECTED: Final = 64
 _EXIT_FAILED: Final = 70
 _EXIT_NOT_DONE: Final = 75
-_ARGUMENTS_MAX: Final = 16
 _NO_REASON: Final = "the program gave no reason"
 # After SIGKILL a program may need a moment to be gone.
 _GONE_S: Final = 3.0
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from error
-    return text
 
 
 class ExecutableSettings(ProgramSettings):
@@ -74,9 +64,6 @@ class ExecutableSettings(ProgramSettings):
 
     description: str = Field(default="", description="One line for a person.")
     contract: Contract = Field(default=Contract.ONCE, description="What a crash in the middle of it means.")
-    args_pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
-        default=None, description="Each of the payload's args must match it as a whole; they are added to argv."
-    )
     verify: tuple[Argument, ...] | None = Field(
         default=None, min_length=1, description="The program that finds out after a crash how a command ended."
     )
@@ -102,7 +89,6 @@ class Executable(Handler):
 
     def __init__(self, name: str, settings: ExecutableSettings) -> None:
         super().__init__(settings)
-        self._program = settings
         self.name = name
         self.description = settings.description or f"runs {settings.argv[0]}"
         self.contract = settings.contract
@@ -116,54 +102,39 @@ class Executable(Handler):
 
     def verifies(self) -> bool:
         """Whether the settings name a program for it."""
-        return self._program.verify is not None
+        return self.settings.verify is not None
 
     def check(self) -> None:
         """The programs are there and may be run."""
-        for argv in (self._program.argv, self._program.verify):
-            fault = None if argv is None else program_fault(argv, self._program.environment, self._program.directory)
+        for argv in (self.settings.argv, self.settings.verify):
+            fault = None if argv is None else program_fault(argv, self.settings.environment, self.settings.directory)
             if fault:
                 raise ProgramNotStarted(fault)
 
     def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
         """Run it once, with the payload on its standard input."""
-        run = self._run((*self._program.argv, *self._arguments(payload)), payload, context)
+        run = self._run(self.settings.argv, payload, context)
         if run.exited_with(EXIT_REJECTED):
             raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or _NO_REASON)
         # The agent's stop ends it, or the service manager, which sends SIGTERM to all that the agent started.
         ended_from_outside = run.ended_for == "stopped" or run.exited_with(-signal.SIGTERM)
         if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and ended_from_outside:
             return None  # the restart that it asked for: the run after it concludes the command
-        _raise_unless_succeeded(run)
         return self._result(run)
 
     def verify(self, payload: Any, context: CommandContext) -> Verified | None:
         """Run the program that finds out how a command ended, with the same input and environment."""
-        if self._program.verify is None:
+        if self.settings.verify is None:
             return None
-        run = self._run(self._program.verify, payload, context)
+        run = self._run(self.settings.verify, payload, context)
         if run.exited_with(_EXIT_NOT_DONE):
             return Verified.not_done()
         if run.exited_with(_EXIT_FAILED):
             return Verified.failed("program_failed", last_line(run.diagnostics) or _NO_REASON)
-        _raise_unless_succeeded(run)
         return Verified.succeeded(self._result(run))
 
-    def _arguments(self, payload: Any) -> list[str]:
-        """The arguments that a command adds, where the configuration lets it; no shell sees them."""
-        pattern, arguments = self._program.args_pattern, (payload.model_extra or {}).get("args", [])
-        if pattern is None:
-            return []
-        if not isinstance(arguments, list) or len(arguments) > _ARGUMENTS_MAX:
-            raise HandlerRejected("argument_refused", f"'args' must be a list of at most {_ARGUMENTS_MAX} texts")
-        for position, argument in enumerate(arguments, 1):
-            if not isinstance(argument, str) or "\0" in argument or re.fullmatch(pattern, argument) is None:
-                reason = f"argument {position} does not match the configured pattern"
-                raise HandlerRejected("argument_refused", reason)
-        return arguments
-
     def _run(self, argv: tuple[str, ...], payload: Any, context: CommandContext) -> ProgramRun:
-        program = self._program
+        program = self.settings
         environment = {
             "COMMAND": self.name,
             "COMMAND_ID": context.command_id,
@@ -191,16 +162,12 @@ class Executable(Handler):
         return run
 
     def _result(self, run: ProgramRun) -> JsonObject | None:
-        most_bytes = self._program.output_bytes
-        if self._program.output == "text":
-            return {"output": text_of(run.output, max_bytes=most_bytes), "truncated": run.truncated}
-        return json_result(run, most_bytes)
-
-
-def _raise_unless_succeeded(run: ProgramRun) -> None:
-    failure = run.failure()
-    if failure is not None:
-        raise HandlerFailed(*failure)
+        failure = run.failure()
+        if failure is not None:
+            raise HandlerFailed(*failure)
+        if self.settings.output == "text":
+            return {"output": text_of(run.output, max_bytes=self.settings.output_bytes), "truncated": run.truncated}
+        return json_result(run, self.settings.output_bytes)
 
 
 def json_result(run: ProgramRun, output_bytes: int) -> JsonObject | None:

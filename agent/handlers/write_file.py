@@ -6,10 +6,9 @@ the new one at every instant, and whatever has its name, such as a link, is repl
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import os
+from base64 import b64decode
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -48,11 +47,11 @@ class WriteFile(Handler):
 
         path: str = Field(min_length=2, max_length=4096, description="Absolute: one of the folders and a name.")
         text: str | None = Field(default=None, description="The content, written as UTF-8.")
-        base64: str | None = Field(default=None, description="The content, where it is no text.")
+        base64: str = Field(default="", description="The content, where it is no text.")
 
         @model_validator(mode="after")
         def _check_one_given(self) -> Self:
-            if (self.text is None) == (self.base64 is None):
+            if (self.text is None) == ("base64" not in self.model_fields_set):
                 raise ValueError("give either 'text' or 'base64'")
             return self
 
@@ -65,7 +64,6 @@ class WriteFile(Handler):
         max_bytes: Annotated[int, Field(ge=1, le=16 * 1024 * 1024)] = Field(
             default=65536, description="The largest file."
         )
-        mode: str = Field(default="0644", pattern=r"^0?[0-7]{3}$", description="The files' permission bits, octal.")
 
         @field_validator("folders")
         @classmethod
@@ -103,23 +101,16 @@ class WriteFile(Handler):
             raise HandlerRejected("path_not_allowed", f"it must be a name in {folders}, such as {folders}/NAME")
         if name in {"", ".", ".."} or not name.isprintable() or len(name.encode()) > _NAME_BYTES:
             raise HandlerRejected("path_not_allowed", f"its name must be 1 to {_NAME_BYTES} bytes of printable text")
-        content = self._content(payload)
         try:
-            replace_file(Path(folder, name), content, int(self.settings.mode, 8), durable=True)
-        except OSError as error:
-            raise HandlerFailed("not_written", f"{payload.path}: {error.strerror}") from error
-        context.log.info("wrote %s, %d bytes", payload.path, len(content))
-        return {"path": payload.path, "size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-    def _content(self, payload: Payload) -> bytes:
-        try:
-            if payload.text is not None:
-                content = payload.text.encode()
-            else:
-                content = base64.b64decode(payload.base64 or "", validate=True)
-        except (binascii.Error, ValueError) as error:
+            content = b64decode(payload.base64, validate=True) if payload.text is None else payload.text.encode()
+        except ValueError as error:
             raise HandlerRejected("invalid_content", f"the content cannot be decoded: {error}") from error
         limit = self.settings.max_bytes
         if len(content) > limit:
             raise HandlerRejected("too_large", f"{len(content)} bytes are more than the {limit} that are allowed")
-        return content
+        try:
+            replace_file(Path(folder, name), content, 0o644, durable=True)
+        except OSError as error:
+            raise HandlerFailed("not_written", f"{payload.path}: {error.strerror}") from error
+        context.log.info("wrote %s, %d bytes", payload.path, len(content))
+        return {"path": payload.path, "size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

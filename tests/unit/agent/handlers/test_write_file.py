@@ -24,8 +24,8 @@ def folder(tmp_path):
 def write(folder, make_context):
     """Runs the handler with this payload."""
 
-    def run(path: object, *, max_bytes: int = 1000, mode: str = "0644", **members):
-        handler = WriteFile(WriteFile.Settings(folders=(str(folder),), max_bytes=max_bytes, mode=mode))
+    def run(path: object, *, max_bytes: int = 1000, **members):
+        handler = WriteFile(WriteFile.Settings(folders=(str(folder),), max_bytes=max_bytes))
         members = members or {"text": "hello"}
         return handler.handle(read_payload(handler, {"path": str(path), **members}), make_context())
 
@@ -42,10 +42,10 @@ def test_bytes_over_what_was_there_twice_is_the_same_as_once(write, folder):
     content = bytes(range(256))
     (folder / "a").write_text("before")
     for _ in range(2):
-        result = write(folder / "a", base64=base64.b64encode(content).decode(), mode="0600")
+        result = write(folder / "a", base64=base64.b64encode(content).decode())
         assert result == {"path": f"{folder}/a", "size_bytes": 256, "sha256": hashlib.sha256(content).hexdigest()}
     assert (folder / "a").read_bytes() == content
-    assert (folder / "a").stat().st_mode & 0o7777 == 0o600
+    assert (folder / "a").stat().st_mode & 0o7777 == 0o644
     assert [path.name for path in folder.iterdir()] == ["a"]
 
 
