@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.app.diagnostics import collect
-from agent.app.instance import OwnInstance
 from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.starts import put_on_trial
-from agent.app.transport import make_transport
+from agent.app.transport import OwnInstance, make_transport
 from agent.app.version import VERSION
 from agent.config import AgentConfig
 from agent.core.admission import SignaturePolicy
@@ -31,7 +30,6 @@ from agent.runtime.engine import STOP_GRACE_S, CommandEngine, command_rules
 from agent.runtime.sending import ReadingStream, ResultStream, SendLoop
 from agent.runtime.sensing import POLL, Intervals, SensingService
 from agent.sensors.reader import SensorReader, SensorRegistry
-from agent.wire.instances import INSTANCE_HEADER
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess
@@ -85,19 +83,15 @@ class Agent:
 
         # The ways to the other side.
         self.instance = own = OwnInstance(journal, health, clock)
-        if client is not None:
-            client.on_date = service_clock.observe
-            client.headers[INSTANCE_HEADER] = str(own.instance)
-            client.on_headers = own.read
         spread_s = config.commands.poll.spread_s
         first_s = phase_s(device_id, "first contact", spread_s) if spread_s else 0.0
         self._transport = transport = make_transport(
             process,
             client,
             service_clock,
+            own,
             first_s=first_s,
             fraction=fraction,
-            on_older_state=own.is_older,
             on_connected=self._connected,
         )
 

@@ -1,32 +1,52 @@
-"""The ways to the other side, built from the configuration: over HTTP, over MQTT, or commands over both.
+"""The ways to the other side, over HTTP, over MQTT, or commands over both; and what it says about this start.
 
 Each is imported only where it is used: an agent on HTTP does not carry paho, nor one on MQTT httpx.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.config.model import MqttConfig, ServiceConfig
+from agent.core.commands import HISTORY_LOST
 from agent.core.values import Command
-from agent.errors import ConfigurationError, InvalidMessage
+from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from agent.ports import CommandSource, Uplink
 from agent.retry import RetryPolicy
 from agent.runtime.clocks import ServiceClock
+from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER, OLDER_STATE, TWO_AGENTS, Instance
 from agent.wire.secret import BearerToken, Credential, KeyPair, RenewedToken, Secret
 from agent.wire.topics import user_name
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess
+    from agent.ports import Clock
+    from agent.runtime.health import Health
+    from agent.store.journal import Journal
     from agent.transports.mqtt_connection import Broker
     from agent.transports.mqtt_device import MqttDevice
     from agent.wire.client import DeviceClient
 
+_log = logging.getLogger(__name__)
+
+STARTS: Final = "starts"
+"""The journal's setting that counts them."""
+PART: Final = "identity"
+STATE_PART: Final = "state"
+
+_TWO: Final = (
+    "another agent runs under this device's identity, so each command reaches two devices: was the card copied? give "
+    "one of them an identity of its own (device-agent enroll)"
+)
+_OVER_AFTER_S: Final = 900.0
 _PUSH_WAIT_S: Final = 25.0
 """How long to wait for a push before looking again; it makes no request."""
 _LIST_EVERY_S: Final = 900.0
@@ -52,6 +72,69 @@ class Transport:
     takes_arrays: Callable[[], bool] = lambda: True
     repeats_batches: bool = True
     device: MqttDevice | None = None
+
+
+class OwnInstance:
+    """Detects an older state directory, or a second agent of the same device. Thread-safe.
+
+    Args:
+        journal: loses its claim to know all when the state turns out to be older.
+        health: shows both.
+        clock: for how long ago another agent was seen.
+
+    Attributes:
+        instance: sent with each request.
+    """
+
+    def __init__(self, journal: Journal, health: Health, clock: Clock) -> None:
+        self._journal = journal
+        self._health = health
+        self._clock = clock
+        count = 0
+        with suppress(StorageError):  # a disk that refuses is nothing to stop for
+            before = journal.setting(STARTS) or ""
+            next_one = 1 + (int(before) if before.isdecimal() else 0)
+            journal.put_setting(STARTS, str(next_one))
+            count = next_one
+        self.instance = Instance(count, uuid.uuid4().hex[:16])
+        self._is_older = False
+        self._two_at_s: float | None = None
+
+    def read(self, headers: Mapping[str, str]) -> None:
+        """The headers of a good answer; to a poll, they come before what it lists is judged.
+
+        Raises:
+            StorageError: it cannot be kept that the state is older.
+        """
+        conflict, now_s = headers.get(CONFLICT_HEADER), self._clock.now().monotonic_s
+        if conflict == OLDER_STATE:
+            self.is_older("the service knows a later start of this agent")
+        elif conflict == TWO_AGENTS:
+            if self._two_at_s is None:
+                _log.error("identity=two_agents %s", _TWO)
+            self._two_at_s = now_s
+            self._health.put(PART, "two_agents", _TWO)
+        elif self._two_at_s is not None and now_s - self._two_at_s > _OVER_AFTER_S:
+            self._two_at_s = None
+            _log.info("identity=ok no other agent was seen for %.0f s", _OVER_AFTER_S)
+            self._health.put(PART, "ok")
+
+    def is_older(self, why: str) -> None:
+        """The state is older than what is known outside: what may have run is not run again.
+
+        Raises:
+            StorageError: that cannot be kept.
+        """
+        if self._is_older:
+            return
+        self._journal.put_setting(HISTORY_LOST, "1")
+        self._is_older = True
+        text = (
+            f"the state directory is older than this device's last life, or a copy of another one's: {why}; commands "
+            "that may have run are not run again. Let state_dir lie where it survives a restart (device-agent doctor)"
+        )
+        _log.error("state=older %s", text)
+        self._health.put(STATE_PART, "older", text)
 
 
 def make_client(service: ServiceConfig, credentials: Credentials) -> DeviceClient:
@@ -84,10 +167,10 @@ def make_transport(
     process: AgentProcess,
     client: DeviceClient | None,
     service_clock: ServiceClock,
+    own: OwnInstance,
     *,
     first_s: float,
     fraction: Callable[[], float],
-    on_older_state: Callable[[str], object],
     on_connected: Callable[[], object],
 ) -> Transport:
     """Make the connections that the configuration asks for: HTTP by this client, MQTT, or both; nothing is started.
@@ -95,7 +178,6 @@ def make_transport(
     Args:
         first_s: how long after the start the first contact comes, seconds.
         fraction: random numbers in [0, 1).
-        on_older_state: called with a sentence when the service knows more of this device than its journal does.
         on_connected: called when broker or gateway is there again, from another thread: back-offs need not end first.
 
     Raises:
@@ -108,6 +190,9 @@ def make_transport(
         from agent.transports.http import Discovery, HttpDevice
         from agent.transports.rolled_back import find_later_life
 
+        client.on_date = service_clock.observe
+        client.headers[INSTANCE_HEADER] = str(own.instance)
+        client.on_headers = own.read
         discovery = Discovery(client, clock, store.journal, service.base_url)
         table = client.dialect.results_table
 
@@ -115,7 +200,7 @@ def make_transport(
             started_s = service_clock.recorded_at(process.started)
             reason = find_later_life(commands, client, device, table, store.journal, store.found, started_s)
             if reason is not None:
-                on_older_state(reason)
+                own.is_older(reason)
 
         wait_s = config.commands.long_poll_s
         lists = HttpDevice(
