@@ -21,59 +21,19 @@ from simulator.fleet.engine.mqtt import MqttSessions
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import NEVER
-from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import OutcomeClass
 
 RECEIPT_TIMEOUT_S: Final = 30.0
 """So long a device waits for the gateway's receipt, once the broker has acknowledged."""
 
 
-class Driver(ABC):
-    """What every kind of load does with its links.
-
-    Args:
-        fleet: what the devices have in common.
-        links: None where nothing is done to them.
-
-    Attributes:
-        is_over: the run is over: what is under way never ended, and counts as a timeout with what it has waited.
-    """
-
-    def __init__(self, fleet: Fleet, links: Links | None) -> None:
-        self.fleet = fleet
-        self.links = links
-        self.is_over = False
-
-    @abstractmethod
-    def link_lost(self, device: int) -> None:
-        """The connection of a device went in this instant: what is under way ends without an answer."""
-
-    def lose(self, device: int) -> None:
-        """The connection goes in this instant, and no other can be made."""
-        if self.links is not None:
-            self.links.down.add(device)
-            self.link_lost(device)
-
-    def restore(self, device: int) -> None:
-        """Let the device connect again."""
-        if self.links is not None:
-            self.links.down.discard(device)
-
-    def apply_link_faults(self, faults: ActiveFaults | None) -> None:
-        """Apply these faults of the network to everything that is sent from now on; None ends it."""
-        if self.links is not None:
-            self.links.faults = faults
-
-    def has_link_fault(self, device: int) -> bool:
-        """Whether what this device does not get out is its link's doing, and not the generator's."""
-        return self.links is not None and self.links.has_fault(device)
-
-
-class DeviceDriver(Driver):
+class DeviceDriver(ABC):
     """What drivers of devices have in common.
 
     Attributes:
+        links: of the devices.
         devices: in their order.
+        is_over: the run is over: what is under way never ended, and counts as a timeout with what it has waited.
         phases_end_s: when the phases were over; infinite before.
         is_sampling: sensors are read; otherwise everything drains.
     """
@@ -82,7 +42,10 @@ class DeviceDriver(Driver):
     devices: Sequence[Device]
 
     def __init__(self, fleet: Fleet, links: Links | None) -> None:
-        super().__init__(fleet, links)
+        self.fleet = fleet
+        self.links = links or Links(fleet)
+        self.links.on_lost = lambda index: self.device(index).link_lost(fleet.monotonic())
+        self.is_over = False
         self.is_sampling = True
         self.phases_end_s = NEVER
         self._unsettled: set[int] = set()
@@ -110,9 +73,6 @@ class DeviceDriver(Driver):
         """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
         self.device(index).switch_off()
         self._unsettled.discard(index)
-
-    def link_lost(self, device: int) -> None:
-        self.device(device).link_lost(self.fleet.monotonic())
 
     def sample(self, *, on: bool) -> None:
         """Read the sensors, or stop reading them; also holds for devices that are switched on later.
@@ -189,7 +149,7 @@ class HttpDriver(DeviceDriver):
         fleet: what the devices have in common.
         members: the devices.
         heads: of requests, one for each member.
-        links: None where nothing is done to them.
+        links: of the devices; without them nothing is done to links.
 
     Attributes:
         send: the engine's, or that of the links in front of it.
@@ -207,7 +167,7 @@ class HttpDriver(DeviceDriver):
     ) -> None:
         super().__init__(fleet, links)
         self.engine = engine
-        self.send = engine.send if links is None else partial(links.send, engine)
+        self.send = partial(self.links.send, engine) if self.links.are_touched else engine.send
         messages = HttpMessages(fleet.offers, fleet.dialect)
         self.devices = [
             HttpDevice(self, messages, fleet.first_index + number, member, head)
@@ -220,7 +180,7 @@ class HttpDriver(DeviceDriver):
 
     @property
     def online(self) -> int:
-        return self.fleet.online - (len(self.links.down) if self.links is not None else 0)
+        return self.fleet.online - len(self.links.down)
 
 
 class MqttDriver(DeviceDriver):
@@ -231,7 +191,7 @@ class MqttDriver(DeviceDriver):
         fleet: what the devices have in common; readings go as arrays, whatever the service behind the gateway takes.
         members: the devices.
         tokens: a device's password; None for a broker that asks for none.
-        links: None where nothing is done to them.
+        links: of the devices; without them nothing is done to links.
         receipt_timeout_s: from the broker's acknowledgement until the gateway's receipt.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The devices' links, where a scenario takes them away or makes them bad: lost, slow, or somebody else's.
 
 Losing the connection is not losing the power: the device lives on, what it has under way ends without an answer, and
-what is new does not get through. Only runs that do something to links have this object.
+what is new does not get through. Only runs that do something to links send through this object.
 
 A request over HTTP meets a fault of the network by itself; over MQTT a device's connection does: what gets lost, a
 portal answers or a wrong token would not be taken for **ends the connection** at the device's next message, and every
@@ -40,19 +40,32 @@ class Links:
 
     Args:
         fleet: whose links.
+        are_touched: something may be done to them in this run; else nothing is to be sent through here.
 
     Attributes:
+        on_lost: called with the index of a device whose connection goes in this instant.
         faults: these do something to everything that is sent; None for none.
         down: devices without a link.
         recovering: devices whose session ended by their link, until they have another.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, *, are_touched: bool = False) -> None:
+        self.are_touched = are_touched
+        self.on_lost: Callable[[int], None] = lambda _device: None
         self.faults: ActiveFaults | None = None
         self.down: set[int] = set()
         self.recovering: set[int] = set()
         self._fleet = fleet
         self._numbers: Counter[int] = Counter()  # of messages, by device
+
+    def lose(self, device: int) -> None:
+        """The connection goes in this instant, and no other can be made."""
+        self.down.add(device)
+        self.on_lost(device)
+
+    def restore(self, device: int) -> None:
+        """Let the device connect again."""
+        self.down.discard(device)
 
     def has_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, and not the generator's."""

@@ -197,9 +197,9 @@ class MqttDevice(Device):
     # --- links, where faults are done to them -------------------------------------------------------------------------
 
     def _connect(self, now_s: float) -> None:
-        driver, is_down = self.driver, self.driver.links is not None and self.index in self.driver.links.down
+        driver = self.driver
         self._attempt_s, self._connect_due_s = self._connect_due_s, NEVER
-        self._began_s = None if is_down else now_s
+        self._began_s = None if self.index in driver.links.down else now_s
         opening = _opening_of(self.member.device_id, driver.tokens(self.index))
         go = partial(driver.engine.open, self.index, opening, self)
         self._over_link(_CONNECT_BYTES, _ROUND_TRIPS, self.fleet.timeout_s, go)
@@ -218,7 +218,7 @@ class MqttDevice(Device):
             go: does it.
         """
         links, connection = self.driver.links, self._connection
-        if links is None:
+        if not links.are_touched:
             go()
             return
         passage = links.passage(self.index, size_bytes)
@@ -244,8 +244,7 @@ class MqttDevice(Device):
 
     def _break(self, error: Offline, outcome: OutcomeClass) -> None:
         self.driver.engine.cut(self.index)
-        if self.driver.links is not None:
-            self.driver.links.recovering.add(self.index)
+        self.driver.links.recovering.add(self.index)
         self.lost(error, outcome, self.fleet.monotonic())
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
@@ -256,8 +255,7 @@ class MqttDevice(Device):
             return
         self.driver.connections += 1
         self._is_up, self._up_since_s = True, now_s
-        if self.driver.links is not None:
-            self.driver.links.recovering.discard(self.index)
+        self.driver.links.recovering.discard(self.index)
         self._count_attempt(OutcomeClass.OK, now_s)
         status = _status_of(self.member.device_id, online=True)
         # It is said again at the next connection, so nobody waits for its end.

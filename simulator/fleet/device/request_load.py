@@ -14,7 +14,6 @@ from typing import Final
 from agent.errors import ServiceError
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
 from simulator.fleet.device.answers import command_id_in, judge, outcome_of
-from simulator.fleet.device.driver import Driver
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
 from simulator.fleet.device.links import DOWN, Links
 from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet, Member
@@ -32,7 +31,7 @@ _CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.L
 _EVENTS: Final[Mapping[OutcomeClass, ReadingEvent]] = {OutcomeClass.OK: "accepted", OutcomeClass.REFUSED: "refused"}
 
 
-class RequestDriver(Driver):
+class RequestDriver:
     """Makes requests for a range of devices; all calls come from the loop's thread.
 
     Args:
@@ -41,9 +40,10 @@ class RequestDriver(Driver):
         members: the devices.
         heads: of requests, one for each member.
         arrivals: the scenario's.
-        links: None where nothing is done to them.
+        links: of the devices; without them nothing is done to links.
 
     Attributes:
+        is_over: the run is over: what is under way never ended.
         undelivered: open arrivals that were under way when the run was over.
     """
 
@@ -56,11 +56,14 @@ class RequestDriver(Driver):
         arrivals: Sequence[Arrivals],
         links: Links | None = None,
     ) -> None:
-        super().__init__(fleet, links)
+        self.fleet = fleet
+        self.links = links or Links(fleet)
+        self.links.on_lost = self._link_lost
+        self.is_over = False
         self.devices = range(fleet.first_index, fleet.first_index + len(members))
         self.undelivered = 0
         self._engine = engine
-        self._send = engine.send if links is None else partial(links.send, engine)
+        self._send = partial(self.links.send, engine) if self.links.are_touched else engine.send
         self._members = members
         self._heads = heads
         self._arrivals = arrivals
@@ -80,7 +83,7 @@ class RequestDriver(Driver):
         """Take a device out of those that are on."""
         self._online.discard(device)
 
-    def link_lost(self, device: int) -> None:
+    def _link_lost(self, device: int) -> None:
         self._engine.cut(device)
         now_s = self.fleet.monotonic()
         for sending in [sending for sending in self._under_way if sending.device == device]:

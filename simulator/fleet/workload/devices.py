@@ -77,7 +77,7 @@ def make_devices(
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
     sources, first = _sources_of(scenario), fleet.first_index
-    links = Links(fleet) if _touches_links(scenario) else None
+    links = Links(fleet, are_touched=_touches_links(scenario))
     tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
     if scenario.target.transport == "mqtt":
         broker, timeout_s = broker_of(scenario, address), fleet.timeout_s

@@ -139,7 +139,7 @@ class FleetWorkload:
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
         self._devices = make_devices(scenario, job.address, fleet, members, job.connections)
-        self._measurement.is_excused = self._devices.has_link_fault
+        self._measurement.is_excused = self._devices.links.has_fault
         self._switches = Switchboard(scenario, faults, self._devices, self._wheel, self._clock, job.devices)
         self._switches.begin(self._feed.moved)
         origin = read_origin(job.operator_url, job.operator_ca_file)

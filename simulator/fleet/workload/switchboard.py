@@ -129,7 +129,7 @@ class Switchboard:
         without = self._without[thing]
         without[device] += 1
         if without[device] == 1:
-            (self._devices.switch_off if thing == "power" else self._devices.lose)(device)
+            (self._devices.switch_off if thing == "power" else self._devices.links.lose)(device)
 
     def give_back(self, thing: Thing, device: int) -> None:
         """One cause is over; the device has it again when it was the last."""
@@ -139,7 +139,7 @@ class Switchboard:
             del without[device]
             if thing == "power":
                 self._never_on.discard(device)
-            (self._devices.switch_on if thing == "power" else self._devices.restore)(device)
+            (self._devices.switch_on if thing == "power" else self._devices.links.restore)(device)
 
     def begin(self, moved: Callable[[float], float | None]) -> None:
         """Begin the faults whose time has become certain; those behind a barrier wait until it opens.
@@ -156,7 +156,7 @@ class Switchboard:
                 new.append(self._begun[number])
         self._active.set(self._played())
         if any(fault in self._active.links for fault in new):
-            self._devices.apply_link_faults(self._active)
+            self._devices.links.faults = self._active
         now_s = self._clock.time() - self._active.began_s
         for begun in new:
             if begun.takes:
@@ -177,9 +177,9 @@ class Switchboard:
         One that was never on holds nothing, and stays off.
         """
         self.stop()
-        self._devices.apply_link_faults(None)
+        self._devices.links.faults = None
         things: tuple[tuple[Thing, Callable[[int], None]], ...] = (
-            ("link", self._devices.restore),
+            ("link", self._devices.links.restore),
             ("power", self._devices.switch_on),
         )
         for thing, give in things:
