@@ -112,12 +112,10 @@ SHORT_BYTES: Final = 200
 _TELLING: Final = frozenset({b"content-encoding", b"content-type", b"date", b"etag", b"link"})
 
 
-def essence(answer: HttpAnswer) -> HttpAnswer:
-    """The same answer with those headers alone that a good one is read by: many devices get equal ones."""
-    headers = answer.headers
+def essence(status: int, headers: Headers, body: bytes) -> HttpAnswer:
+    """An answer with those headers alone that a good one is read by: many devices get equal ones."""
     # A tuple is there again and again (see Headers), and its parts are not looked through each time.
-    telling = _telling_of_known(headers) if type(headers) is tuple else _telling(headers)
-    return HttpAnswer(answer.status, telling, answer.body)
+    return HttpAnswer(status, _telling_of_known(headers) if type(headers) is tuple else _telling(headers), body)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -50,6 +49,7 @@ from simulator.fleet.outcomes import Attempt
 ONCE: Final = "idempotency-key"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PAGES_MAX: Final = 1000
+_OK, _REDIRECT = 200, 300
 _TAKEN: Final = frozenset({200, 201})
 _JSON_BEGINS: Final = frozenset({b"", b"{", b"["})
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
@@ -203,7 +203,7 @@ class HttpMessages:
 
     def empty_listing(self, answer: HttpAnswer) -> Listing | None:
         """The list in a short answer without commands; None for any other answer."""
-        return self._empty_listing(essence(answer)) if len(answer.body) <= SHORT_BYTES else None
+        return self._empty_listing(essence(*answer)) if len(answer.body) <= SHORT_BYTES else None
 
     def _read_empty(self, answer: HttpAnswer) -> Listing | None:
         try:
@@ -407,12 +407,13 @@ def read_settled(answer: HttpAnswer, request: Request) -> tuple[dict[int, str], 
     Raises:
         ServiceError: it is no good answer, or does not say which readings it left out.
     """
-    count, is_good = len(request.keys), HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
-    known = essence(answer) if is_good else answer  # an error says more in its headers
-    if count <= 1 and known.status in _TAKEN and known.body[:1] in _JSON_BEGINS:
-        known = known._replace(body=b"")  # the status says it all
-    read = _read_settled if is_good and len(known.body) <= SHORT_BYTES else _read_settled.__wrapped__
-    places, server_time = read(known, count)
+    count, (status, headers, body) = len(request.keys), answer
+    if count <= 1 and status in _TAKEN and body[:1] in _JSON_BEGINS:
+        body = b""  # the status says it all
+    if _OK <= status < _REDIRECT and len(body) <= SHORT_BYTES:
+        places, server_time = _read_settled(essence(status, headers, body), count)
+    else:  # an error says more in its headers
+        places, server_time = _read_settled.__wrapped__(answer, count)
     return ({request.keys[place]: why for place, why in places.items()} if places else {}), server_time
 
 
