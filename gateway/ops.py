@@ -16,8 +16,8 @@ from agent.app.status import newest_status, process_state, status_path
 from agent.cli.check import end_with_findings
 from agent.cli.program import json_option, print_json, print_parts
 from agent.config.credentials import Credentials
+from agent.doctor import Named, failed, ok, unreachable, warning
 from agent.doctor.checks import check_state_dir
-from agent.doctor.findings import Named, failed, ok, unreachable, warning
 from agent.errors import (
     EXIT_CHECK_FAILED,
     ConfigurationError,

@@ -24,8 +24,8 @@ from pydantic import BaseModel, ValidationError
 from agent import errors
 from agent.config import AgentConfig
 from agent.config.faults import sentences
+from agent.doctor import CheckStatus
 from agent.doctor.checks import Endpoint, judge_connection
-from agent.doctor.findings import CheckStatus
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import give_to, replace_file
 from agent.text import bounded

@@ -22,8 +22,8 @@ from agent.cli.program import (
     load,
     print_json,
 )
+from agent.doctor import Named, examine
 from agent.doctor.checks import BEFORE_START, CHECKS, Device
-from agent.doctor.findings import Named, examine
 from agent.errors import EXIT_CHECK_FAILED, EXIT_CONFIGURATION, EXIT_UNREACHABLE
 from agent.handlers.base import HandlerRejected
 from agent.plugins import tell_loading

@@ -30,7 +30,7 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.config.model import MqttConfig
 from agent.core.timekeeping import is_plausible
-from agent.doctor.findings import Check, Finding, failed, ok, skipped, unreachable, warning
+from agent.doctor import Check, Finding, failed, ok, skipped, unreachable, warning
 from agent.errors import ConfigurationError
 from agent.plugins import PluginStatus, states_of
 from agent.retry import describe

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig, LoadedConfig
+from agent.doctor import CheckStatus, Finding
 from agent.doctor.checks import CHECKS, Device
-from agent.doctor.findings import CheckStatus, Finding
 
 NOW_S = 1_800_000_000.0
 

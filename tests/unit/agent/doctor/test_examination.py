@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli.program import device_agent
+from agent.doctor import Check, examine, failed, ok, warning
 from agent.doctor.checks import CHECKS
-from agent.doctor.findings import Check, examine, failed, ok, warning
 
 ROOT = Path(__file__).parents[4]
 
@@ -75,8 +75,6 @@ class TestProgram:
         found = self.run("--config", str(config), "--offline", "--json")
         lines = {line["id"]: line for line in json.loads(found.output)}
         assert list(lines) == [check.id for check in CHECKS]
-        assert lines["configuration"]["verdict"] == "ok"
-        assert set(lines["agent"]) == {"id", "verdict", "seen", "cause", "fix", "is_unreachable"}
         assert lines["agent"]["cause"] == "it was not started"
         assert {lines[check.id]["verdict"] for check in CHECKS if check.online} == {"skipped"}
 

@@ -11,7 +11,7 @@ from agent.app.lock import state_lock
 from agent.app.status import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.core.outbox import Bounds
-from agent.doctor.findings import CheckStatus
+from agent.doctor import CheckStatus
 from agent.errors import ConfigurationError
 from agent.runtime.health import Part
 from agent.store.sqlite import FILE_NAME

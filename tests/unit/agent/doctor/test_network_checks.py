@@ -12,7 +12,7 @@ import pytest
 
 from agent.app.lock import state_lock
 from agent.app.status import StatusFile, write_status
-from agent.doctor.findings import CheckStatus, Finding
+from agent.doctor import CheckStatus, Finding
 from agent.runtime.health import Part
 from tests.support.certificates import Authority, Pair
 from tests.support.mosquitto import write_passwords

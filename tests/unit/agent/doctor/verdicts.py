@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.doctor.findings import CheckStatus, Finding
+from agent.doctor import CheckStatus, Finding
 
 
 def is_ok(finding: Finding, *words: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
@@ -13,29 +13,13 @@ from agent.handlers.base import CommandContext
 
 
 class FakeControls:
-    """Sensors, intervals and an identity in memory."""
+    """An identity and notes in memory."""
 
     def __init__(self) -> None:
-        self.sensors: dict[str, Mapping[str, float] | str] = {
-            "board": {"cpu_temperature_c": 48.5},
-            "boiler": "no answer within 10 s",
-        }
-        self.intervals = {"board": 60.0}
         self.boot_id = "boot-1"
         self.notes: dict[str, str | None] = {}
         self.upkeep = self
         self.ca_file = None
-        self.bundle: JsonObject = {}
-
-    def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
-        return dict(self.sensors) if names is None else {name: self.sensors[name] for name in names}
-
-    def set_interval(self, name: str, interval_s: float | None) -> float:
-        before = self.intervals[name]
-        if interval_s is not None and interval_s < 1:
-            raise ValueError("an interval is at least 1 s")
-        self.intervals[name] = before if interval_s is None else interval_s
-        return self.intervals[name]
 
     def identity(self) -> JsonObject:
         return {"device_id": "device-1", "agent_version": "0.1.0", "boot_id": self.boot_id, "agent_uptime_s": 1.5}
@@ -45,9 +29,6 @@ class FakeControls:
 
     def remember(self, name: str, value: str | None) -> None:
         self.notes[name] = value
-
-    def collect_diagnostics(self) -> JsonObject:
-        return dict(self.bundle)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from agent.config.model import HandlerConfig
 from agent.core.values import Contract
 from agent.handlers.base import HandlerRejected
-from agent.handlers.registry import HandlerRegistry, read_payload
+from agent.handlers.registry import RESULT_BYTES, HandlerRegistry, ResultTooLarge, copy_result, read_payload
 from agent.plugins import PluginStatus
 
 DOOR = """
@@ -172,3 +172,17 @@ def test_a_payload_is_refused_before_its_handler_runs(door, payload, code, words
 def test_times_travel_as_text_and_the_handler_key_is_not_part_of_the_payload(door):
     model = read(load(door()), {"do": "open_door", "door": 1, "at": "2026-01-01T00:00:00Z"}, "do")
     assert (model.door, model.at.year) == (1, 2026)
+
+
+def test_the_longest_result_is_taken_and_one_byte_more_is_not():
+    longest = {"x": "a" * (RESULT_BYTES - len('{"x":""}'))}
+    assert copy_result(longest) == longest
+    gigabyte = {"rows": [["x" * 10_000] * 10_000]}  # as text; as an object it is small
+    for value in (
+        {"x": longest["x"] + "a"},
+        {"x": "\u20ac" * (RESULT_BYTES // 3)},
+        {"x": [0] * RESULT_BYTES},
+        gigabyte,
+    ):
+        with pytest.raises(ResultTooLarge):
+            copy_result(value)

@@ -46,13 +46,6 @@ def test_a_sensor_of_a_package_is_found_and_only_when_it_is_used_imported(entry_
     assert registry.listing[1].status is PluginStatus.DISABLED
 
 
-def test_a_package_never_replaces_a_built_in_type_and_of_two_packages_neither_is_used(entry_point):
-    points = [entry_point(name, "Scale", SCALE) for name in ("system", "scale", "scale")]
-    registry = load({"board": sensor("system"), "shop": sensor("scale")}, *points)
-    assert type(registry.ready.get("board")).__name__ == "SystemSensor"
-    assert registry.listing[1].status is PluginStatus.CLASH
-
-
 def test_sensors_of_one_type_are_prefixed_unless_their_settings_name_their_readings():
     registry = load(
         {
