@@ -60,8 +60,8 @@ _UNKNOWN_LANE: Final = "unknown"
 _ALL: Final = 10_000
 # How long a lane may take beside its handler.
 _SLACK_S: Final = 30.0
-# While a handler runs, its lane checks this often whether those that wait behind it have expired.
-_CHECK_S: Final = 1.0
+# So often a lane looks whether a run that hangs has come back.
+_LOOK_S: Final = 0.2
 _ERROR_CHARACTERS: Final = 1000
 
 
@@ -262,22 +262,6 @@ class CommandEngine:
         with self.lock:
             return {command_id: each.entry.command.status for command_id, each in self._items.items()}
 
-    def expire_waiting(self) -> None:
-        """Conclude those that have waited too long. Called again and again while a lane makes others wait."""
-        late: list[tuple[JournalEntry, Outcome]] = []
-        with self.lock:
-            for item in self._items.values():
-                if item.has_begun or item.verify or item.outcome is not None:
-                    continue
-                item.outcome = self.too_late(item.entry)
-                if item.outcome is not None:
-                    late.append((item.entry, item.outcome))
-        for entry, outcome in late:
-            try:
-                self._settle(entry, outcome)
-            except StorageError:
-                _log.debug("command=%s its lane will write its end", entry.command.id)
-
     def too_late(self, entry: JournalEntry) -> Outcome | None:
         """The outcome ``expired`` or ``not_started_in_time`` of a command whose time is over; None while it may run."""
         rule, time_ = self.rules.handlers.get(entry.handler), self.context.time
@@ -400,7 +384,7 @@ class Lane(Actor):
         except HandlerRejected as refusal:
             self._refuse(item, str(refusal))
             return
-        if self._hung is not None and self._is_blocked(self._hung, item, handler.timeout_s):
+        if self._hung is not None and self._is_blocked(self._hung, handler.timeout_s):
             if not engine.stopping.is_set():
                 text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
                 self._refuse(item, f"lane_blocked: {text}")
@@ -440,7 +424,7 @@ class Lane(Actor):
         outcome = run.outcome()
         if handler.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(run, entry, outcome):
             # It succeeds when the next process finds it started.
-            if self._becomes(self._engine.stopping.is_set, handler.timeout_s):
+            if self._engine.stopping.wait(handler.timeout_s):
                 return
             text = f"no_restart: {handler.name!r} asked for a restart that did not come within {handler.timeout_s:g} s"
             outcome = Outcome(OutcomeStatus.FAILED, None, text)
@@ -521,9 +505,8 @@ class Lane(Actor):
                 progress, run.progress = run.progress, None
                 self._engine.context.post_result(Report(item.entry.command.id, IN_PROGRESS, progress))
                 report_at_s, long_at_s = now_s + PROGRESS_EVERY_S, float("inf")
-            self._engine.expire_waiting()
             next_report_s = long_at_s if run.progress is None else report_at_s
-            until_s = min(timeout_at_s, run.alive_s + silence_s, next_report_s, now_s + _CHECK_S)
+            until_s = min(timeout_at_s, run.alive_s + silence_s, next_report_s)
             run.wake.wait(max(0.0, until_s - time.monotonic()))
             run.wake.clear()
 
@@ -532,29 +515,16 @@ class Lane(Actor):
         is_open = entry.attempts == 0 or (outcome.result is None and self._engine.stopping.is_set())
         return is_open and outcome.status is OutcomeStatus.SUCCEEDED and not run.no_restart.is_set()
 
-    def _is_blocked(self, hung: HandlerRun, item: Item, within_s: float) -> bool:
-        """Whether the run that hangs goes on to do so: as long as one run may take, its successors wait for it."""
-        stopping = self._engine.stopping
+    def _is_blocked(self, hung: HandlerRun, within_s: float) -> bool:
+        """Whether the run that hangs goes on to do so: as long as one run may take, its successor waits for it."""
         self.max_step_s = within_s + _SLACK_S
-        is_over = self._becomes(
-            lambda: stopping.is_set() or item.outcome is not None or not hung.is_alive(), within_s, 0.2
-        )
-        if hung.is_alive():
-            return not is_over or item.outcome is None
+        until_s = time.monotonic() + within_s
+        while hung.is_alive():
+            if time.monotonic() >= until_s or self._engine.stopping.wait(_LOOK_S):
+                return True
         self._hung = None
         self._health.put(self.name, "ok")
         return False
-
-    def _becomes(self, condition: Callable[[], bool], within_s: float, every_s: float = _CHECK_S) -> bool:
-        """Whether this becomes true in time; meanwhile those that wait in the lanes may expire."""
-        deadline_s = time.monotonic() + within_s
-        while not condition():
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                return False
-            self._engine.stopping.wait(min(left_s, every_s))
-            self._engine.expire_waiting()
-        return True
 
     # --- the journal --------------------------------------------------------------------------------------------------
 

@@ -208,7 +208,6 @@ def test_progress_is_a_copy_and_goes_out_and_what_is_no_json_is_left_out(caplog)
 
 
 def test_a_run_that_lasts_is_reported_as_under_way_once(monkeypatch):
-    monkeypatch.setattr("agent.runtime.engine._CHECK_S", 0.01)
     monkeypatch.setattr("agent.runtime.engine.PROGRESS_AFTER_S", 0.01)
     bench = Bench()
 
@@ -262,26 +261,13 @@ def test_a_command_of_an_earlier_boot_waits_until_it_is_known_whether_it_has_exp
     assert bench.runs == ["c1"]
 
 
-@pytest.mark.parametrize("fault", [None, "the disk is full"])
-def test_a_command_that_waits_behind_a_long_run_ends_when_its_time_is_up_and_not_when_the_run_does(fault):
-    bench = Bench(start_timeout_s=30.0)
-    seen: list[CommandState] = []
-
-    def work(context: CommandContext) -> None:
-        bench.clock.advance(31)
-        bench.store.broken = fault
-        bench.engine.expire_waiting()
-        bench.store.broken = None
-        seen.append(bench.state("waits"))
-
-    bench.work = work
+def test_a_command_that_waited_too_long_behind_a_long_run_does_not_run():
+    bench = Bench(lambda _context: bench.clock.advance(31) and None, start_timeout_s=30.0)
     bench.admit(make_entry("runs"), make_entry("waits"))
     bench.process_all()
-    # A journal that fails meanwhile is written by the lane later.
-    assert seen == [CommandState.RECEIVED if fault else CommandState.FINISHED]
     assert bench.runs == ["runs"]
     assert bench.error("waits").startswith("not_started_in_time: ")
-    assert sorted(bench.results) == ["runs", "waits"]
+    assert bench.results == ["runs", "waits"]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
