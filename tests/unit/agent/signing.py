@@ -6,17 +6,15 @@ import base64
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from agent.core.admission import CommandRules, Decisions, SignaturePolicy, Verdict, decide_commands
 from agent.core.commands import HandlerRule
 from agent.core.values import Command, Contract
-from agent.store.store import Store
 from agent.wire.json_text import encode_json
 from agent.wire.signed import PREFIX, SigningKey, TrustedKeys
 from tests.support.factories import make_moment
-from tests.support.fakes import START_WALL_S, FakeClock
+from tests.support.fakes import START_WALL_S, StoreInMemory
 
 DEVICE = "device-1"
 PAYLOAD = {"command": "open_door", "door": 3, "why": "ümläut"}
@@ -72,30 +70,19 @@ class Device:
         told: command id -> how it was refused.
     """
 
-    folder: Path
     rules: CommandRules
     now_s: float | None = START_WALL_S
     ran: list[str] = field(default_factory=list)
     told: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.clock = FakeClock()
-        self._open()
+        self.store = StoreInMemory()
         self.store.journal.admit([])  # no longer its first contact
 
-    def _open(self) -> None:
-        self.store = Store(self.folder / "agent.db", clock=self.clock)
-        self.store.start()
-
     def restart(self) -> None:
-        """Another process, another boot, the clock at 1970."""
-        self.store.stop(60)
-        self.clock.reboot("boot-2")
-        self.clock.set_wall(10.0)
-        self._open()
-
-    def close(self) -> None:
-        self.store.stop(60)
+        """Another boot, the clock at 1970."""
+        self.store.clock.reboot("boot-2")
+        self.store.clock.set_wall(10.0)
 
     def take(self, commands: Iterable[Command]) -> Decisions:
         """Decide and commit, as the agent does it."""

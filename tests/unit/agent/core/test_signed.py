@@ -16,10 +16,8 @@ KEY = SigningKey.make()
 
 
 @pytest.fixture
-def device(tmp_path):
-    device = Device(tmp_path, make_rules(KEY))
-    yield device
-    device.close()
+def device():
+    return Device(make_rules(KEY))
 
 
 def test_where_signing_is_accepted_an_unsigned_command_runs_unless_its_handler_asks_for_a_signature(device):
@@ -45,27 +43,21 @@ def test_without_the_time_the_counter_decides_alone(device):
     assert device.take_one(sign(KEY, 1, lifetime_s=1e9)) == "signature_replayed"
 
 
-def test_history_that_is_skipped_at_first_contact_does_not_run_later(device, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    new = Device(other, device.rules)
-    try:
-        payload = sign(KEY, 3)
-        result = decide_commands(
-            [command_of(payload, "old")],
-            {},
-            device.rules,
-            received=make_moment(),
-            service_now_s=START_WALL_S,
-            first_contact=True,
-            settings={},
-        )
-        assert [str(decision.verdict) for decision in result.decisions] == ["skip"]
-        assert result.settings[setting_of(KEY.key_id)] == "3"
-        new.store.journal.admit(result.entries, result.settings)
-        assert new.take_one(payload) == "signature_replayed"
-    finally:
-        new.close()
+def test_history_that_is_skipped_at_first_contact_does_not_run_later(device):
+    new = Device(device.rules)
+    payload = sign(KEY, 3)
+    result = decide_commands(
+        [command_of(payload, "old")],
+        {},
+        device.rules,
+        received=make_moment(),
+        service_now_s=START_WALL_S,
+        first_contact=True,
+    )
+    assert [str(decision.verdict) for decision in result.decisions] == ["skip"]
+    assert result.settings[setting_of(KEY.key_id)] == "3"
+    new.store.journal.admit(result.entries, result.settings)
+    assert new.take_one(payload) == "signature_replayed"
 
 
 def test_the_limit_counts_for_the_envelope_and_nothing_above_it_is_verified(device):
