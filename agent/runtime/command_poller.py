@@ -19,7 +19,7 @@ from agent.ports import CommandSource
 from agent.retry import HOURLY_S, RetryPolicy, describe
 from agent.runtime.actor import Actor, Context
 from agent.runtime.engine import CommandEngine
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog, LineRate
+from agent.runtime.health import FLOOD_S, REPEAT_AFTER_S, FailureLog
 from agent.wire.limits import TTL_MAX_S
 
 _log = logging.getLogger(__name__)
@@ -73,8 +73,6 @@ class CommandPoller(Actor):
         self._pace = PollPace(intervals())
         self._retry_policy = RetryPolicy(context.fraction)
         self._failure_log = FailureLog(_log, self.now_s, REPEAT_AFTER_S)
-        self._rejections = LineRate(_log, self.now_s, logging.WARNING)
-        self._receptions = LineRate(_log, self.now_s, logging.INFO, most=200)
         self._due_s = self.now_s() + context.first_s
         self._is_stopping = False
         # Under way, called open once, and missing from the last list; those of them that the service was asked about.
@@ -154,17 +152,16 @@ class CommandPoller(Actor):
             signed = f" signed by {decision.signer}" if decision.signer else ""
             match decision.verdict:
                 case Verdict.ADMIT:
-                    text = "command=%s handler=%s state=received%s"
-                    self._receptions.write(text, entry.command.id, entry.handler, signed)
+                    _log.info("command=%s handler=%s state=received%s", entry.command.id, entry.handler, signed)
                     self._engine.dispatch(entry)
                 case Verdict.VERIFY:
                     self._engine.dispatch(entry, verify=True)
                 case Verdict.CANCEL:
                     self._engine.cancel(entry.command.id, "by the service")
                 case Verdict.REFUSE:
-                    reason = "" if entry.outcome is None else entry.outcome.error
-                    text = "command=%s state=rejected reason=%r%s"
-                    self._rejections.write(text, entry.command.id, reason, signed)
+                    reason = (entry.outcome and entry.outcome.error) or ""
+                    line = f"command={entry.command.id} state=rejected reason={reason!r}{signed}"
+                    self._failure_log.report(f"rejected {reason.partition(':')[0]}", line, every_s=FLOOD_S)
                     self.context.post_result(entry)
                 case Verdict.DUPLICATE if entry.state is CommandState.RECEIVED:
                     # It may wait in no lane: its commit was reported as failed, and is there after all.

@@ -79,9 +79,10 @@ class Health:
 
 # --- lines that repeat ------------------------------------------------------------------------------------------------
 
+FLOOD_S: Final = 1.0
+"""Of refusals for one reason, of which there may be very many, at most one line in this time."""
 REPEAT_AFTER_S: Final = 300.0
 """The same complaint is written again only after this long: a dead network must not fill the flash with logs."""
-_MINUTE_S: Final = 60.0
 # So many different failures are remembered; beyond it the oldest is forgotten and may be reported anew.
 _MOST: Final = 256
 
@@ -132,33 +133,3 @@ class FailureLog:
         """The failure is over: say so, if it was ever reported."""
         if self._reported.pop(topic, None) is not None:
             self._log.info("%s", text)
-
-
-class LineRate:
-    """Lines of one kind of which there may be very many: some a minute; how many were left out follows later.
-
-    Args:
-        log: where to.
-        monotonic: seconds on the monotonic clock.
-        level: of all lines.
-        most: so many lines of the kind in a minute.
-    """
-
-    def __init__(self, log: logging.Logger, monotonic: Callable[[], float], level: int, most: int = 20) -> None:
-        self._log = log
-        self._monotonic = monotonic
-        self._level = level
-        self._most = most
-        self._begun_s = float("-inf")
-        self._asked = 0
-
-    def write(self, text: str, *values: object) -> None:
-        """Write the line, or count it."""
-        now_s = self._monotonic()
-        if now_s - self._begun_s >= _MINUTE_S:
-            if self._asked > self._most:
-                self._log.log(self._level, "%d more lines like the next one were left out", self._asked - self._most)
-            self._begun_s, self._asked = now_s, 0
-        self._asked += 1
-        if self._asked <= self._most:
-            self._log.log(self._level, text, *values)

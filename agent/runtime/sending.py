@@ -25,7 +25,7 @@ from agent.errors import InvalidMessage, Offline, ServiceError, StorageError, Un
 from agent.ports import Uplink
 from agent.retry import HOURLY_S, RetryPolicy, describe
 from agent.runtime.actor import Actor, Context
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog, LineRate
+from agent.runtime.health import FLOOD_S, REPEAT_AFTER_S, FailureLog
 from agent.wire.secret import mask, mask_json
 
 _log = logging.getLogger(__name__)
@@ -359,7 +359,6 @@ class ResultStream(SendLoop):
     def __init__(self, context: Context, uplink: Uplink, *, expects_place: bool = True) -> None:
         super().__init__("results", context, uplink)
         self._expects_place = expects_place
-        self._refusals = LineRate(_log, self.now_s, logging.WARNING)
         self._progress: dict[str, Report] = {}
         # What failed, in the order of its last tries.
         self._failed: dict[str, FailureStreak] = {}
@@ -425,7 +424,8 @@ class ResultStream(SendLoop):
                 raise
             # The result itself may be what it cannot take; how the command ended matters more.
             text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
-            self._refusals.write("command=%s its result is refused, so only its end is reported: %s", command_id, error)
+            line = f"command={command_id} its result is refused, so only its end is reported: {error}"
+            self._failure_log.report("refused", line, every_s=FLOOD_S)
             self._send_report(replace(report, result=None, error=text))
         _log.info("command=%s state=reported status=%s", command_id, report.status)
 
@@ -460,7 +460,8 @@ class ResultStream(SendLoop):
         """
         fault, now_s = fault_of(error), self.now_s()
         if fault is ReportFault.OVER:
-            self._refusals.write("command=%s its end is no longer wanted: %s", command_id, error)
+            line = f"command={command_id} its end is no longer wanted: {error}"
+            self._failure_log.report("over", line, every_s=FLOOD_S)
             self._over(command_id)
             return True
         if fault is ReportFault.CONTENT:
