@@ -176,18 +176,13 @@ def refuse_at_start(
         return expired
     if start_timeout_s is None or now is None or entry.state is not CommandState.RECEIVED:
         return None
-    so_far_s = waited_s(entry.received, now)
+    # As far as clocks can say; across boots at least since this one began.
+    since_boot_s = now.monotonic_s if entry.received.boot_id != now.boot_id else 0.0
+    so_far_s = max(since_boot_s, age_s(entry.received, now) or 0.0)
     if so_far_s <= start_timeout_s:
         return None
     text = f"it waited {so_far_s:.0f} s for its lane, and its handler allows {start_timeout_s:g} s"
     return rejected("not_started_in_time", text)
-
-
-def waited_s(received: Moment, now: Moment) -> float:
-    """How long a command has waited, as far as clocks can say; across boots at least since this one began."""
-    age = age_s(received, now)
-    since_boot_s = now.monotonic_s if received.boot_id != now.boot_id else 0.0
-    return max(since_boot_s, age or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,30 +208,26 @@ def recover(entry: JournalEntry, rule: HandlerRule | None, process_started: Mome
     """
     if rule is None:
         return Recovery(indeterminate(f"its handler {entry.handler!r} is gone, and a crash interrupted it"))
-    restarted = _is_before(entry.started, process_started)
+    started = entry.started
+    restarted = (
+        started is None
+        or started.boot_id != process_started.boot_id
+        or started.monotonic_s < process_started.monotonic_s
+    )
     if rule.contract is Contract.IDEMPOTENT and entry.canceled_by is not None:
         return Recovery(canceled(entry.canceled_by, began=True))
     if rule.contract is Contract.IDEMPOTENT or (rule.contract is Contract.RESTARTS_DEVICE and restarted):
         # The run after a restart only says what came of it, so a cancel no longer changes anything.
         least = 1 if rule.contract is Contract.IDEMPOTENT else _RESTART_ATTEMPTS_MIN
-        is_last = entry.attempts >= max(rule.max_attempts, least)
-        return Recovery(_too_many(entry)) if is_last else Recovery()
+        if entry.attempts < max(rule.max_attempts, least):
+            return Recovery()
+        text = f"the agent ended {entry.attempts} times while it ran; find out why in the device's log"
+        return Recovery(Outcome(OutcomeStatus.FAILED, error=f"too_many_attempts: {text}"))
     if rule.verifies and entry.attempts < rule.max_attempts:
         return Recovery(verify=True)
     if rule.contract is Contract.ONCE:
         return Recovery(indeterminate("the agent ended while it ran, and it must not run twice"))
     return Recovery(indeterminate("it was to restart the device, and the device did not restart"))
-
-
-def _too_many(entry: JournalEntry) -> Outcome:
-    text = f"the agent ended {entry.attempts} times while it ran; find out why in the device's log"
-    return Outcome(OutcomeStatus.FAILED, error=f"too_many_attempts: {text}")
-
-
-def _is_before(started: Moment | None, process_started: Moment) -> bool:
-    if started is None or started.boot_id != process_started.boot_id:
-        return True
-    return started.monotonic_s < process_started.monotonic_s
 
 
 # --- which words for a state count in a list --------------------------------------------------------------------------
@@ -315,7 +306,6 @@ def fault_of(error: AgentError) -> ReportFault:
 
 
 LIMITS: Final = {
-    ReportFault.NOWHERE: (1, 0.0),
     # A place that does not exist may be deployed in these minutes.
     ReportFault.NO_PLACE: (5, 600.0),
     # A service that fails is mostly mended; one that fails on this result for ever is not waited for.

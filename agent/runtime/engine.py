@@ -375,10 +375,15 @@ class Lane(Actor):
             self.max_step_s = _SLACK_S
 
     def _take(self, item: Item) -> None:
-        engine = self._engine
-        entry = self._read(item.entry)
-        if entry is None:
+        engine, command_id = self._engine, item.entry.command.id
+        try:
+            entry = self._journal.known([command_id]).get(command_id)
+        except StorageError as error:
+            text = f"journal=failing: a command could not be read: {error}; it runs after the next start"
+            self._failure_log.report("journal", text, level=logging.ERROR)
             return
+        if entry is None or (entry.state, entry.attempts) != (item.entry.state, item.entry.attempts):
+            return  # not as it was when it was handed over: no command runs twice by mistake
         try:
             handler = engine.handlers.find(entry.command.payload, engine.rules.handler_key)
         except HandlerRejected as refusal:
@@ -527,16 +532,6 @@ class Lane(Actor):
         return False
 
     # --- the journal --------------------------------------------------------------------------------------------------
-
-    def _read(self, before: JournalEntry) -> JournalEntry | None:
-        """The entry, if it is as it was when it was handed over: no command runs twice by mistake."""
-        try:
-            now = self._journal.known([before.command.id]).get(before.command.id)
-        except StorageError as error:
-            text = f"journal=failing: a command could not be read: {error}; it runs after the next start"
-            self._failure_log.report("journal", text, level=logging.ERROR)
-            return None
-        return now if now is not None and (now.state, now.attempts) == (before.state, before.attempts) else None
 
     def _start(self, entry: JournalEntry) -> bool:
         return self._commit(lambda: self._journal.start(entry.command.id, self._clock.now()), "start")
