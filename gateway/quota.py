@@ -153,7 +153,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimit:
+class AnnouncedQuota:
     """The key's quota by one answer. At least ``remaining`` or ``limit`` is known.
 
     Attributes:
@@ -167,7 +167,7 @@ class RateLimit:
     reset_s: float | None = None
 
 
-def read_rate_limit(headers: Mapping[str, str]) -> RateLimit | None:
+def read_rate_limit(headers: Mapping[str, str]) -> AnnouncedQuota | None:
     """The quota in the headers of an answer; None when they have none that can be read.
 
     Where a service keeps several quotas, the one that leaves the fewest requests per second counts.
@@ -178,7 +178,7 @@ def read_rate_limit(headers: Mapping[str, str]) -> RateLimit | None:
     policies = dict(_members(headers.get("ratelimit-policy", "")))
     members = list(_members(headers.get("ratelimit", "")))
     named = [
-        RateLimit(_number(found["r"]) or 0, _number(policies.get(name, {}).get("q")), _seconds(found.get("t")))
+        AnnouncedQuota(_number(found["r"]) or 0, _number(policies.get(name, {}).get("q")), _seconds(found.get("t")))
         for name, found in members
         if "r" in found
     ]
@@ -193,7 +193,7 @@ def read_rate_limit(headers: Mapping[str, str]) -> RateLimit | None:
     ):
         limit, remaining = _number(values["limit"]), _number(values["remaining"])
         if limit is not None or remaining is not None:
-            return RateLimit(remaining, limit, _until(values["reset"], date))
+            return AnnouncedQuota(remaining, limit, _until(values["reset"], date))
     return None
 
 

@@ -9,6 +9,7 @@ stores it once. Where it does not, the device is not sent a second one and count
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import signal
 import sqlite3
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import click
 
@@ -86,10 +87,10 @@ _NO_ID: Final = "the service's answer names no command id, so its result cannot 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
 
-_VERSION: Final = 5
+_VERSION: Final = 4
 _DEVICES: Final = """
 CREATE TABLE device (device_id TEXT NOT NULL UNIQUE, wave INTEGER NOT NULL, state TEXT NOT NULL, command_id TEXT,
-    sending_at REAL, sent_at REAL, look_at REAL, reason TEXT)
+    sending_at REAL, sent_at REAL, reason TEXT)
 """
 
 
@@ -272,6 +273,15 @@ def _end(status: str, reason: object) -> tuple[DeviceState, str | None] | None:
 # --- under way --------------------------------------------------------------------------------------------------------
 
 
+class _Look(NamedTuple):
+    """When the result of a device's command is looked for; times are epoch seconds."""
+
+    at: float
+    device_id: str
+    command_id: str
+    sent_at: float
+
+
 class Rollout:
     """One rollout in its state file, which is locked for as long as this process works on it.
 
@@ -322,87 +332,99 @@ class Rollout:
         Raises:
             ServiceError: the service takes the keys no more, or has not answered for ten minutes; to be resumed.
         """
-        self._wave = 1
-        while (counts := self._counts()).total():
-            unsent = self._rows("state IN ('planned', 'sending') ORDER BY rowid LIMIT 1")
-            sent_s = self._db.execute("SELECT MAX(sent_at) FROM device WHERE wave = ?", (self._wave,)).fetchone()[0]
-            is_late = time.time() >= (sent_s or 0.0) + self.plan.timeout_s
-            is_over = not unsent and (is_late or not counts[DeviceState.SENT])
-            if is_over:
-                for row in self._rows("state = 'sent'"):  # a last look
-                    self._look(row, results)
-                counts = self._counts()
-            self._tell(counts)
-            reason = stop_reason(self._wave, counts, self.plan, is_over=is_over)
+        for wave in range(1, self.devices()[-1]["wave"] + 1):
+            self._wave = wave
+            reason = self._roll_wave(client, results, has_keys=has_keys)
             if reason is not None:
                 return reason
-            if is_over:
-                self._wave += 1
-                continue
-            for row in unsent:
-                self._send(row, client, has_keys=has_keys)
-            due = self._rows(
-                "state = 'sent' AND look_at <= ? ORDER BY look_at LIMIT ?", time.time(), 1 if unsent else -1
-            )
-            for row in due:
-                self._look(row, results)
-            if not unsent and not due:
-                time.sleep(_LOOK_S / 2)
         return None
 
-    def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> None:
+    def _roll_wave(self, client: OperatorClient, results: Results, *, has_keys: bool) -> str | None:
+        """Send and look in turn, until the wave is over; why the rollout stops here, or None."""
+        sent = self._rows("state = 'sent'")
+        looks = [_Look(0.0, row["device_id"], row["command_id"], row["sent_at"]) for row in sent]  # the next one first
+        unsent = deque(self._rows("state IN ('planned', 'sending') ORDER BY rowid"))
+        while True:
+            counts = self._counts()
+            self._tell(counts)
+            reason = stop_reason(self._wave, counts, self.plan, is_over=False)
+            if reason is not None:
+                return reason
+            if unsent:
+                look = self._send(unsent.popleft(), client, has_keys=has_keys)
+                if look is not None:
+                    heapq.heappush(looks, look)
+            is_over = not unsent and (not looks or time.time() >= self._last_sent_s() + self.plan.timeout_s)
+            due: list[_Look] = []
+            while looks and (is_over or looks[0].at <= time.time()) and not (unsent and due):
+                due.append(heapq.heappop(looks))
+            for each in due:
+                if not self._has_ended(each, results):
+                    # Again after a fifth of the time since it was sent.
+                    pause_s = min(max((time.time() - each.sent_at) / 5, _LOOK_S), _LOOK_MAX_S)
+                    heapq.heappush(looks, each._replace(at=time.time() + pause_s))
+            if is_over:
+                return stop_reason(self._wave, self._counts(), self.plan, is_over=True)
+            if not unsent and not due:
+                time.sleep(_LOOK_S / 2)
+
+    def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> _Look | None:
+        """Send a device its command; where it was taken, when its result is looked for."""
         is_repeat = row["state"] == DeviceState.SENDING
         if is_repeat and not (has_keys and time.time() - row["sending_at"] < _KEY_GOOD_S):
-            self._note(row, DeviceState.SILENT, reason=_UNCLEAR)
-            return
+            self._note(row["device_id"], DeviceState.SILENT, reason=_UNCLEAR)
+            return None
         plan, device_id = self.plan, row["device_id"]
         command = SendCommand(device_id=device_id, command_payload=plan.command_payload, ttl_seconds=plan.ttl_s)
         key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), device_id)) if has_keys else None
-        self._note(row, DeviceState.SENDING, sending_at=row["sending_at"] or time.time())
+        self._note(device_id, DeviceState.SENDING, sending_at=row["sending_at"] or time.time())
         try:
             sent = self._retried(lambda: client.send_command(command, idempotency_key=key), is_repeatable=has_keys)
         except ServiceError as error:
             if error.advice is Advice.DROP:
-                self._note(row, DeviceState.FAILED, reason=str(error))
-                return
+                self._note(device_id, DeviceState.FAILED, reason=str(error))
+                return None
             is_certain = error.advice is Advice.REAUTHENTICATE or isinstance(error, RateLimited)  # that it has nothing
             if is_certain and not is_repeat:
-                self._note(row, DeviceState.PLANNED, sending_at=None)
+                self._note(device_id, DeviceState.PLANNED, sending_at=None)
             if is_certain or has_keys:
                 raise
-            self._note(row, DeviceState.SILENT, reason=f"{_UNCLEAR}: {error}")
-            return
+            self._note(device_id, DeviceState.SILENT, reason=f"{_UNCLEAR}: {error}")
+            return None
         if sent.id is None:
-            self._note(row, DeviceState.SILENT, reason=_NO_ID)
-            return
+            self._note(device_id, DeviceState.SILENT, reason=_NO_ID)
+            return None
         now_s = time.time()
-        self._note(row, DeviceState.SENT, command_id=sent.id, sent_at=now_s, look_at=now_s + _LOOK_S)
+        self._note(device_id, DeviceState.SENT, command_id=sent.id, sent_at=now_s)
+        return _Look(now_s + _LOOK_S, device_id, sent.id, now_s)
 
-    def _look(self, row: sqlite3.Row, results: Results) -> None:
-        """Note how the device's command has ended, or look again after a fifth of the time since it was sent."""
+    def _has_ended(self, look: _Look, results: Results) -> bool:
+        """Note how the device's command has ended, if it has."""
         try:
-            end = self._retried(lambda: results.end_of(row["device_id"], row["command_id"]), is_repeatable=True)
+            end = self._retried(lambda: results.end_of(look.device_id, look.command_id), is_repeatable=True)
         except NotFound as error:
             end = DeviceState.FAILED, str(error)
         if end is not None:
-            self._note(row, end[0], reason=end[1])
-            return
-        now_s = time.time()
-        self._note(row, DeviceState.SENT, look_at=now_s + min(max((now_s - row["sent_at"]) / 5, _LOOK_S), _LOOK_MAX_S))
+            self._note(look.device_id, end[0], reason=end[1])
+        return end is not None
 
     def _counts(self) -> Counter[str]:
         query = "SELECT state, COUNT(*) FROM device WHERE wave = ? GROUP BY state"
         return Counter(dict(self._db.execute(query, (self._wave,)).fetchall()))
 
-    def _rows(self, which: str, *values: float) -> list[sqlite3.Row]:
-        query = f"SELECT * FROM device WHERE wave = ? AND {which}"  # noqa: S608 - constants
-        return self._db.execute(query, (self._wave, *values)).fetchall()
+    def _last_sent_s(self) -> float:
+        query = "SELECT MAX(sent_at) FROM device WHERE wave = ?"
+        return float(self._db.execute(query, (self._wave,)).fetchone()[0] or 0.0)
 
-    def _note(self, row: sqlite3.Row, state: DeviceState, **columns: Any) -> None:
+    def _rows(self, which: str) -> list[sqlite3.Row]:
+        query = f"SELECT * FROM device WHERE wave = ? AND {which}"  # noqa: S608 - constants
+        return self._db.execute(query, (self._wave,)).fetchall()
+
+    def _note(self, device_id: str, state: DeviceState, **columns: Any) -> None:
         """Write down what has become of a device's command."""
         assigned = "".join(f", {name} = ?" for name in columns)
         query = f"UPDATE device SET state = ?{assigned} WHERE device_id = ?"  # noqa: S608 - names of columns
-        self._db.execute(query, (state, *columns.values(), row["device_id"]))
+        self._db.execute(query, (state, *columns.values(), device_id))
 
     def _tell(self, counts: Counter[str]) -> None:
         """A line on standard error for each quarter of a wave."""

@@ -21,7 +21,7 @@ import stat
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -207,10 +207,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        with suppress(sqlite3.OperationalError):  # some errors have rolled it back already
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 class Tokens:

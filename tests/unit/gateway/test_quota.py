@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from agent.errors import RateLimited
-from gateway.quota import Kind, Quota, RateLimit, read_rate_limit
+from gateway.quota import AnnouncedQuota, Kind, Quota, read_rate_limit
 from simulator.service.quota import Quota as ServiceQuota
 
 
@@ -86,29 +86,29 @@ def test_a_configured_quota_is_a_bucket_that_fills_evenly(clock):
 
 def test_our_service_is_read():
     headers = {name.decode(): value.decode() for name, value in ServiceQuota().count("key", 1000, now_ms=1_000)}
-    assert read_rate_limit(headers) == RateLimit(999, 1000, 59.0)
+    assert read_rate_limit(headers) == AnnouncedQuota(999, 1000, 59.0)
 
 
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        ({"ratelimit": '"default";r=50;t=30'}, RateLimit(50, None, 30.0)),
+        ({"ratelimit": '"default";r=50;t=30'}, AnnouncedQuota(50, None, 30.0)),
         (
             {"ratelimit": "default;r=0;t=7", "ratelimit-policy": "default;q=100;w=10"},
-            RateLimit(0, 100, 7.0),
+            AnnouncedQuota(0, 100, 7.0),
         ),
         (
             {"ratelimit": '"day";r=90000;t=40000, "minute";r=20;t=30', "ratelimit-policy": '"minute";q=60;w=60'},
-            RateLimit(20, 60, 30.0),
+            AnnouncedQuota(20, 60, 30.0),
         ),
-        ({"ratelimit": '"a;b, c";r=5;t=1;pk=:eA==:'}, RateLimit(5, None, 1.0)),
-        ({"ratelimit": "limit=100, remaining=50, reset=30"}, RateLimit(50, 100, 30.0)),
+        ({"ratelimit": '"a;b, c";r=5;t=1;pk=:eA==:'}, AnnouncedQuota(5, None, 1.0)),
+        ({"ratelimit": "limit=100, remaining=50, reset=30"}, AnnouncedQuota(50, 100, 30.0)),
         (
             {"ratelimit-limit": "100, 100;w=60", "ratelimit-remaining": "50", "ratelimit-reset": "30"},
-            RateLimit(50, 100, 30.0),
+            AnnouncedQuota(50, 100, 30.0),
         ),
-        ({"x-ratelimit-limit": "60", "x-ratelimit-remaining": "59"}, RateLimit(59, 60, None)),
-        ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "12"}, RateLimit(3, None, 12.0)),
+        ({"x-ratelimit-limit": "60", "x-ratelimit-remaining": "59"}, AnnouncedQuota(59, 60, None)),
+        ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "12"}, AnnouncedQuota(3, None, 12.0)),
     ],
 )
 def test_dialects(headers, expected):
@@ -118,9 +118,9 @@ def test_dialects(headers, expected):
 @pytest.mark.parametrize("reset", ["1767225642", "1767225642000"])
 def test_a_reset_that_is_a_time_is_compared_with_the_answers_own_date(reset):
     headers = {"x-ratelimit-remaining": "3", "x-ratelimit-reset": reset}
-    assert read_rate_limit({**headers, "date": "Thu, 01 Jan 2026 00:00:00 GMT"}) == RateLimit(3, None, 42.0)
-    assert read_rate_limit({**headers, "date": "Thu, 01 Jan 2026 01:00:00 GMT"}) == RateLimit(3, None, 0.0)
-    assert read_rate_limit(headers) == RateLimit(3)
+    assert read_rate_limit({**headers, "date": "Thu, 01 Jan 2026 00:00:00 GMT"}) == AnnouncedQuota(3, None, 42.0)
+    assert read_rate_limit({**headers, "date": "Thu, 01 Jan 2026 01:00:00 GMT"}) == AnnouncedQuota(3, None, 0.0)
+    assert read_rate_limit(headers) == AnnouncedQuota(3)
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,20 @@ def test_an_odd_file_is_refused_in_one_line_with_the_fix(tmp_path, odd):
     assert not (folder / "elsewhere").exists(), "nothing is made behind a link"
 
 
+def test_a_commit_that_is_refused_leaves_nothing_open(tokens, path):
+    """Else all that is written later would be part of it, and be lost."""
+    tokens.connection.execute("PRAGMA busy_timeout=0")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM token").fetchall()  # who reads may go on, so that nobody can commit
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        issue(tokens, "d1")
+    reader.close()
+    issue(tokens, "d2")
+    with Tokens(path) as other:
+        assert other.device_ids() == ["d2"]
+
+
 def test_a_writer_that_is_killed_in_the_middle_leaves_the_tokens_from_before(path):
     with Tokens(path) as tokens:
         token = issue(tokens, "d1")
