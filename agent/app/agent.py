@@ -1,4 +1,4 @@
-"""The agent's parts, wired. Building starts nothing; :meth:`Agent.start` and :meth:`Agent.stop` mirror each other."""
+"""The agent's parts, wired. All but the server of the metrics begins with ``start`` and ends with ``stop``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class Agent:
         engine: runs commands.
 
     Raises:
-        ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
+        ConfigurationError: the device id cannot be a user of a broker, a trusted key cannot be used, or the
+            metrics cannot be served at their address.
         StorageError: the journal cannot be read.
     """
 
@@ -141,20 +142,15 @@ class Agent:
             wait_s=self._poll_wait_s,
             has_lists=transport.has_lists,
         )
-        self._metrics = None
+        self._metrics = self._metrics_server = None
         if config.metrics is not None:
-            from agent.app.metrics import AgentMetrics  # prometheus_client
+            from agent.app.metrics import AgentMetrics, MetricsServer  # prometheus_client
 
-            self._metrics = AgentMetrics(self, config.metrics)
+            self._metrics = AgentMetrics(self)
+            self._metrics_server = MetricsServer(self._metrics.registry, config.metrics.host, config.metrics.port)
 
     def start(self) -> None:
-        """Start in the order in which results flow: nothing produces before its consumer is there.
-
-        Raises:
-            ConfigurationError: the address of the metrics cannot be listened on; nothing was started.
-        """
-        if self._metrics is not None:
-            self._metrics.start()
+        """Start in the order in which results flow: nothing produces before its consumer is there."""
         if self._transport.device is not None:
             self._transport.device.start()
         self._start(self._readings)
@@ -175,8 +171,8 @@ class Agent:
         if self._transport.device is not None:
             self._transport.device.stop()
         self.reader.close()
-        if self._metrics is not None:
-            self._metrics.stop()
+        if self._metrics_server is not None:
+            self._metrics_server.stop()
 
     def conclude(self, command_id: str, outcome: Outcome) -> None:
         """End a command that no lane of this process runs, unless it has ended already.

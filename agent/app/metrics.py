@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from agent.app.version import VERSION
-from agent.config.model import MetricsConfig
 from agent.core.values import JournalEntry
 from agent.errors import ConfigurationError, StorageError
 from agent.wire.network import authority
@@ -76,10 +75,8 @@ class MetricsServer:
 class AgentMetrics(Collector):
     """All figures of one agent, read at each request. None names a device or holds anything that came from outside."""
 
-    def __init__(self, agent: Agent, config: MetricsConfig) -> None:
+    def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._config = config
-        self._server: MetricsServer | None = None
         # The library's global registry comes with collectors of the interpreter.
         registry = self.registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # each family would be two
@@ -91,19 +88,6 @@ class AgentMetrics(Collector):
         )
         ProcessCollector(namespace=_PREFIX, registry=registry)
         registry.register(self)
-
-    def start(self) -> None:
-        """Serve them until :meth:`stop`.
-
-        Raises:
-            ConfigurationError: the address cannot be listened on.
-        """
-        self._server = MetricsServer(self.registry, self._config.host, self._config.port)
-
-    def stop(self) -> None:
-        """Serve them no longer."""
-        if self._server is not None:
-            self._server.stop()
 
     def ended(self, entry: JournalEntry) -> None:
         """A command ended, or was refused before it began."""

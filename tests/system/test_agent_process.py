@@ -10,14 +10,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.api.test_command_source_port import Answer, ScriptedServer
 from tests.support.ports import free_port
 from tests.system.agent_bench import PROMPT_S, SECRET_KEY, SOON_S, program, wait_until
 
@@ -204,31 +200,6 @@ def test_wrong_keys_are_one_clear_line(bench, service):
     assert "file that auth names" in line
     assert "msk_wrong" not in "\n".join(agent.lines)
     assert agent.terminate()[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (Answer(200, b"<html>Welcome to the hotel</html>", {"Content-Type": "text/html"}), "captive portal"),
-        (Answer(200, b'{"data": [{"id": '), "truncated"),
-        (Answer(429, {"error": "rate_limited"}, {"Retry-After": "1"}), "quota"),
-        (Answer(500, {"error": "server_error"}), "the service failed"),
-    ],
-)
-def test_trouble_on_the_way_is_one_clear_line_and_no_storm(bench, answer, words):
-    server = ScriptedServer(lambda method, path, headers: answer)
-    try:
-        bench.write_config(server.base_url)
-        agent = bench.start()
-        line = agent.wait_for("commands=")
-        assert words in line
-        begun_s = time.monotonic()
-        assert agent.terminate()[0] == 0
-        assert time.monotonic() - begun_s < PROMPT_S
-        assert len(server.asked) < 20
-        assert len([each for each in agent.lines if words in each]) <= 2
-    finally:
-        server.stop()
 
 
 def test_under_another_device_id_the_store_is_renamed_and_a_new_one_begun(bench):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from base64 import b64decode
-from pathlib import Path
 
 import pytest
 
 from agent.config import load_config
-from tests.system.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
+from tests.system.agent_bench import AgentBench, wait_until
 
 LONG_S = 90.0
 """A start of the agent takes a second of processor time, and this machine may have other work."""
@@ -217,24 +214,6 @@ class TestSafeMode:
         assert bench.wait_for(restart, within_s=LONG_S).status == "succeeded"
         readings = bench.wait_for(bench.send(command="read_sensors"), within_s=LONG_S)
         assert readings.result["readings"] == {"deadly": {"alive": 1.0}}
-
-
-class TestDiagnostics:
-    def test_the_bundle_comes_along_and_no_key_is_in_it(self, bench, service):
-        bench.write_config(service.base_url, more="logging: {level: debug}\n" + BOARD)
-        agent = bench.start(MY_SECRET="canary-of-the-environment")
-        # Somebody sends it, and the log says it: the handler's name is in the line about its refusal.
-        bench.wait_for(bench.send(command="ping", echo="canary-of-the-environment"))
-        bench.wait_for(bench.send(command="canary-of-the-environment"))
-        record = bench.wait_for(bench.send(command="collect_diagnostics", inline=True), within_s=LONG_S)
-        assert record.status == "succeeded"
-        content = b64decode(record.result["base64"])
-        assert content == Path(record.result["path"]).read_bytes()
-        bundle = gzip.decompress(content).decode()
-        assert "agent=ready" in bundle
-        for canary in (SECRET_KEY, "canary-of-the-environment", API_KEY):
-            assert canary not in bundle
-        assert agent.terminate()[0] == 0
 
 
 class TestLogLevel:

@@ -13,7 +13,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from agent.app.metrics import OTHER, AgentMetrics
-from agent.config.model import MetricsConfig
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState
 from agent.errors import StorageError
@@ -37,7 +36,7 @@ def make() -> tuple[AgentMetrics, Any]:
         handlers=SimpleNamespace(ready=["ping"]),
         service_clock=SimpleNamespace(estimate=ServiceTime()),
     )
-    return AgentMetrics(agent, MetricsConfig()), agent
+    return AgentMetrics(agent), agent
 
 
 def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:
