@@ -95,6 +95,8 @@ class RetryPolicy:
         cap_s: no drawn back-off is longer, seconds.
     """
 
+    __slots__ = ("_fraction", "_refused", "_usual")
+
     def __init__(
         self,
         fraction: Callable[[], float] = random.random,

@@ -103,7 +103,7 @@ class _Device:
         self._tally = tally
         self._up = up
         self._topic = topics.sensor_data(f"load-{index}")
-        engine.open(index, Opening(f"load-{index}", None, clean_start=True), self)
+        engine.open(index, Opening(f"load-{index}", None), self)
 
     def send(self) -> None:
         self._engine.publish(self._index, self._topic, self._tally.body(self._index), self.acknowledged)

@@ -42,14 +42,10 @@ class Device:
         self.codes: list[int] = []
         self._changed = asyncio.Event()
 
-    def open(self, **changes: Any) -> None:
-        usual: dict[str, Any] = {
-            "client_id": topics.user_name(self.name),
-            "password": Secret(self.token),
-            "subscriptions": ((topics.commands_filter(self.name), 1),),
-            "will": Will(topics.status(self.name), payload=b"offline", qos=QoS.AT_LEAST_ONCE, retain=True),
-        }
-        self.engine.open(self.index, Opening(**(usual | changes)), self)
+    def open(self) -> None:
+        name, subscriptions = topics.user_name(self.name), ((topics.commands_filter(self.name), 1),)
+        will = Will(topics.status(self.name), payload=b"offline", qos=QoS.AT_LEAST_ONCE, retain=True)
+        self.engine.open(self.index, Opening(name, Secret(self.token), subscriptions, will), self)
 
     def publish(self, topic: str, payload: bytes = b"{}", *, retain: bool = False) -> None:
         self.engine.publish(self.index, topic, payload, self.acknowledged, retain=retain)
@@ -60,9 +56,9 @@ class Device:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def stand(self, **changes: Any) -> None:
+    async def stand(self) -> None:
         count = self.connections
-        self.open(**changes)
+        self.open()
         await self.until(lambda: self.connections > count or self.losses)
         assert self.losses == []
 

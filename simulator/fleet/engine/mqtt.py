@@ -46,6 +46,11 @@ MAX_PACKET_BYTES: Final = 2 * 1024 * 1024
 """The largest packet that a broker may send to a device; the real agent says the same."""
 SESSION_EXPIRY_S: Final = 3600
 """So long the broker keeps a session whose connection is gone."""
+KEEP_ALIVE_S: Final = 60
+"""After so long without a word a ping is sent, and after as long again without an answer the connection is given up.
+
+The broker may say another number, and 0 for never.
+"""
 
 # Reason codes.
 FAILURES_FROM: Final = 0x80
@@ -106,17 +111,12 @@ class Opening:
         password: None for a broker that asks for none.
         subscriptions: (filter, QoS); asked for at every connection, also when the broker kept the session.
         will: what the broker publishes when the connection ends without a DISCONNECT.
-        clean_start: the broker forgets what it kept.
-        keep_alive_s: after so long without a word a ping is sent, and after as long again without an answer the
-            connection is given up; 0 never. The broker may say another number.
     """
 
     client_id: str
     password: Secret | None = field(repr=False)
     subscriptions: tuple[tuple[str, int], ...] = ()
     will: Will | None = None
-    clean_start: bool = False
-    keep_alive_s: int = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class Session(asyncio.Protocol, Timer):
         self._flying: dict[int, tuple[OnAcknowledged, float]] = {}  # with the time of sending
         self._waiting: deque[tuple[str, bytes, bool, OnAcknowledged]] | None = None
         self._last_id = _SUBSCRIBE_ID
-        self._keep_alive_s = float(opening.keep_alive_s)
+        self._keep_alive_s = float(KEEP_ALIVE_S)
         self._heard_s = self._said_s = engine.time()
         self._pinged_s = NEVER
         engine.wheel.at(self._said_s + engine.connect_timeout_s, self)
@@ -279,9 +279,9 @@ class Session(asyncio.Protocol, Timer):
                 opening.client_id,
                 username=opening.client_id,
                 password=None if opening.password is None else opening.password.reveal().encode(),
-                clean_start=opening.clean_start,
+                clean_start=False,
                 will=opening.will,
-                keep_alive=opening.keep_alive_s,
+                keep_alive=KEEP_ALIVE_S,
                 session_expiry_interval=SESSION_EXPIRY_S,
                 receive_max=_RECEIVE_MAXIMUM,
                 max_packet_size=MAX_PACKET_BYTES,

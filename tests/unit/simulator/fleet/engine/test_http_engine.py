@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
+from agent.errors import ConfigurationError
 from simulator.fleet.engine.addresses import TargetAddress
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import read_origin
+from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.certificates import Authority
 from tests.support.http_server import OK, Server
@@ -55,11 +57,6 @@ def cut(engine: Http1Engine, *callers: Caller) -> None:
     for caller in callers:
         caller.is_wanted = False
     engine.cut(7)
-
-
-async def without_connections(engine: Http1Engine) -> None:
-    while engine.connections:  # noqa: ASYNC110 - the loop's own turns are what is waited for
-        await asyncio.sleep(0)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -240,25 +237,6 @@ def test_a_connection_closed_in_the_moment_of_the_next_request_is_a_transport_fa
     assert (outcome, was_sent, requests) == (OutcomeClass.TRANSPORT, True, 2)
 
 
-def test_bytes_that_nobody_asked_for_end_the_connection(run):
-    async def story():
-        gate = asyncio.Event()
-
-        async def and_more(_: bytes, writer: asyncio.StreamWriter) -> None:
-            writer.write(OK)
-            await gate.wait()
-            writer.write(OK)
-
-        async with Server(and_more, OK) as server, engine_for(server.base_url) as engine:
-            await ask(engine)
-            gate.set()
-            await without_connections(engine)
-            return await ask(engine), server.connections
-
-    (status, *_), connections = run(story())
-    assert (status, connections) == (200, 2)
-
-
 def test_silence_ends_at_the_time_limit_and_its_connection_with_it(run):
     async def story():
         gate = Gate()
@@ -317,20 +295,6 @@ def test_after_a_cut_nobody_is_called_and_only_its_own_socket_ends(run, per_devi
     left, status, told, connections = run(story())
     assert (left, connections) == ((0, 2) if per_device else (1, 1))
     assert (status, told) == (200, [False, False])
-
-
-@pytest.mark.parametrize("per_device", [False, True], ids=["pooled", "per device"])
-def test_a_request_of_a_device_that_is_cut_in_the_same_turn_never_leaves(run, per_device):
-    async def story():
-        async with Server(OK, OK) as server, engine_for(server.base_url, per_device=per_device, pool=1) as engine:
-            await ask(engine, device=7)
-            caller = Caller()
-            engine.send(7, b"GET /cut HTTP/1.1\r\nhost: a\r\n\r\n", caller, 10)
-            cut(engine, caller)
-            after = await ask(engine, device=8)
-            return after[0], caller.told.done(), [head.split()[1] for head in server.requests]
-
-    assert run(story()) == (200, False, [b"/x", b"/x"])
 
 
 def test_closing_the_engine_tells_everybody_who_waits(run):
@@ -409,3 +373,28 @@ def test_a_certificate_that_is_not_to_be_trusted_is_a_transport_failure(run, tmp
     (outcome, reason, was_sent), requests = run(story())
     assert (outcome, was_sent, requests) == (OutcomeClass.TRANSPORT, False, [])
     assert reason.startswith("TLS: ")
+
+
+# --- awaited --------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_in_the_base_address_stands_before_every_path():
+    async def story():
+        async with Server(OK) as server:
+            pool = HttpPool(f"{server.base_url}/v1/")
+            await pool.request("GET", "/devices")
+            await pool.close()
+            return server
+
+    assert asyncio.run(story()).requests[0].startswith(b"GET /v1/devices HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("base_url", ["ftp://x", "127.0.0.1:80", "http://", "http://a?b=c", "http://me:pw@host"])
+def test_an_address_that_cannot_be_used_is_told(base_url):
+    with pytest.raises(ConfigurationError, match="write it as http://host:port"):
+        HttpPool(base_url)
+
+
+def test_a_header_cannot_smuggle_another_one():
+    with pytest.raises(ConfigurationError, match="line break"):
+        asyncio.run(HttpPool("http://127.0.0.1:1").request("GET", "/", headers={"x-api-key": "mk_1\r\nx-evil: 1"}))
