@@ -56,7 +56,7 @@ NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing
 _log = logging.getLogger(__name__)
 
 _MOST_STARTS_ON_TRIAL: Final = 3
-_MOST_BYTES: Final = 1024 * 1024
+_MOST_BYTES: Final = 8 * 1024 * 1024
 _REASON_CHARACTERS: Final = 500
 _NO_WORD: Final = "it ended without a word: killed, out of memory, or the power was cut"
 _PAUSE_S: Final = 5.0
@@ -194,7 +194,7 @@ class StartCounter:
         Raises:
             OSError: it could not be written; nothing was changed.
         """
-        former = self._layer.read_text("utf-8") if self._layer.exists() else ""
+        former = self._layer.read_text("utf-8", "replace") if self._layer.exists() else ""
         self._store(self._reason, replace(trial, former=former))
 
     def take_back(self, reason: str) -> bool:

@@ -228,8 +228,18 @@ def test_a_plug_in_that_would_not_be_usable_and_a_second_trial_are_refused(devic
 
 def test_a_layer_that_no_longer_fits_is_mended_by_another_one(device):
     device.layer.parent.mkdir()
-    device.layer.write_text("logging: {level: gone_since_1.0}\n")
+    device.layer.write_bytes(b"logging: {level: gone_since_1.0} # \xff\n")
     assert device.propose({"logging": {"level": "debug"}}) == ("logging.level",)
+
+
+def test_two_layers_as_large_as_commands_are_fit_into_the_file(device):
+    comment = "# " + "\u00e9" * 120_000 + "\n"
+    device.layer.parent.mkdir()
+    device.layer.write_text(comment)
+    device.propose(comment + "logging: {level: debug}\n")
+    device.start()
+    assert device.counter.on_trial
+    assert device.config.logging.level == "debug"
 
 
 def test_worse_than_before_it_gets_the_time_once_more_and_is_then_taken_back(device):
