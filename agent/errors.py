@@ -112,13 +112,25 @@ class StorageError(AgentError):
 
 
 class ServiceError(AgentError):
-    """An exchange with the service failed."""
+    """An exchange with the service failed.
+
+    Attributes:
+        state: one word for the state that it means.
+        meaning, fix: for a person; empty where the error's own text says both.
+        only_a_person_ends_it: trying again soon is of no use.
+    """
 
     advice = Advice.RETRY
+    state: str = "refused"
+    meaning: ClassVar[str] = ""
+    fix: ClassVar[str] = ""
+    only_a_person_ends_it: ClassVar[bool] = False
 
 
 class TransportError(ServiceError):
     """No answer came: name resolution, refused, reset or timed out."""
+
+    state = "unreachable"
 
 
 class Unanswered(TransportError):
@@ -141,14 +153,19 @@ class LockedOut(Offline):
     """The broker does not accept this device: wrong token, or no right to its own topics."""
 
     advice = Advice.REAUTHENTICATE
+    only_a_person_ends_it = True
 
 
 class SessionTakenOver(Offline):
     """Another client with the same id took the connection: whoever comes back fast throws the other one out again."""
 
+    only_a_person_ends_it = True
+
 
 class UnexpectedAnswer(ServiceError):
     """An answer came, but not one that the service of the specification gives."""
+
+    state = "unexpected_answer"
 
     def __init__(self, message: str, status: int | None = None) -> None:
         self.status = status
@@ -188,18 +205,33 @@ class Unauthorized(ErrorAnswer):
     """401: missing or invalid credentials."""
 
     advice = Advice.REAUTHENTICATE
+    state = "unauthorized"
+    meaning = "the service does not accept the credentials"
+    fix = (
+        "put the right key or token into the file that auth names; auth.token_file is read again by itself, for a key "
+        "pair or a systemd credential restart this program"
+    )
+    only_a_person_ends_it = True
 
 
 class Forbidden(ErrorAnswer):
     """403: the credential is good and may not do this."""
 
     advice = Advice.REAUTHENTICATE
+    state = "forbidden"
+    meaning = "the credential may not do this"
+    fix = "give it the scope it needs"
+    only_a_person_ends_it = True
 
 
 class NotFound(ErrorAnswer):
     """404: the path or the addressed resource does not exist."""
 
     advice = Advice.DROP
+    state = "not_found"
+    meaning = "the service does not know this device or path"
+    fix = "check service.base_url and device.device_id, or register the device again"
+    only_a_person_ends_it = True
 
 
 class NoPlaceForResults(NotFound):
@@ -219,10 +251,17 @@ class StillRunning(ErrorAnswer):
     """409 ``idempotency_key_in_use``: an earlier attempt at this request still runs; ask again for its answer."""
 
     advice = Advice.RETRY
+    state = "still_running"
+    meaning = "the service still works on the first attempt"
+    fix = "nothing to do here"
 
 
 class RateLimited(ErrorAnswer):
     """429: the key's quota for this minute is used up; wait ``retry_after_s``."""
+
+    state = "rate_limited"
+    meaning = "the key's quota is used up"
+    fix = "poll less often or raise the quota"
 
 
 class Refused(ErrorAnswer):
@@ -233,6 +272,10 @@ class Refused(ErrorAnswer):
 
 class ServerFault(ErrorAnswer):
     """5xx: the service failed; the same request may go through later."""
+
+    state = "failing"
+    meaning = "the service failed"
+    fix = "nothing to do here"
 
 
 # --- exit codes of device-agent and device-gateway; 0 is good -------------------------------------------------------

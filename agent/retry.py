@@ -14,23 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.errors import (
-    AgentError,
-    ErrorAnswer,
-    Forbidden,
-    InvalidMessage,
-    LockedOut,
-    NotFound,
-    Offline,
-    RateLimited,
-    ServerFault,
-    ServiceError,
-    SessionTakenOver,
-    StillRunning,
-    TransportError,
-    Unauthorized,
-    UnexpectedAnswer,
-)
+from agent.errors import AgentError, ErrorAnswer, InvalidMessage, ServiceError
 
 BASE_S: Final = 1.0
 CAP_S: Final = 300.0
@@ -115,7 +99,7 @@ class RetryPolicy:
             error: why it failed, where that changes the wait.
         """
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | SessionTakenOver):
+        if isinstance(error, ServiceError) and error.only_a_person_ends_it:
             self._refused, delay_s = self._refused.failed(self._fraction(), retry_after_s)
             # Full jitter may draw nearly nothing, which is right for a network and wrong for a refusal.
             return max(delay_s, self._refused.base_s / 2)
@@ -130,29 +114,7 @@ class RetryPolicy:
 
 def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
     """One word for the state, one sentence that names the fix, and how often to say it (None: as usual)."""
-    match error:
-        case Unauthorized():
-            fix = (
-                "put the right key or token into the file that auth names; auth.token_file is read again by itself, "
-                "for a key pair or a systemd credential restart this program"
-            )
-            return "unauthorized", f"the service does not accept the credentials ({error}); {fix}", HOURLY_S
-        case Forbidden():
-            return "forbidden", f"the credential may not do this ({error}); give it the scope it needs", HOURLY_S
-        case NotFound():
-            fix = "check service.base_url and device.device_id, or register the device again"
-            return "not_found", f"the service does not know this device or path ({error}); {fix}", HOURLY_S
-        case RateLimited():
-            return "rate_limited", f"the key's quota is used up ({error}); poll less often or raise the quota", None
-        case StillRunning():
-            return "still_running", f"the service still works on the first attempt ({error}); nothing to do here", None
-        case ServerFault():
-            return "failing", f"the service failed ({error}); nothing to do here", None
-        case UnexpectedAnswer():
-            return "unexpected_answer", str(error), None
-        case Offline():
-            return error.state, str(error), HOURLY_S if isinstance(error, LockedOut | SessionTakenOver) else None
-        case TransportError():
-            return "unreachable", str(error), None
-        case _:
-            return "refused", str(error), None
+    if isinstance(error, InvalidMessage):
+        return "refused", str(error), None
+    sentence = f"{error.meaning} ({error}); {error.fix}" if error.meaning else str(error)
+    return error.state, sentence, HOURLY_S if error.only_a_person_ends_it else None
