@@ -13,7 +13,7 @@ from agent.wire.client import DeviceClient
 from agent.wire.models import PostSensorData
 from agent.wire.secret import KeyPair, Secret
 from simulator.fleet.device.answers import judge
-from simulator.fleet.device.http_messages import HttpMessages, Operation, PagedPoll, Request, read_refusals
+from simulator.fleet.device.http_messages import Operation, Request, read_refusals
 from simulator.fleet.engine.ports import HttpAnswer
 
 STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
@@ -31,17 +31,6 @@ BODIES = (
 TYPES = ("application/json", "text/plain", "text/html", None)
 READING = PostSensorData(device_id="d1", sensor_data={"t": 1.0})
 ASK = Request(Operation.READINGS, "POST", "/sensor-data", b"{}", keys=(1,))
-LISTS = (
-    b"[]",
-    b'[{"id":"c1","command_payload":{"command":"ping"}}]',
-    b'{"rows":[{"_id":"c1","payload":{"command":"ping"}}]}',
-    b'{"commands":{"items":[{"uuid":"c1","command_payload":"{}"}]}}',
-    b'{"data":[{"command_payload":{"a":1},"created_at":1767225600}]}',
-    b'{"data":null}',
-    b'{"ok":true}',
-    b"OK",
-    b"",
-)
 
 
 def verdict(error: ServiceError | None) -> str:
@@ -85,30 +74,5 @@ def test_an_answer_to_a_reading_means_the_same_to_both(kind):
         except ServiceError as error:
             fleets = error
         if (verdict(agents), type(agents)) != (verdict(fleets), type(fleets)):
-            differing.append((status, body, agents, fleets))
-    assert differing == []
-
-
-# A list as a web page is never the service's for an agent, and is read by a fleet.
-@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "text/html"], ids=str)
-def test_a_list_of_commands_means_the_same_to_both(kind):
-    differing = []
-    for status, body in product((200, 404, 500), LISTS):
-        agents: object
-        fleets: object
-        with agents_client(status, kind, body) as client:
-            try:
-                agents = [(record.id, record.command_payload) for record in client.device_commands("d1").records]
-            except ServiceError as error:
-                agents = type(error)
-        try:
-            pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
-            reading = PagedPoll(HttpMessages(frozenset()), "d1", Request(Operation.POLL, "GET", "/devices/d1/commands"))
-            listing = reading.take(HttpAnswer(status, pairs, body))
-            assert listing is not None
-            fleets = [(command.id, command.payload) for command in listing.poll.commands]
-        except ServiceError as error:
-            fleets = type(error)
-        if agents != fleets:
             differing.append((status, body, agents, fleets))
     assert differing == []

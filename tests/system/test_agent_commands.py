@@ -53,15 +53,6 @@ def test_check_tells_of_keys_that_are_still_to_be_filled_in_and_reads_each_senso
     assert "uptime_s=" in after.output
 
 
-def test_check_names_everything_that_is_wrong_at_once(tmp_path):
-    config = tmp_path / "config.yaml"
-    config.write_text("service: {bse_url: x}\nauth: {api_key_file: /none}\nsensors: [{name: a}]\n")
-    found = run("check", "--config", str(config))
-    assert found.exit_code == 2
-    for words in ("did you mean 'service.base_url'", "device is missing", "sensors[0].type"):
-        assert words in found.output
-
-
 def test_check_online_tells_that_nobody_answers(config):
     found = run("check", "--online", "--config", str(config))
     assert found.exit_code == 5

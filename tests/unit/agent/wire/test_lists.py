@@ -16,33 +16,6 @@ def client_of(handle: Callable[[httpx.Request], httpx.Response]) -> ServiceClien
     return ServiceClient(BASE, None, transport=httpx.MockTransport(handle))
 
 
-def ids_from(handle: Callable[[httpx.Request], httpx.Response]) -> list[str]:
-    with client_of(handle) as client:
-        return [device.device_id for device in client.devices()]
-
-
-@given(
-    st.lists(st.lists(st.text("abc", min_size=1, max_size=4), max_size=4), min_size=1, max_size=6),
-    st.sampled_from(["cursor", "cursor-and-flag", "link", "both"]),
-    st.sampled_from(["data", "items", "devices"]),
-)
-def test_all_pages_come_in_order_however_the_service_pages(pages, style, word):
-    def handle(request: httpx.Request) -> httpx.Response:
-        index = int(request.url.params.get("cursor", request.url.params.get("page", "0")))
-        last = index == len(pages) - 1
-        body: dict[str, object] = {word: [{"device_id": name} for name in pages[index]]}
-        headers = {}
-        if style != "link":
-            body["next_cursor"] = None if last else str(index + 1)
-        if style != "cursor":
-            body["has_more"] = not last
-        if style in {"link", "both"} and not last:
-            headers["Link"] = f'<{BASE}/x>; rel="prev", <{BASE}/devices?page={index + 1}>; rel="next"'
-        return httpx.Response(200, json=body, headers=headers)
-
-    assert ids_from(handle) == [name for page in pages for name in page]
-
-
 # --- every way of paging ----------------------------------------------------------------------------------------------
 
 COMMANDS = [{"id": f"c{n}", "command_payload": {"command": "ping"}} for n in range(12)]
