@@ -46,6 +46,7 @@ class ScriptedServer:
     ) -> None:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.bodies: list[Any] = []
+        self.peers: set[Any] = set()
         self.arrived = threading.Event()
         server = self
 
@@ -56,6 +57,7 @@ class ScriptedServer:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 server.asked.append((self.command, self.path, headers))
+                server.peers.add(self.client_address)
                 server.bodies.append(json.loads(body) if body else None)
                 answer = script(self.command, self.path, headers)
                 server.arrived.set()

@@ -26,7 +26,7 @@ from agent.config import AgentConfig, Credentials
 from agent.doctor.checks import endpoints_of, judge_connection, try_broker
 from agent.errors import AgentError
 from agent.handlers.base import HandlerRejected
-from agent.handlers.download import Download
+from agent.handlers.download import download
 from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.wire.client import Connection
 from agent.wire.secret import KeyPair, Secret
@@ -162,9 +162,12 @@ def agent_enrolling(one: Try) -> None:
 
 
 def agent_release(one: Try) -> None:
-    download = Download(f"{one.url}/release", "0" * 64, one.folder / "release", 1000, 0, one.ca_file)
+    context: Any = SimpleNamespace(
+        controls=SimpleNamespace(upkeep=SimpleNamespace(ca_file=one.ca_file)), stopping=threading.Event()
+    )
+    limits: Any = SimpleNamespace(max_bytes=1000, give_up_s=0)
     with contextlib.suppress(HandlerRejected):
-        download.fetch(threading.Event(), lambda *_: None)
+        download(f"{one.url}/release", "0" * 64, one.folder / "release", limits, context)
 
 
 async def ask_as_gateway(config: Any) -> None:

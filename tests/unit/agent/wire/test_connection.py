@@ -233,6 +233,19 @@ def test_a_held_poll_over_tls_ends_at_once_too(tmp_path):
         assert client.device_commands("d").records == []
 
 
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_polls_that_bring_nothing_new_all_go_over_one_connection(has_tls, tmp_path):
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    server = ScriptedServer(lambda *_: Answer(304), tls=context if has_tls else None)
+    with client_of(server, ca_file=authority.certificate) as client:
+        assert all(client.device_commands("d", etag='"v1"').unchanged for _ in range(5))
+    server.stop()
+    assert len(server.peers) == 1
+
+
 def test_each_good_answer_tells_the_services_time_and_how_long_it_took():
     told: list[tuple[float, float]] = []
     answers = iter(
