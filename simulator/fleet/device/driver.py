@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from agent.wire.secret import Secret
 from simulator.fleet.device.device import Device
@@ -22,9 +21,6 @@ from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import OutcomeClass
-
-RECEIPT_TIMEOUT_S: Final = 30.0
-"""So long a device waits for the gateway's receipt, once the broker has acknowledged."""
 
 
 class DeviceDriver(ABC):
@@ -192,7 +188,6 @@ class MqttDriver(DeviceDriver):
         members: the devices.
         tokens: a device's password; None for a broker that asks for none.
         links: of the devices; without them nothing is done to links.
-        receipt_timeout_s: from the broker's acknowledgement until the gateway's receipt.
 
     Attributes:
         connections: sessions whose subscriptions are acknowledged.
@@ -209,12 +204,10 @@ class MqttDriver(DeviceDriver):
         *,
         tokens: Callable[[int], Secret | None] = lambda _index: None,
         links: Links | None = None,
-        receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
     ) -> None:
         super().__init__(fleet, links)
         self.engine = engine
         self.tokens = tokens
-        self.receipt_timeout_s = receipt_timeout_s
         messages = MqttMessages()
         self.devices = [
             MqttDevice(self, messages, fleet.first_index + number, member) for number, member in enumerate(members)

@@ -74,6 +74,8 @@ from simulator.fleet.outcomes import OutcomeClass
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import MqttDriver
 
+RECEIPT_TIMEOUT_S: Final = 30.0
+"""So long a device waits for the gateway's receipt, once the broker has acknowledged."""
 STABLE_S: Final = 10.0
 """A connection that lasted this long shows that all is well: the next failure is the first of its row."""
 SPREAD_S: Final = 2.0
@@ -85,6 +87,10 @@ _LIMITED: Final = 429
 _NOT_UNDERSTOOD: Final = 400
 _TOO_LARGE: Final = 413
 _FIRMWARE: Final = "fleet"
+_NO_RECEIPT: Final = (
+    "the broker took a message, but no gateway confirmed it in time: is the gateway running, and does the device have "
+    "a token there?"
+)
 _CONNECT_BYTES: Final = 400
 """CONNECT with a will and SUBSCRIBE, about."""
 _ROUND_TRIPS: Final = 3
@@ -165,9 +171,8 @@ class MqttDevice(Device):
         """Do what is due, and wake up for what is not."""
         now_s = now.monotonic_s
         if now_s >= self._settle_due_s and self.posted is not None:
-            request, timeout_s = self.posted, self.driver.receipt_timeout_s
-            error = _no_receipt(timeout_s) if self._is_acknowledged else TransportError("no PUBACK came in time")
-            self._fail(request, self._stage(request), OutcomeClass.TIMEOUT, error, now)
+            why = _NO_RECEIPT if self._is_acknowledged else "the broker did not acknowledge a message in time"
+            self._fail(self.posted, self._stage(self.posted), OutcomeClass.TIMEOUT, TransportError(why), now)
         if now_s >= self.own_due_s:
             self.advance(now)
         if now_s >= self._connect_due_s:
@@ -357,18 +362,17 @@ class MqttDevice(Device):
         """PUBACK came; the gateway's receipt may have come already."""
         if self.posted is not request:
             return
-        now, operation = self.moment(now_s), _OPERATIONS[request.operation]
-        error = _error_of(code)
+        now, operation, error = self.moment(now_s), _OPERATIONS[request.operation], _error_of(code)
+        self._sent_s = sent_s
         if error is not None:
-            self._fail(request, operation, class_of_reason(code), error, now, sent_s)
+            self._fail(request, operation, class_of_reason(code), error, now)
         else:
             self.measure(operation, class_of_reason(code), request, sent_s, now_s)
-            self._sent_s = sent_s
             if request.report is not None and request.report.status == IN_PROGRESS:  # there is no receipt for it
                 self._done(request, {}, operation, now)
             else:
                 self._is_acknowledged = True
-                self._settle_due_s = now_s + self.driver.receipt_timeout_s
+                self._settle_due_s = now_s + RECEIPT_TIMEOUT_S
                 if not self._awaited:
                     self._receipted(request, now)
         self.turn(now)
@@ -392,16 +396,10 @@ class MqttDevice(Device):
             self.fleet.observer.faulted(operation, self.index, self.fault)
 
     def _fail(
-        self,
-        request: Request,
-        operation: MqttOperation,
-        outcome: OutcomeClass,
-        error: ServiceError,
-        now: Moment,
-        sent_s: float | None = None,
+        self, request: Request, operation: MqttOperation, outcome: OutcomeClass, error: ServiceError, now: Moment
     ) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
-        self.measure(operation, outcome, request, self._sent_s if sent_s is None else sent_s, now.monotonic_s)
+        self.measure(operation, outcome, request, self._sent_s, now.monotonic_s)
         self._settle_due_s = NEVER
         self._awaited = {}
         self.unsettled(request, error, now)
@@ -414,13 +412,6 @@ class MqttDevice(Device):
 
 def _nobody_waits(code: int, sent_s: float, now_s: float) -> None:
     """PUBACK for a greeting or a copy."""
-
-
-def _no_receipt(timeout_s: float) -> TransportError:
-    return TransportError(
-        f"the broker took a message, but no gateway confirmed it within {timeout_s:g} s: is the gateway running, and "
-        "does the device have a token there?"
-    )
 
 
 def _error_of(code: int) -> ServiceError | None:

@@ -83,8 +83,7 @@ class FleetWorkload:
     def __init__(self, job: FleetJob, recorder: Recorder) -> None:
         self._job = job
         self._recorder = recorder
-        self._clock = LoopClock()
-        self._wheel = Wheel(self._clock)
+        self._wheel = Wheel(LoopClock())
         self._keys = read_keys(job.keys)
         self._models = build_models(job.scenario, job.folder, job.origin_s)
         self._measurement = Measurement(recorder)
@@ -140,7 +139,7 @@ class FleetWorkload:
         ]
         self._devices = make_devices(scenario, job.address, fleet, members, job.connections)
         self._measurement.is_excused = self._devices.links.has_fault
-        self._switches = Switchboard(scenario, faults, self._devices, self._wheel, self._clock, job.devices)
+        self._switches = Switchboard(scenario, faults, self._devices, fleet, job.devices)
         self._switches.begin(self._feed.moved)
         origin = read_origin(job.operator_url, job.operator_ca_file)
         heads = [RequestHead(origin, headers_of(pair)) for pair in self._keys]
@@ -229,7 +228,8 @@ class FleetWorkload:
         if count_unsent:  # what fell due and never went out
             until_s = time.monotonic() if self._drained_from_s is None else self._drained_from_s
             self._file(until_s - self._began_s)
-            unsent = self._agenda.count(_OPEN, until_s - self._began_s)
+            self._agenda.keep(_OPEN, until_s - self._began_s)
+            unsent = len(self._agenda)
             self._recorder.intended += unsent
         self._agenda.clear()
         self._switches.stop()

@@ -10,7 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Clock, Timer, Wheel
+from simulator.fleet.device.model import Fleet
+from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Timer, Wheel
 from simulator.fleet.faults import ActiveFaults, Fault
 from simulator.fleet.plan import Event, EventKind, EventTable, event_at
 from simulator.fleet.record import Span
@@ -42,8 +43,9 @@ class Agenda(Timer):
         self._tables: deque[EventTable] = deque()
         self._row = 0  # of the first table: those before it have happened
 
-    def __bool__(self) -> bool:
-        return bool(self._tables)
+    def __len__(self) -> int:
+        """How many events have not happened yet."""
+        return sum(map(len, self._tables)) - self._row
 
     def add(self, table: EventTable) -> None:
         """These events are to happen, too; none of them before those that are there already."""
@@ -53,17 +55,20 @@ class Agenda(Timer):
 
     def keep(self, kinds: frozenset[EventKind], before_s: float) -> None:
         """Drop all events but those of some kinds that are due before a time; seconds since the run's begin."""
-        self._tables = deque(table for table in self._chosen(kinds, before_s) if len(table))
+        kept, first = [], self._row
+        for table in self._tables:
+            wanted = np.isin(table["kind"], [int(kind) for kind in kinds]) & (table["time_s"] < before_s)
+            wanted[:first] = False
+            kept.append(table[wanted])
+            first = 0
+        self._tables = deque(table for table in kept if len(table))
         self._row = 0
         self._wait()
-
-    def count(self, kinds: frozenset[EventKind], before_s: float) -> int:
-        """How many of them there are."""
-        return sum(map(len, self._chosen(kinds, before_s)))
 
     def clear(self) -> None:
         """Nothing is to happen any more."""
         self._tables.clear()
+        self._row = 0
         self._wait()
 
     def fire(self) -> None:
@@ -81,15 +86,6 @@ class Agenda(Timer):
         if due_s != self.due_s:
             self._wheel.at(due_s, self)
 
-    def _chosen(self, kinds: frozenset[EventKind], before_s: float) -> list[EventTable]:
-        found, first = [], self._row
-        for table in self._tables:
-            wanted = np.isin(table["kind"], [int(kind) for kind in kinds]) & (table["time_s"] < before_s)
-            wanted[:first] = False
-            found.append(table[wanted])
-            first = 0
-        return found
-
 
 class Switchboard:
     """Counts for each device what takes its power or its link, and begins the faults of a scenario.
@@ -100,24 +96,17 @@ class Switchboard:
         scenario: with the faults.
         active: told of each fault as soon as its time is certain.
         devices: whose power and links are taken.
-        wheel, clock: of the worker.
+        fleet: what they have in common.
         range_of: the worker's devices.
     """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        active: ActiveFaults,
-        devices: Devices,
-        wheel: Wheel,
-        clock: Clock,
-        range_of: range,
+        self, scenario: Scenario, active: ActiveFaults, devices: Devices, fleet: Fleet, range_of: range
     ) -> None:
         self._scenario = scenario
         self._active = active
         self._devices = devices
-        self._wheel = wheel
-        self._clock = clock
+        self._fleet = fleet
         self._range = range_of
         self._is_over = False  # faults strike no more
         self._begun: dict[int, Fault] = {}  # by place in the scenario
@@ -157,10 +146,10 @@ class Switchboard:
         self._active.set(self._played())
         if any(fault in self._active.links for fault in new):
             self._devices.links.faults = self._active
-        now_s = self._clock.time() - self._active.began_s
+        now_s = self._fleet.monotonic() - self._active.began_s
         for begun in new:
             if begun.takes:
-                self._wheel.for_each(self._range, partial(self._plan_next, begun, now_s))
+                self._fleet.wheel.for_each(self._range, partial(self._plan_next, begun, now_s))
 
     def truths(self) -> tuple[Span, ...]:
         """What each fault did to which devices of the whole fleet; devices are named by their number."""
@@ -197,12 +186,12 @@ class Switchboard:
         found = fault.away(DeviceRandom.at(self._scenario.seed, device), after_s)
         if found is not None:
             begin_s, end_s = found
-            self._wheel.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
+            self._fleet.wheel.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
 
     def _strike(self, fault: Fault, end_s: float, device: int) -> None:
         if fault.takes and not self._is_over:
             self.take(fault.takes, device)
-            self._wheel.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
+            self._fleet.wheel.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
 
     def _end_strike(self, fault: Fault, end_s: float, device: int) -> None:
         if fault.takes and not self._is_over:
