@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.app.diagnostics import collect
-from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
+from agent.app.plugins import load_handlers, load_sensors
 from agent.app.starts import put_on_trial
 from agent.app.transport import OwnInstance, make_transport
 from agent.app.version import VERSION
 from agent.config import AgentConfig
 from agent.core.admission import SignaturePolicy
-from agent.core.schedule import PollIntervals, phase_s
-from agent.core.values import CommandState, JournalEntry, JsonObject, Outcome, Report
+from agent.core.schedule import PollIntervals, ReportRule, ReportStrategy, phase_s
+from agent.core.values import CommandState, JournalEntry, JsonObject, Outcome, Priority, Report
 from agent.errors import EXIT_RESTART
 from agent.plugins import PluginInfo
 from agent.runtime.actor import Actor, Context
@@ -121,8 +121,13 @@ class Agent:
         configured = {sensor.name: sensor.interval_s for sensor in config.sensors if sensor.name in ready}
         configured[POLL] = config.commands.poll.idle_s
         self.intervals = Intervals(journal, configured, on_change=self._interval_changed)
-        report = {name: rule for name, rule in report_rules(config).items() if name in ready}
-        self._sensing = SensingService(context, reader, self.intervals, report, priorities(config))
+        report = {
+            each.name: ReportRule(ReportStrategy(each.report.when), each.report.deadband, each.report.at_least_every_s)
+            for each in config.sensors
+            if each.name in ready
+        }
+        priorities = {each.name: Priority[each.priority.upper()] for each in config.sensors}
+        self._sensing = SensingService(context, reader, self.intervals, report, priorities)
 
         # Commands: poller -> engine -> lanes.
         self.handlers = handlers = load_handlers(config, safe_mode=is_safe)

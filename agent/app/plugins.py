@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.config import AgentConfig
-from agent.core.schedule import ReportRule, ReportStrategy
-from agent.core.values import Priority
 from agent.handlers.registry import HandlerRegistry
 from agent.plugins import NOT_READ_YET, PluginInfo, PluginStatus
 from agent.sensors.reader import SensorReader, SensorRegistry
@@ -29,23 +27,6 @@ def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerReg
 def load_sensors(config: AgentConfig) -> SensorRegistry:
     """Every configured sensor; failing ones are listed, never raised."""
     return SensorRegistry({sensor.name: sensor for sensor in config.sensors})
-
-
-def priorities(config: AgentConfig) -> dict[str, Priority]:
-    """Sensor name -> the priority of its readings."""
-    return {sensor.name: Priority[sensor.priority.upper()] for sensor in config.sensors}
-
-
-def report_rules(config: AgentConfig) -> dict[str, ReportRule]:
-    """Sensor name -> which of its readings are sent."""
-    return {
-        sensor.name: ReportRule(
-            when=ReportStrategy(sensor.report.when),
-            deadband=sensor.report.deadband,
-            at_least_every_s=sensor.report.at_least_every_s,
-        )
-        for sensor in config.sensors
-    }
 
 
 def try_handlers(config: AgentConfig, running: StatusFile | None) -> list[PluginInfo]:

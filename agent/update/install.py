@@ -170,8 +170,11 @@ def install(places: Places, path: Path, command_id: str = "") -> ReleaseTrial | 
             before=observe(places).states,
         )
         with alone(places):
-            _put_in_place(tree, version, places)
+            shutil.rmtree(places.releases / version, ignore_errors=True)
+            tree.rename(places.releases / version)
+            sync_directory(places.releases)
             write_trial(places, trial)  # from here on each start of the service runs it
+        shutil.rmtree(places.releases / INCOMING, ignore_errors=True)
     log_line(f"release={version} installed beside {running.version}, on trial for {probation_s:g} s")
     return trial
 
@@ -243,11 +246,3 @@ def _check_room(release: Release, places: Places) -> None:
     if free < needed:
         text = f"{places.releases} has {free / _MB:.0f} MB free, and the update needs {needed / _MB:.0f} MB: free some"
         raise ReleaseRefused("not_enough_disk", text)
-
-
-def _put_in_place(tree: Path, version: str, places: Places) -> None:
-    target = places.releases / version
-    shutil.rmtree(target, ignore_errors=True)
-    tree.rename(target)
-    sync_directory(places.releases)
-    shutil.rmtree(places.releases / INCOMING, ignore_errors=True)

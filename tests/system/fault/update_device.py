@@ -117,9 +117,6 @@ class Device:
         for name in ("run/device-agent", "var/lib/device-agent"):
             (root / name).mkdir(mode=0o700)
         (root / "var/lib/device-agent-releases").mkdir(mode=0o755)
-        boot = root / "proc/sys/kernel/random"
-        boot.mkdir(parents=True)
-        (boot / "boot_id").write_text("boot-1\n")
         write_package(root / "usr/lib/device-agent", self.maker.program(self.version), self.version)
         (root / "etc/device-agent/release-keys/maker.pub").write_bytes(self.maker.public_pem)
         for name, value in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
