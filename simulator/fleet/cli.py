@@ -46,7 +46,6 @@ from simulator.fleet.target.target import (
     Permission,
     Target,
     TargetOptions,
-    faults_of_address,
     find_offers,
     find_target,
     permit,
@@ -163,19 +162,14 @@ def starter_folder() -> Traversable:
 @click.command("plan")
 @click.argument("scenario", type=_SCENARIO_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option("--base-url", help="The target that 'run' will be given, in place of the scenario's.")
 @takes_python
-def plan_command(*, scenario: Path, as_json: bool, base_url: str | None, allow_python: bool) -> ExitCode:
+def plan_command(*, scenario: Path, as_json: bool, allow_python: bool) -> ExitCode:
     """Print what a run of SCENARIO would do, without doing it and without asking the target for anything.
 
     Devices, phases on a time line, requests per second by operation, sockets, faults, quota, and the digest of
     scenario and seed. Exit codes: 0 it can be run, 2 it has faults, all of which are printed with line and column.
     """
     figures = forecast(Plan(_read(scenario, allow_python=allow_python).scenario))
-    if base_url is not None:
-        if faults := faults_of_address(base_url):
-            raise ConfigurationError(faults, "target")
-        figures["target"] = base_url
     click.echo(json.dumps(figures, indent=2) if as_json else "\n".join(describe(figures)))
     return ExitCode.GOOD
 

@@ -17,7 +17,7 @@ import traceback
 from abc import abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -133,7 +133,7 @@ class Signal(Section):
         """
 
 
-class SignalSet(Mapping[str, ValueAt]):
+class SignalSet:
     """All signals of a device model, by reading name."""
 
     __slots__ = ("_rows",)
@@ -162,15 +162,6 @@ class SignalSet(Mapping[str, ValueAt]):
                 value = high
             values[name] = round(value, digits)
         return values
-
-    def __getitem__(self, name: str) -> ValueAt:
-        return self._rows[name][0]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
 
 # --- the kinds --------------------------------------------------------------------------------------------------------

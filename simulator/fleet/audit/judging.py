@@ -226,7 +226,7 @@ def judge_readings(database: sqlite3.Connection, rules: AuditRules) -> Sums:
         The sums: of each kind, and those of the members of :class:`~simulator.fleet.record.StreamAudit`.
     """
     database.executescript(_READINGS)
-    if rules.sequence_name is None:
+    if not rules.numbered:
         database.executescript(_BY_TIME)
     database.executescript(_COPIES)
     marks: dict[str, Any] = {

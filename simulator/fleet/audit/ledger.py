@@ -28,16 +28,18 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 from zlib import crc32
 
-from agent.config.model import AUTO
+from pydantic import BaseModel, ConfigDict
+
+from agent.config.model import AUTO, DialectConfig
 from agent.errors import ConfigurationError, StorageError
 from agent.wire.json_text import encode_json
-from agent.wire.server import COMMAND_STATUS, CommandLists
+from agent.wire.server import COMMAND_RESULTS, COMMAND_STATUS
 from simulator.watched import OnFailure, make_thread
 
 SEQUENCE_NAME: Final = "fleet_sequence"
@@ -443,36 +445,29 @@ class AuditedDevice:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRules:
+class AuditRules(BaseModel):
     """What the audit of a run goes by; kept with it, so that a later audit goes by the same.
 
     Attributes:
         began_ms: the run's begin, epoch milliseconds.
-        sequence_name: the reading that carries the sequence number; None when readings go without.
         offers: the extensions that the service offers. With ``idempotency-key`` a resend must not make a second
             reading; with ``command-results`` the list of commands must have their results.
         first_number: on the wire sequence numbers count from here; others are another run's.
-        time_name: the reading that carries the time of reading, on a server without ``recorded_at``.
-        command_lists: what the server's list of a device's commands holds, as the scenario says; see
-            :class:`~agent.wire.server.CommandLists`.
-        command_id, time_zone: as in :class:`~agent.config.model.DialectConfig`.
-        results_table: where results are taken on a plain server: the name of a table of runtime data.
+        numbered: readings carry their sequence numbers.
+        dialect: how the service speaks, as the scenario says.
         dated_when_made: the times that readings carry are meant to be those at which they were made: not in a run whose
             scenario makes clocks wrong, and not where readings are of the past, or of no device.
         late_after_s: how long after it was made a reading may be accepted, and a command finished after it was ordered.
         refusals_planned: the run makes readings on purpose that a service refuses.
     """
 
+    model_config = ConfigDict(frozen=True)
+
     began_ms: int
-    sequence_name: str | None = SEQUENCE_NAME
-    offers: tuple[str, ...] = ()
+    offers: frozenset[str] = frozenset()
     first_number: int = 0
-    time_name: str | None = None
-    command_lists: str | None = None
-    command_id: str = AUTO
-    time_zone: str = AUTO
-    results_table: str | None = None
+    numbered: bool = True
+    dialect: DialectConfig = DialectConfig()
     dated_when_made: bool = False
     late_after_s: float = 300.0
     refusals_planned: bool = False
@@ -480,9 +475,16 @@ class AuditRules:
     @property
     def lists_are_whole(self) -> bool:
         """Whether the list of a device's commands is known to hold all, and to take none away from the device."""
-        if self.command_lists is not None:
-            return self.command_lists == CommandLists.EVERYTHING
+        if self.dialect.command_lists != AUTO:
+            return self.dialect.command_lists == "everything"
         return COMMAND_STATUS in self.offers
+
+    @property
+    def results_table(self) -> str | None:
+        """Where results are rows: where the service has no results of commands, unless the scenario says otherwise."""
+        place = self.dialect.results
+        as_rows = COMMAND_RESULTS not in self.offers if place == AUTO else place == "table"
+        return self.dialect.results_table if as_rows else None
 
 
 def ledger_path(run: Path, worker: int) -> Path:
@@ -512,7 +514,7 @@ def make_run_database(run: Path, rules: AuditRules, devices: Iterable[AuditedDev
         with contextlib.closing(sqlite3.connect(path)) as database:
             database.executescript(_SCHEMA)
             with database:
-                database.execute("INSERT INTO rules VALUES (?)", (json.dumps(asdict(rules)),))
+                database.execute("INSERT INTO rules VALUES (?)", (rules.model_dump_json(),))
                 rows = ((each.device, each.device_id, each.name) for each in devices)
                 database.executemany("INSERT INTO devices (device, device_id, name) VALUES (?, ?, ?)", rows)
     except (OSError, sqlite3.Error) as error:
@@ -543,8 +545,7 @@ def open_run_database(run: Path) -> Iterator[sqlite3.Connection]:
 def rules_of(database: sqlite3.Connection) -> AuditRules:
     """What was kept when the run began."""
     (text,) = database.execute("SELECT json FROM rules").fetchone()
-    values = json.loads(text)
-    return AuditRules(**{**values, "offers": tuple(values["offers"])})
+    return AuditRules.model_validate_json(text)
 
 
 def devices_of(database: sqlite3.Connection) -> tuple[AuditedDevice, ...]:

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from agent.config.model import DialectConfig
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire import paths
 from agent.wire.limits import PAGE_MAX
@@ -26,6 +25,7 @@ from agent.wire.server import LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.judging import STORED_SCHEMA, last_ms
 from simulator.fleet.audit.ledger import (
     NUMBERS_OF_A_RUN,
+    SEQUENCE_NAME,
     AuditedDevice,
     AuditRules,
     devices_of,
@@ -117,10 +117,11 @@ class ReadBack:
         with_commands = {device for (device,) in database.execute("SELECT DISTINCT device FROM command_events")}
         self._with_commands = with_commands if rules.lists_are_whole else set()
         self._results_table = rules.results_table if with_commands else None
-        self._reading = DialectConfig(command_id=rules.command_id, time_zone=rules.time_zone).dialect()
+        self._dialect = rules.dialect.dialect()
+        self._time_name = self._dialect.recorded_at_reading
         self._window = _window(database, rules)
         self._asks_by_parameters = LIST_PARAMETERS in rules.offers
-        self._keeps_times = RECORDED_AT in rules.offers and rules.time_name is None
+        self._keeps_times = RECORDED_AT in rules.offers and self._time_name is None
         times = {} if self._window is None else {"from": self._window.start, "to": self._window.stop}
         self._query: Query = {**times, "order": "asc", "limit": PAGE_MAX} if self._asks_by_parameters else {}
         self._stored: list[tuple[Any, ...]] = []
@@ -228,17 +229,17 @@ class ReadBack:
 
     def _take(self, device: int, item: Any) -> None:
         rules = self._rules
-        values, recorded_ms, received_ms = _read_row(item, rules.sequence_name)
+        values, recorded_ms, received_ms = _read_row(item, numbered=rules.numbered)
         if not values:
             self._odd["shapeless"] += 1
             self._unread.add(device)
             return
-        carried = values.pop(rules.time_name, None) if rules.time_name is not None else None
+        carried = values.pop(self._time_name, None) if self._time_name is not None else None
         if isinstance(carried, (int, float)) and abs(carried) < _NUMBER_END:
             recorded_ms = round(carried * 1000)
         if self._window is not None and recorded_ms is not None and recorded_ms not in self._window:
             return
-        number = 0 if rules.sequence_name is None else _whole(values.pop(rules.sequence_name, None))
+        number = _whole(values.pop(SEQUENCE_NAME, None)) if rules.numbered else 0
         sequence = number and number - rules.first_number
         if not 0 <= sequence < NUMBERS_OF_A_RUN or (number and not sequence):
             self.foreign += 1
@@ -261,7 +262,7 @@ class ReadBack:
 
     def _take_command(self, device: AuditedDevice, item: Any) -> None:
         try:
-            record = CommandRecord.receive(item, self._reading)
+            record = CommandRecord.receive(item, self._dialect)
             command_id = record.stable_id()
         except InvalidMessage:
             self._odd["malformed"] += 1
@@ -305,7 +306,7 @@ def _device_id(item: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int | None, int | None]:
+def _read_row(item: Any, *, numbered: bool) -> tuple[dict[str, Any], int | None, int | None]:
     """Values, recorded and received of a stored reading; what is no reading has no values."""
     try:
         values, recorded, received = item["sensor_data"], item["recorded_at"], item["received_at"]
@@ -315,7 +316,7 @@ def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int
         pass
     if not isinstance(item, dict):
         return {}, None, None
-    values = _values_in(item, sequence_name)
+    values = _values_in(item, numbered=numbered)
     try:
         record = SensorDataRecord.receive({**item, "sensor_data": values})
     except InvalidMessage:
@@ -323,13 +324,13 @@ def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int
     return dict(record.sensor_data), _rounded(record.recorded_at), _rounded(record.received_at)
 
 
-def _values_in(item: Mapping[str, Any], sequence_name: str | None) -> dict[str, Any]:
+def _values_in(item: Mapping[str, Any], *, numbered: bool) -> dict[str, Any]:
     """The readings in a row: an object in it, or its JSON text, or numbers beside the row's own members."""
     inner = [(name, _as_object(value)) for name, value in item.items()]
     objects = {name: value for name, value in inner if value is not None}
-    if sequence_name is not None:  # it travels with the readings, so it is where they are
+    if numbered:  # the number travels with the readings, so it is where they are
         for value in objects.values():
-            if sequence_name in value:
+            if SEQUENCE_NAME in value:
                 return dict(value)
     named = next((objects[name] for name in _VALUE_NAMES if name in objects), None)
     if named is not None:

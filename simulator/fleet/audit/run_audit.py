@@ -103,7 +103,7 @@ def _judge(
         database.execute("DELETE FROM findings WHERE stream = 'readings' AND kind = 'lost'")
         readings = {**readings, "lost": 0}
     (dateless,) = database.execute("SELECT EXISTS (SELECT 1 FROM sendings WHERE recorded_ms IS NULL)").fetchone()
-    if rules.sequence_name is None and dateless:
+    if not rules.numbered and dateless:
         unjudged[_NAMELESS] = _EVERY_READING_COUNT
     for name, (sentence, counts) in _UNJUDGED_COMMANDS.items():
         if commands[name]:
@@ -212,7 +212,7 @@ def _sentences(readings: Sums, commands: Sums | None, rules: AuditRules, read: R
         counted = f"{commands['sent']:,} sent, {commands['accepted']:,} accepted, {commands['stored']:,} listed"
         yield f"commands: {counted}, {commands['effects']:,} effects{_wrong(commands)}"
         yield from _said(_OF_COMMANDS, commands)
-    if readings["sent"] and RECORDED_AT not in rules.offers and rules.time_name is None:
+    if readings["sent"] and RECORDED_AT not in rules.offers and rules.dialect.recorded_at_reading is None:
         yield "the service takes no recorded_at: readings are identified by number, and their times cannot be compared"
     if read.gone:
         names = ", ".join(device.name for device in list(read.gone.values())[:3])

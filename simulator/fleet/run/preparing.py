@@ -15,10 +15,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
-from agent.wire.server import COMMAND_RESULTS, RECORDED_AT, ResultPlace
+from agent.wire.server import RECORDED_AT
 from simulator.file_lock import lock_file
 from simulator.fleet.audit.ledger import (
-    SEQUENCE_NAME,
     AuditedDevice,
     AuditRules,
     LedgerTarget,
@@ -216,24 +215,13 @@ class Preparation:
     def _keep_rules(self, provisioned: Provisioned, first_number: int) -> None:
         """Make the run's database, with what an audit goes by."""
         scenario = self.file.scenario
-        section = scenario.target.dialect
-        dialect = section.dialect()
         kinds = [fault.kind for fault in scenario.faults]
-        is_numbered = scenario.kind == "backfill" or scenario.audit.numbers
-        # Results are rows of a table where the service has no results of commands, unless the scenario says otherwise.
-        as_rows = (
-            COMMAND_RESULTS not in self.offers if dialect.results is None else dialect.results is ResultPlace.TABLE
-        )
         rules = AuditRules(
             began_ms=self.began_ms,
-            sequence_name=SEQUENCE_NAME if is_numbered else None,
-            offers=tuple(sorted(self.offers)),
+            offers=self.offers,
             first_number=first_number,
-            time_name=dialect.recorded_at_reading,
-            command_lists=dialect.command_lists,
-            command_id=section.command_id,
-            time_zone=section.time_zone,
-            results_table=dialect.results_table if as_rows else None,
+            numbered=scenario.kind == "backfill" or scenario.audit.numbers,
+            dialect=scenario.target.dialect,
             dated_when_made=scenario.kind == "devices" and CLOCK_KINDS.isdisjoint(kinds),
             late_after_s=scenario.audit.late_after_s,
             refusals_planned=not REFUSED_KINDS.isdisjoint(kinds),

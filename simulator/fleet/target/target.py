@@ -144,7 +144,7 @@ def find_target(
     address, files = options.base_url or base_url, list(keys or ())
     faults: list[str] = []
     if address:
-        faults += faults_of_address(address)
+        faults += _faults_of_address(address)
     else:
         local = "" if keys is None else ", or --local"
         faults.append(f"no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'{local}")
@@ -172,7 +172,7 @@ def find_target(
     return Target(address.rstrip("/"), pairs, ca_file=trusted)
 
 
-def faults_of_address(address: str) -> list[str]:
+def _faults_of_address(address: str) -> list[str]:
     """What is wrong with a base URL, a sentence each."""
     try:
         url = urlsplit(address)
@@ -338,9 +338,9 @@ def write_local(folder: Path, target: Target) -> None:
     values = {
         "base_url": target.base_url,
         "api_key": pair.api_key,
-        "secret_key_file": str(pair.secret_key_file),
+        "secret_key_file": str(pair.secret_key_file.absolute()),
         "gateway_url": target.gateway_url,
-        "gateway_folder": target.gateway_folder and str(target.gateway_folder),
+        "gateway_folder": target.gateway_folder and str(target.gateway_folder.absolute()),
         "broker_port": target.broker_port,
         "broker": target.broker,
     }

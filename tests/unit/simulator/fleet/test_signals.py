@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.signals import DeviceRandom, SignalMap, build_signals, signals_of_json
+from simulator.fleet.signals import DeviceRandom, SignalMap, build_signals
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, merged
 
 NOW = 1_767_225_600.0
@@ -43,6 +43,12 @@ def folder(tmp_path: Path) -> Path:
 
 def signals(folder: Path, document, **options):
     return build_signals(READER.validate_python(document), folder=folder, **options)
+
+
+def played_as(folder: Path, settings, **options):
+    """The one signal of these settings, as a function of device and time."""
+    made = signals(folder, {"v": settings}, **options)
+    return lambda device, time_s: made.read(device, time_s)["v"]
 
 
 def test_every_kind_gives_the_readings_that_it_always_gave(folder):
@@ -81,21 +87,17 @@ def test_every_kind_is_the_same_in_any_order_and_in_another_process(folder):
     assert here.read(DeviceRandom(7, "c", 4), NOW) != here.read(device, NOW) != here.read(DeviceRandom(8, "b", 3), NOW)
 
 
-def one(kind, **keys):
-    return signals_of_json({"x": {"kind": kind, **keys}})["x"]
-
-
 # --- recordings -------------------------------------------------------------------------------------------------------
 
 
 def test_a_recording_is_played_with_straight_lines_and_begins_again(folder):
-    document = {"v": {**REPLAY, "time_column": "time", "begin": "in_step"}}
-    played = signals(folder, document, origin_s=NOW)["v"]
+    settings = {**REPLAY, "time_column": "time", "begin": "in_step"}
+    played = played_as(folder, settings, origin_s=NOW)
     assert [played(A, NOW + t) for t in (0, 5, 10, 15, 20, 30, 40)] == [1, 1.5, 2, 3, 4, 2, 0]
     assert played(A, NOW + 50) == played(A, NOW)  # ten seconds, the usual distance, after the last
-    held = signals(folder, {"v": {**document["v"], "between": "hold", "loop": False}}, origin_s=NOW)["v"]
+    held = played_as(folder, {**settings, "between": "hold", "loop": False}, origin_s=NOW)
     assert [held(A, NOW + t) for t in (-5, 0, 9, 10, 39, 40, 9999)] == [1, 1, 1, 2, 4, 0, 0]
-    hashed = signals(folder, {"v": {**REPLAY, "every_s": 10}})["v"]
+    hashed = played_as(folder, {**REPLAY, "every_s": 10})
     assert len({hashed(DeviceRandom(1, str(n)), NOW) for n in range(40)}) > 20
 
 
@@ -154,7 +156,7 @@ def test_semicolons_decimal_commas_and_words_for_none_are_read(folder):
     document = {**REPLAY, "time_column": "time", "begin": "in_step"}
     with pytest.raises(ConfigurationError, match="line 4: value 'NA' is no number; if it means none, name it"):
         signals(folder, {"v": document})
-    played = signals(folder, {"v": {**document, "none": [-200, "NA"]}}, origin_s=NOW)["v"]
+    played = played_as(folder, {**document, "none": [-200, "NA"]}, origin_s=NOW)
     assert [played(A, NOW + t) for t in (0, 15, 30)] == [1.5, 3.0, 4.5]
 
 
