@@ -50,9 +50,8 @@ _EDGES: Final[NDArray[np.float64]] = (np.arange(_LOWEST, _LOWEST + BUCKETS + 1, 
 )
 _MIDDLES: Final[NDArray[np.float64]] = (_EDGES[:-1] + _EDGES[1:]) / 2
 
-_PREFIX: Final = "h1."
-_HEAD: Final = struct.Struct("<IBBdd")
-_WIDTHS: Final = (1, 2, 4, 8)
+_PREFIX: Final = "h2."
+_HEAD: Final = struct.Struct("<Idd")
 
 
 class Histogram:
@@ -71,17 +70,6 @@ class Histogram:
         self._counts: Counts = np.zeros(BUCKETS, np.int64)
         self.count = 0
         self.min_s = self.max_s = math.nan
-
-    def record(self, value_s: float) -> None:
-        """Count one value; a negative one, which only a clock that went back can give, as 0.
-
-        Raises:
-            ValueError: NaN or infinity.
-        """
-        if not math.isfinite(value_s):
-            raise ValueError(f"a duration is a finite number of seconds, not {value_s}")
-        self._counts[_bucket_of(value_s)] += 1
-        self._note(1, max(value_s, 0.0), max(value_s, 0.0))
 
     def record_many(self, values_s: Sequence[float] | NDArray[np.float64]) -> None:
         """Count each value of a sequence, or of an ``array('d')`` without a copy.
@@ -181,19 +169,16 @@ class Histogram:
     def encode(self) -> str:
         """The histogram as ASCII text without spaces; empty without values.
 
-        ``h1.`` and, in base64url, the zlib stream of: the number of filled buckets (u32), the widths in bytes of gaps
-        and counts (u8, u8), the shortest and longest value (f64, f64), the gap of each filled bucket to the one before,
-        and the count of each; little-endian throughout.
+        ``h2.`` and, in base64url, the zlib stream of: the number of filled buckets (u32), the shortest and longest
+        value (f64, f64), the gap of each filled bucket to the one before (u16), and the count of each (i64);
+        little-endian throughout.
         """
         if not self.count:
             return ""
         filled = np.flatnonzero(self._counts)
-        counts = self._counts[filled]
-        gaps = np.diff(filled, prepend=0)
-        gap_width, count_width = _width(int(gaps.max())), _width(int(counts.max()))
-        head = _HEAD.pack(len(filled), gap_width, count_width, self.min_s, self.max_s)
-        body = gaps.astype(f"<u{gap_width}").tobytes() + counts.astype(f"<u{count_width}").tobytes()
-        return _PREFIX + base64.urlsafe_b64encode(zlib.compress(head + body)).decode("ascii")
+        gaps = np.diff(filled, prepend=0).astype("<u2")
+        packed = _HEAD.pack(len(filled), self.min_s, self.max_s) + gaps.tobytes() + self._counts[filled].tobytes()
+        return _PREFIX + base64.urlsafe_b64encode(zlib.compress(packed)).decode("ascii")
 
     @classmethod
     def decode(cls, text: str) -> Self:
@@ -251,10 +236,6 @@ def _exact(percent: float) -> Fraction:
     return Fraction(repr(float(percent)))
 
 
-def _width(largest: int) -> int:
-    return next(width for width in _WIDTHS if largest < 1 << 8 * width)
-
-
 def unpacked(text: str) -> tuple[NDArray[np.int64], Counts, float, float]:
     """Filled buckets, their counts, the shortest and the longest value of an encoded histogram.
 
@@ -266,12 +247,12 @@ def unpacked(text: str) -> tuple[NDArray[np.int64], Counts, float, float]:
         return nothing, nothing, math.nan, math.nan
     try:
         packed = zlib.decompress(base64.b64decode(text.removeprefix(_PREFIX), b"-_", validate=True))
-        filled, gap_width, count_width, shortest_s, longest_s = _HEAD.unpack_from(packed)
-        gaps = np.frombuffer(packed, f"<u{gap_width}", filled, _HEAD.size)
-        counts = np.frombuffer(packed, f"<u{count_width}", filled, _HEAD.size + filled * gap_width)
+        filled, shortest_s, longest_s = _HEAD.unpack_from(packed)
+        gaps = np.frombuffer(packed, "<u2", filled, _HEAD.size)
+        counts = np.frombuffer(packed, "<i8", filled, _HEAD.size + 2 * filled)
         buckets = np.cumsum(gaps.astype(np.int64))
         if not filled or int(buckets[-1]) >= BUCKETS:
             raise ValueError("its counts are none")
     except (ValueError, TypeError, binascii.Error, zlib.error, struct.error) as error:
         raise InvalidMessage(f"not an encoded histogram: {error}") from error
-    return buckets, counts.astype(np.int64), shortest_s, longest_s
+    return buckets, counts, shortest_s, longest_s

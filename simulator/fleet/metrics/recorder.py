@@ -27,7 +27,7 @@ _NOT_SENT: Final = math.nan
 _UNKNOWN: Final = GeneratorHealth()
 _FIRST: Final = Attempt.FIRST
 _AMBIGUOUS: Final = Attempt.AMBIGUOUS
-CUMULATIVE: Final = ("readings", "commands")
+CUMULATIVE: Final = ("readings", "commands", "results")
 """First words of gauges that count since the run's begin, such as ``readings_sent``: they never fall."""
 PATIENCE: Final = 10
 """Seconds that a worker may be behind the foremost one before a second goes out without it."""

@@ -81,7 +81,8 @@ def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():
     for number in range(6):
         merger.add(0, second(number, readings_sent=10.0 * (number + 1), waiting_readings=1.0))
         if number < 2:
-            merger.add(1, second(number, readings_sent=100.0 * (number + 1), waiting_readings=1.0))
+            counted = {"readings_sent": 100.0 * (number + 1), "results_put_aside": 3.0}
+            merger.add(1, second(number, waiting_readings=1.0, **counted))
     seconds = merger.ready()
     assert len(seconds) == 2
     merger.lost(1, "killed by signal 9")
@@ -90,6 +91,7 @@ def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():
     seconds += merger.finish(7)
     assert counts(seconds[2:]) == [(2, 1), (3, 1), (4, 1), (5, 1), (6, 0)]
     assert [each.gauges["readings_sent"] for each in seconds] == [110, 220, 230, 240, 250, 260, 260]
+    assert [each.gauges["results_put_aside"] for each in seconds] == [3] * 7, "what the dead one had counted stays"
     assert [each.gauges.get("waiting_readings", 0) for each in seconds] == [2, 2, 1, 1, 1, 1, 0]
     late = "they came too late, if at all, and are in no figure"
     assert merger.gaps == (WorkerGap(1, 2, 7, "killed by signal 9"), WorkerGap(0, 6, 7, late))
