@@ -143,17 +143,12 @@ class ConsoleView(RunView):
         yield f"{count_text(every['ok_per_s'])}/s ok"
         for name, age in event["ages"].items():
             yield f"age of {name.partition('.')[0]} p99 {time_text(age['response_s']['p99'])}"
-        times = ", ".join(f"{name} {time_text(every['response_s'][name])}" for name in ("p50", "p99", "p99.9"))
-        yield f"response {times}"
+        yield f"response p99 {time_text(every['response_s']['p99'])}"
         yield f"429 {count_text(every['limited_per_s'])}/s"
         yield f"errors {sum(event['so_far'].get(kind, 0) for kind in ERRORS):,}"
         if "online" in event["gauges"]:
             yield f"online {count_text(event['gauges']['online'])} of {self._run['devices']:,}"
         yield f"generator lag p99 {time_text(event['generator']['send_lag_p99_s'])}, sent {percent_text(self._sent())}"
-        yield from (f"fault {fault['kind']}" for fault in event["faults"])
-        yield from (f"worker {number} {state}" for number, state in event["workers"].items() if state == _DEAD)
-        if event["gaps"]:
-            yield _gaps_text(event["gaps"])
 
     def _progress(self) -> Iterator[RenderableType]:
         run, event, now_s = self._run, self._second, self._now_s

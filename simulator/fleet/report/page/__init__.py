@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of
 from simulator.fleet.outcomes import HELD
-from simulator.fleet.record import RunRecord, Span, VerdictStatus
+from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.figures import (
     PERCENTILES,
     Figures,
@@ -57,8 +57,6 @@ _TONES: Final = {
 }
 _ICONS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
 _TRANSPORTS: Final = {"http_poll": "HTTP, polling", "http_long_poll": "HTTP, long polls", "mqtt": "MQTT"}
-_DEVICES_SHOWN: Final = 20
-"""Of a fault, in a part that unfolds; ``run.json`` has all of them."""
 _FINDINGS_SHOWN: Final = 50
 """Of the audit, the gravest; ``run.json`` has all that the record has."""
 _NAMED: Final = frozenset({"devices", "devices_not_named"})
@@ -172,7 +170,7 @@ def _content(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Mapp
         "steps": search_rows(record),
         "thresholds": sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged)),
         "has_held": bool(HELD & set(record.operations)),
-        "spans": _spans(record, timeline),
+        "spans": [*_spans(record, timeline)],
         "errors": errors_of(record),
         "extras": [(name, json.dumps(value, indent=1, ensure_ascii=False, default=str))
                    for name, value in record.extras.items() if name != "errors"],
@@ -244,26 +242,15 @@ def _stages(record: RunRecord) -> Iterator[Mapping[str, Any]]:
         yield {"name": _STAGES[name], "count": times.count, "times": percentiles(times), "bars": bars}
 
 
-def _spans(record: RunRecord, timeline: Timeline) -> list[Mapping[str, Any]]:
+def _spans(record: RunRecord, timeline: Timeline) -> Iterator[Mapping[str, Any]]:
+    """Phases and faults by time, and what was done; ``run.json`` names the devices, too."""
     rows = [("phase", span) for span in timeline.spans] + [("fault", span) for span in record.faults]
-    return [_span(what, span) for what, span in sorted(rows, key=lambda row: row[1].begin_s)]
-
-
-def _span(what: str, span: Span) -> Mapping[str, Any]:
-    named = span.truth.get("devices")
-    names = [str(each) for each in named[:_DEVICES_SHOWN]] if isinstance(named, list | tuple) else []
-    settings = ((name, value) for name, value in span.truth.items() if name not in _NAMED and value is not None)
-    return {
-        "what": what,
-        "span": span,
-        "when": f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}",
-        "done": [
-            (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value, default=str))
-            for name, value in settings
-        ],
-        "names": names,
-        "more": max(0, span.devices - len(names)) if names else 0,
-    }
+    for what, span in sorted(rows, key=lambda row: row[1].begin_s):
+        done = {name: value for name, value in span.truth.items() if name not in _NAMED and value is not None}
+        texts = [(name.replace("_", " "), value if isinstance(value, str) else json.dumps(value, default=str))
+                 for name, value in done.items()]  # fmt: skip
+        when = f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}"
+        yield {"what": what, "span": span, "when": when, "done": texts}
 
 
 def _instant(text: str) -> str:
