@@ -246,6 +246,26 @@ def test_polls_that_bring_nothing_new_all_go_over_one_connection(has_tls, tmp_pa
     assert len(server.peers) == 1
 
 
+def test_a_certificate_is_judged_by_the_name_and_not_by_its_address(monkeypatch, tmp_path):
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pair = authority.issue("server", host="service.test")
+    context.load_cert_chain(pair.certificate, pair.key)
+    server = ScriptedServer(lambda *_: Answer(304), tls=context)
+    port = server.base_url.rpartition(":")[2]
+    ours = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _host, *more, **named: ours("127.0.0.1", *more, **named))
+    with DeviceClient(f"https://service.test:{port}", None, ca_file=authority.certificate) as client:
+        assert client.device_commands("d", etag='"v1"').unchanged
+    for name in ("other.test", "127.0.0.1"):
+        with (
+            DeviceClient(f"https://{name}:{port}", None, ca_file=authority.certificate) as client,
+            pytest.raises(TransportError, match="write a name that the certificate shows into base_url"),
+        ):
+            client.device_commands("d")
+    server.stop()
+
+
 def test_each_good_answer_tells_the_services_time_and_how_long_it_took():
     told: list[tuple[float, float]] = []
     answers = iter(
