@@ -174,7 +174,7 @@ class Service:
         if answer.is_page:
             # A captive portal answers so, or a service that has a page for every path: its list of devices tells.
             await self.request("GET", paths.DEVICES, Kind.COMMANDS)
-        return read_announcement(found, answer.headers.get("server", "")).extensions
+        return read_announcement(found).extensions
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

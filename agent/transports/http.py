@@ -79,8 +79,8 @@ class Discovery:
     """What the service offers, asked for once an hour, and what was found out about it. Thread-safe.
 
     What the configuration says (``service.dialect.extensions``) goes before what is announced: then the service is not
-    asked. The profile is kept in the journal, logged when it changes, and begins anew with another address, version or
-    set of extensions.
+    asked. The profile is kept in the journal, logged when it changes, and begins anew with another address or set of
+    extensions; what was odd about lists is found out anew by each start.
 
     Args:
         client: who to ask with.
@@ -106,6 +106,7 @@ class Discovery:
             found = None if journal is None else read_profile(journal.setting(PROFILE_SETTING))
             if found is not None and found.address == self.profile.address:
                 self.profile = found
+                self._keep(replace(found, notes=()))
         except StorageError as error:
             _log.warning("server=unknown what was found out about it cannot be read: %s", error)
 
@@ -152,12 +153,10 @@ class Discovery:
         else:
             self._failures = 0
             self._ask_at_s = now_s + REFRESH_S
-        is_newer = bool(known.version and found.version and known.version != found.version)
-        if is_newer or (known.was_asked and known.extensions != found.extensions):
+        if known.was_asked and known.extensions != found.extensions:
             _log.info("server=changed what was found out about %s is forgotten", known.address)
             known = ServerProfile(known.address)
-        version = found.version or known.version
-        self._keep(replace(known, was_asked=True, extensions=found.extensions, version=version))
+        self._keep(replace(known, was_asked=True, extensions=found.extensions))
 
     def _keep(self, found: ServerProfile) -> None:
         if found == self.profile:

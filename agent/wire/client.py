@@ -418,7 +418,7 @@ class DeviceClient(Connection):
             is_readable = value is not None or not answer.content.strip()
             if not is_readable and not self.is_certain:
                 raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
-        return read_announcement(value, answer.headers.get("server", ""), str(self.base_url))
+        return read_announcement(value, str(self.base_url))
 
     def devices(
         self,

@@ -113,7 +113,6 @@ class Dialect:
 PROFILE_SETTING: Final = "server.profile"
 """Name of the journal's setting that holds a :class:`ServerProfile`."""
 
-_VERSION_MAX: Final = 100
 _LISTS: Final = {
     CommandLists.OPEN: "lists open commands alone",
     CommandLists.EVERYTHING: "lists everything",
@@ -129,14 +128,12 @@ class ServerProfile:
         address: its base URL.
         was_asked: it was asked what it announces; before that nothing is known.
         extensions: the names that it announces; none for a plain server.
-        version: ``version`` of the discovery document, else the ``Server`` header; empty without both.
-        notes: (kind, sentence), sorted: what is odd about its lists of commands.
+        notes: (kind, sentence), sorted: what was odd about its lists of commands since the agent started.
     """
 
     address: str = ""
     was_asked: bool = False
     extensions: frozenset[str] = NO_EXTENSIONS
-    version: str = ""
     notes: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
@@ -155,21 +152,19 @@ def read_profile(text: str | None) -> ServerProfile | None:
         return None
 
 
-def read_announcement(document: object, server: str = "", address: str = "") -> ServerProfile:
+def read_announcement(document: object, address: str = "") -> ServerProfile:
     """The profile of a server that answered with this document, whatever it is.
 
     Args:
         document: a JSON value.
-        server: the ``Server`` header.
         address: of the server.
     """
     members = document if isinstance(document, dict) else {}
-    names, version = members.get("extensions"), members.get("version")
+    names = members.get("extensions")
     extensions = (
         frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else NO_EXTENSIONS
     )
-    version = (version if isinstance(version, str) and version else server)[:_VERSION_MAX]
-    return ServerProfile(address, was_asked=True, extensions=extensions, version=version)
+    return ServerProfile(address, was_asked=True, extensions=extensions)
 
 
 def describe(profile: ServerProfile, dialect: Dialect) -> tuple[str, ...]:
