@@ -6,9 +6,7 @@ One rule for time: every key that ends in ``_s`` is a duration (a rate ends in `
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -19,8 +17,6 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _LONGEST_S: Final = 366 * 86_400.0
 _LIFETIME_S: Final = 20 * _LONGEST_S
 DURATION_FORMS: Final = "a number of seconds, or a number with its unit: 250ms, 30s, 5m, 2h, 1d"
-
-_SHARES_TOLERANCE: Final = 1e-6
 
 Rate = Annotated[float, Field(gt=0, le=10_000_000)]
 """So many in a second."""
@@ -95,8 +91,3 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True, use_attribute_docstrings=False
     )
-
-
-def shares_make_one(shares: Iterable[float]) -> bool:
-    """Whether shares make a whole, within what decimals such as 0.333333 allow."""
-    return math.isclose(sum(shares), 1.0, abs_tol=_SHARES_TOLERANCE)

@@ -466,7 +466,15 @@ class Replay(Signal):
         return self
 
     def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
-        recordings = _read_recordings(folder / self.file, self)
+        path = folder / self.file
+        try:
+            recordings = _read_recordings(path, self)
+        except OSError as error:
+            raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(["is not UTF-8"], str(path)) from None
+        except (csv.Error, ValueError) as error:
+            raise ConfigurationError([str(error)], str(path)) from None
         # All columns of one file are at the same line on one device.
         salt, is_hashed = salt_of("csv", self.file), self.begin == "hashed"
         loop, linear = self.loop, self.between == "linear"
@@ -509,63 +517,53 @@ def _read_recordings(path: Path, settings: Replay) -> tuple[_Recording, ...]:
     The file has commas or semicolons; behind semicolons a comma may be a decimal one.
 
     Raises:
-        ConfigurationError: it cannot be read, lacks a column, or has cells that are no numbers or times; the first such
-            line is named.
+        OSError, csv.Error: it cannot be read.
+        ValueError: it lacks a column, or has cells that are no numbers or times; the first such line is named.
     """
     whose, where = settings.device_column, settings.where or {}
     wanted = [settings.column, settings.time_column, whose, *where]
     columns = [name for name in wanted if name is not None]
     lines: dict[str, list[tuple[int, dict[str, str]]]] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            head = file.readline()
-            decimal = "," if head.count(";") > head.count(",") else "."
-            file.seek(0)
-            reader = csv.DictReader(file, delimiter=";" if decimal == "," else ",", skipinitialspace=True)
-            names = reader.fieldnames or ()
-            if missing := [column for column in columns if column not in names]:
-                raise _file_fault(path, f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
-            others = [] if settings.where is not None else [name for name in names if name not in columns]
-            series: dict[str, Counter[str]] = {name: Counter() for name in others}
-            for row in reader:
-                cells = {column: (row[column] or "").strip() for column in columns}
-                if all(cells[name] == value for name, value in where.items()):
-                    lines.setdefault(cells[whose] if whose else "", []).append((reader.line_num, cells))
-                for name, texts in series.items():
-                    if len(texts) <= _SERIES_MAX:
-                        texts[row[name] or ""] += 1
-                if reader.line_num > _ROWS_MAX:
-                    raise _file_fault(path, f"has more than {_ROWS_MAX} lines; thin it out")
-            _check_one_series(path, series, decimal)
-    except OSError as error:
-        raise _file_fault(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise _file_fault(path, "is not UTF-8") from None
-    except csv.Error as error:
-        raise _file_fault(path, f"is not CSV: {error}") from None
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        head = file.readline()
+        decimal = "," if head.count(";") > head.count(",") else "."
+        file.seek(0)
+        reader = csv.DictReader(file, delimiter=";" if decimal == "," else ",", skipinitialspace=True)
+        names = reader.fieldnames or ()
+        if missing := [column for column in columns if column not in names]:
+            raise ValueError(f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
+        others = [] if settings.where is not None else [name for name in names if name not in columns]
+        series: dict[str, Counter[str]] = {name: Counter() for name in others}
+        for row in reader:
+            cells = {column: (row[column] or "").strip() for column in columns}
+            if all(cells[name] == value for name, value in where.items()):
+                lines.setdefault(cells[whose] if whose else "", []).append((reader.line_num, cells))
+            for name, texts in series.items():
+                if len(texts) <= _SERIES_MAX:
+                    texts[row[name] or ""] += 1
+            if reader.line_num > _ROWS_MAX:
+                raise ValueError(f"has more than {_ROWS_MAX} lines; thin it out")
+        _check_one_series(series, decimal)
     if whose and "" in lines:
-        raise _file_fault(path, f"line {lines[''][0][0]}: {whose} is empty: every line has to say whose it is")
+        raise ValueError(f"line {lines[''][0][0]}: {whose} is empty: every line has to say whose it is")
     if not lines:
-        raise _file_fault(path, f"has no value in column {settings.column!r}")
-    return tuple(_recording(path, settings, device, rows, decimal) for device, rows in lines.items())
+        raise ValueError(f"has no value in column {settings.column!r}")
+    return tuple(_recording(settings, device, rows, decimal) for device, rows in lines.items())
 
 
-def _check_one_series(path: Path, series: Mapping[str, Counter[str]], decimal: str) -> None:
+def _check_one_series(series: Mapping[str, Counter[str]], decimal: str) -> None:
     """Refuse lines of several series: a column of names that is not read has some of them again and again."""
     for name, texts in series.items():
         is_names = not any(_number(text, decimal) is not None for text in texts)
         if 1 < len(texts) <= _SERIES_MAX and len(texts) < texts.total() and is_names:
             one = next(iter(texts))[:40]
-            raise _file_fault(
-                path,
+            raise ValueError(
                 f"column {name!r} tells lines apart: take one series with 'where: {{{name}: {one}}}', a device for "
                 f"each with 'device_column: {name}', or all lines as one series with 'where: {{}}'",
             )
 
 
-def _recording(
-    path: Path, settings: Replay, device: str, rows: Sequence[tuple[int, dict[str, str]]], decimal: str
-) -> _Recording:
+def _recording(settings: Replay, device: str, rows: Sequence[tuple[int, dict[str, str]]], decimal: str) -> _Recording:
     clock = settings.time_column
     at: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
     points: list[tuple[float, float]] = []
@@ -574,22 +572,22 @@ def _recording(
         value = None if not cell or cell in settings.none else _number(cell, decimal)
         if value is None and cell and cell not in settings.none:
             fix = "if it means none, name it: 'none'"
-            raise _file_fault(path, f"line {line}: {settings.column} {cell[:40]!r} is no number; {fix}")
+            raise ValueError(f"line {line}: {settings.column} {cell[:40]!r} is no number; {fix}")
         if value in settings.none:
             value = None
         at_s = _time_of(row[clock], decimal) if clock else place * (settings.every_s or 1.0)
         if at_s is None:
             if value is not None:
-                raise _file_fault(path, f"line {line}: {clock} {row[clock or ''][:40]!r} is no time")
+                raise ValueError(f"line {line}: {clock} {row[clock or ''][:40]!r} is no time")
             continue
         if at and at_s <= at[-1]:
-            raise _file_fault(path, f"line {line}: {clock} does not rise; sort the lines by time")
+            raise ValueError(f"line {line}: {clock} does not rise; sort the lines by time")
         at.append(at_s)
         if value is not None:
             points.append((at_s, value))
     if not points:
         whose = f" for {settings.device_column} {device!r}" if settings.device_column else ""
-        raise _file_fault(path, f"has no value in column {settings.column!r}{whose}")
+        raise ValueError(f"has no value in column {settings.column!r}{whose}")
     spans = sorted(later - earlier for earlier, later in pairwise(at))
     last_s = spans[len(spans) // 2] if spans else settings.every_s or 1.0
     times, values = zip(*points, strict=True)
@@ -612,10 +610,6 @@ def _time_of(text: str, decimal: str) -> float | None:
         return parse_time(text)
     except InvalidMessage:
         return None
-
-
-def _file_fault(path: Path, what: str) -> ConfigurationError:
-    return ConfigurationError([what], str(path))
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
-from simulator.cli import program
 from simulator.fleet.forecast import busiest_rate, forecast, planned_faults
 from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.reading import parse_scenario
@@ -96,23 +92,3 @@ def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
     assert [span.devices for span in planned_faults(plan.scenario)] == met
     assert all(140 < count < 220 for count in met)
     assert met[0] != met[1], "each chooses by itself"
-
-
-def test_init_plan_and_schema_from_the_command_line(tmp_path):
-    runner = CliRunner()
-    path = tmp_path / "mine.yaml"
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        done = runner.invoke(program, list(arguments))
-        return done.exit_code, done.stdout, done.stderr
-
-    assert call("init", "--from", "smoke", "--out", str(path))[0] == 0
-    assert call("init", "--from", "smoke", "--out", str(path))[0] == 2
-    assert call("init", "--list")[1].splitlines()[0] == "smoke"
-    assert call("plan", str(path))[1].startswith("smoke: devices over")
-    assert json.loads(call("plan", str(path), "--json")[1])["quota_per_minute"] > 0
-    path.write_text(path.read_text().replace("devices: 20", "devices: ten"))
-    code, _, told = call("plan", str(path))
-    assert code == 2
-    assert "mine.yaml: line " in told
-    assert "fleet.devices: should be a valid integer, not 'ten'" in told
