@@ -121,7 +121,7 @@ def _when_run(tree: Path, code: str) -> None:
 
 def test_a_good_release_stays(world, bench, tmp_path):
     release = world.maker.release("1.1.0")
-    with Device(tmp_path / "device", world.maker, world.service, bench.device_id, limits=LIMITS) as device:
+    with Device(tmp_path / "device", world.maker, bench, world.service, LIMITS) as device:
         record = bench.wait_for(update(world, bench, release), within_s=ANSWERS_WITHIN_S)
         assert record.status == "succeeded", (record, device.log)
         bench.wait_for(bench.send(command="ping"), "succeeded", within_s=ANSWERS_WITHIN_S)
@@ -132,7 +132,7 @@ def test_a_good_release_stays(world, bench, tmp_path):
 @pytest.mark.parametrize("change", [at_import, hangs])
 def test_a_release_that_does_not_prove_itself_goes_back(world, bench, tmp_path, change):
     release = world.maker.release("1.1.0", name=change.__name__, change=change)
-    with Device(tmp_path / "device", world.maker, world.service, bench.device_id, limits=LIMITS) as device:
+    with Device(tmp_path / "device", world.maker, bench, world.service, LIMITS) as device:
         bench.wait_for(bench.send(command="append", seconds=0), "succeeded", within_s=ANSWERS_WITHIN_S)
         record = bench.wait_for(update(world, bench, release), within_s=ANSWERS_WITHIN_S)
         assert record.status == "failed", (record, device.log)
@@ -147,7 +147,7 @@ def test_a_release_that_does_not_prove_itself_goes_back(world, bench, tmp_path, 
         assert "taken_back_before" in str(again)
 
 
-_FAILED_BEFORE = {"name": "lost", "type": "file", "interval_s": 0.5, "settings": {"path": "/nowhere", "reading": "x"}}
+_FAILED_BEFORE = "- {name: lost, type: file, interval_s: 0.5, settings: {path: /nowhere, reading: x}}\n"
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,7 @@ def test_a_release_that_takes_a_handler_or_a_sensor_away_goes_back_and_names_it(
 ):
     release = world.maker.release("1.1.0", name=change.__name__, change=change)
     limits = {**LIMITS, "deadline_s": 45} if change is takes_a_sensor_away else LIMITS
-    with Device(
-        tmp_path / "device", world.maker, world.service, bench.device_id, limits=limits, sensors=[_FAILED_BEFORE]
-    ) as device:
+    with Device(tmp_path / "device", world.maker, bench, world.service, limits, _FAILED_BEFORE) as device:
         bench.wait_for(bench.send(command="append", seconds=0), "succeeded", within_s=ANSWERS_WITHIN_S)
         record = bench.wait_for(update(world, bench, release), within_s=ANSWERS_WITHIN_S)
         assert record.status == "failed", (record, device.log)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,12 +21,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
-from tests.support import programs
-from tests.support.canary import SECRET_KEY
 from tests.support.releases import Maker, write_package
-from tests.system.agent_bench import API_KEY
+from tests.system.agent_bench import AgentBench
 from tools.build_deb import PACKAGES, launcher
 
 AGENT, GUARD, WATCH, INSTALLER = "agent", "start", "watch", "serve"
@@ -37,6 +32,14 @@ _STOP_S = 10.0
 _WATCHDOG_S = 2.0
 _PATIENCE_S = 20.0
 """A silent agent is killed after so long: ten times what it was told, since the machine may be slow."""
+
+_MORE = """\
+  handlers: {{update_agent: {{settings: {{root: '{root}', answer_timeout_s: 30}}}}}}
+executables: {{append: {{argv: [/bin/true]}}}}
+outbox: {{send_every_s: 0.05}}
+sensors:
+- {{name: witness, type: program, interval_s: 0.5, settings: {{argv: [/bin/echo, '{{"level": 1}}']}}}}
+"""
 
 _SYSTEMCTL = """#!/bin/sh
 case "$*" in
@@ -54,18 +57,18 @@ class Device:
     Args:
         folder: everything of it.
         maker: of its releases.
-        base_url, device_id: of the service.
+        bench: its configuration, and whoever sends it commands.
+        base_url: of the service.
         limits: of the trial.
-        sensors: beside the witness.
+        sensors: lines of the configuration, beside the witness.
     """
 
     folder: Path
     maker: Maker
+    bench: AgentBench
     base_url: str
-    device_id: str
     limits: dict[str, float] = field(default_factory=lambda: {"probation_s": 1, "deadline_s": 100, "max_starts": 3})
-    sensors: list[dict[str, Any]] = field(default_factory=list)
-    version: str = "1.0.0"
+    sensors: str = ""
     ready: threading.Event = field(default_factory=threading.Event)
     alive_s: float = 0.0
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -117,14 +120,9 @@ class Device:
         for name in ("run/device-agent", "var/lib/device-agent"):
             (root / name).mkdir(mode=0o700)
         (root / "var/lib/device-agent-releases").mkdir(mode=0o755)
-        write_package(root / "usr/lib/device-agent", self.maker.program(self.version), self.version)
+        write_package(root / "usr/lib/device-agent", self.maker.program("1.0.0"), "1.0.0")
         (root / "etc/device-agent/release-keys/maker.pub").write_bytes(self.maker.public_pem)
-        for name, value in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
-            (root / "etc/device-agent" / name).write_text(value)
-            (root / "etc/device-agent" / name).chmod(0o600)
-        for name in ("effect.py", "witness.py"):
-            shutil.copyfile(Path(programs.__file__).with_name(name), self.folder / name)
-        (root / "etc/device-agent/config.yaml").write_text(yaml.safe_dump(self._configuration()))
+        self.bench.write_config(self.base_url, more=_MORE.format(root=root) + self.sensors)
         start = "from agent.cli import main\n\nsys.exit(main())"
         # Everything here is one user's: the agent's part counts as the agent's user, also where root runs the tests.
         program = launcher(_AGENT_PACKAGE, "device-agent", start, str(root))
@@ -136,46 +134,10 @@ class Device:
         (root / "usr/bin/systemctl").write_text(_SYSTEMCTL.format(folder=self.folder))
         (root / "usr/bin/systemctl").chmod(0o755)
 
-    def _configuration(self) -> dict[str, Any]:
-        etc, python = self.root / "etc/device-agent", [sys.executable, "-I", "-S"]
-        return {
-            "service": {"base_url": self.base_url, "timeout_s": 30},
-            "device": {"device_id": self.device_id},
-            "auth": {
-                "mode": "key_pair",
-                "allow_secret_key_on_device": True,
-                "api_key_file": str(etc / "api_key"),
-                "secret_key_file": str(etc / "secret_key"),
-            },
-            "state_dir": str(self.root / "var/lib/device-agent"),
-            "commands": {
-                "poll": {"fast_s": 0.2, "idle_s": 0.5, "spread_s": 0},
-                "handlers": {"update_agent": {"settings": {"root": str(self.root), "answer_timeout_s": 30}}},
-            },
-            "executables": {
-                "append": {
-                    "argv": [*python, str(self.folder / "effect.py"), str(self.folder / "effects.jsonl")],
-                    "contract": "once",
-                }
-            },
-            "sensors": [
-                {
-                    "name": "witness",
-                    "type": "program",
-                    "interval_s": 0.5,
-                    "settings": {
-                        "argv": [*python, str(self.folder / "witness.py"), str(self.folder / "witness.jsonl")]
-                    },
-                },
-                *self.sensors,
-            ],
-            "outbox": {"send_every_s": 0.05},
-        }
-
     def _command(self, kind: str) -> list[str]:
         root = self.root
         if kind == AGENT:
-            return [str(root / "usr/bin/device-agent"), "run", "--config", str(root / "etc/device-agent/config.yaml")]
+            return [str(root / "usr/bin/device-agent"), "run", "--config", str(self.bench.config)]
         return [str(root / "usr/libexec/device-agent-update"), "--root", str(root), kind]
 
     # --- in place of systemd ------------------------------------------------------------------------------------------
