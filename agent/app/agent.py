@@ -138,7 +138,7 @@ class Agent:
             signatures=_signature_policy(config),
         )
         self.engine = engine = CommandEngine(context, handlers, rules, Controls(self), self._start)
-        service_clock.on_time_known(engine.time_is_known)
+        service_clock.on_known = engine.time_is_known
         self._poller = CommandPoller(
             context,
             transport.source,

@@ -99,6 +99,11 @@ class ServiceClock:
         is_synchronized: whether the machine says that its wall clock is right by now.
         times: what earlier processes and boots have learned, and where this one's goes.
         on_state: called with the state of the device's clock, a word and a sentence.
+
+    Attributes:
+        estimate: the service's time, as far as it is known now.
+        on_known: called once the time becomes known, from the thread of :meth:`observe` or :meth:`ask_machine`. May be
+            set later.
     """
 
     def __init__(
@@ -118,9 +123,9 @@ class ServiceClock:
         now = clock.now()
         self._earlier: Mapping[str, BootTime] = {} if times is None else times.known()
         self._written = self._earlier.get(now.boot_id)
-        self._time = ServiceTime(trust_wall, now.boot_id if self._written else "", self._written)
+        self.estimate = ServiceTime(trust_wall, now.boot_id if self._written else "", self._written)
         self._is_guess = False
-        self._on_known: list[Callable[[], object]] = []
+        self.on_known: Callable[[], object] = lambda: None
 
     def observe(self, server_time: float, round_trip_s: float = 0.0) -> None:
         """An answer with this ``Date`` arrived just now; see :meth:`agent.core.timekeeping.ServiceTime.observe`."""
@@ -132,25 +137,14 @@ class ServiceClock:
         if not self.estimate.known and is_plausible(now.wall_s) and self._is_synchronized():
             self._learn(now.wall_s, now, is_guess=True)
 
-    def on_time_known(self, then: Callable[[], object]) -> None:
-        """Call this once the time becomes known, from the thread of :meth:`observe` or :meth:`ask_machine`."""
-        with self._lock:
-            self._on_known.append(then)
-
-    @property
-    def estimate(self) -> ServiceTime:
-        """The service's time, as far as it is known now."""
-        with self._lock:
-            return self._time
-
     def now(self) -> float | None:
         """The service's clock now, epoch seconds; None when it is not known."""
-        return self._time.at(self._clock.now())
+        return self.estimate.at(self._clock.now())
 
     def recorded_at(self, moment: Moment) -> float | None:
         """When something happened, also in an earlier boot, for the wire; None when it is not known."""
         # By what is written down, so that the date of a reading is the same after a restart.
-        time = self._time if self._written is None else replace(self._time, boot_time=self._written)
+        time = self.estimate if self._written is None else replace(self.estimate, boot_time=self._written)
         found = time.recorded_at(moment)
         if found is None and moment.boot_id in self._earlier:
             return self._earlier[moment.boot_id].date(moment)
@@ -160,7 +154,7 @@ class ServiceClock:
 
     def _learn(self, server_time: float, now: Moment, round_trip_s: float = 0.0, *, is_guess: bool = False) -> None:
         with self._lock:
-            before = self._time
+            before = self.estimate
             if is_guess and before.known:
                 return
             # What only the machine believed gives way to the first answer of the service.
@@ -169,7 +163,7 @@ class ServiceClock:
             found, written = after.boot_time, self._written
             if found is None or after is base:
                 return
-            self._time, self._is_guess = after, is_guess
+            self.estimate, self._is_guess = after, is_guess
             is_worth_it = (
                 written is None
                 or abs(found.offset_s - written.offset_s) > _WRITE_BEYOND_S
@@ -177,14 +171,12 @@ class ServiceClock:
             )
             if is_worth_it:
                 self._written = found
-            to_call = self._on_known if not before.known else []
-            self._on_known = [] if to_call else self._on_known
         if is_worth_it:
             if self._times is not None:
                 self._times.learn(now.boot_id, found)
             self._describe(now, found, is_new=not before.known)
-        for then in to_call:
-            then()
+        if not before.known:
+            self.on_known()
 
     def _describe(self, now: Moment, found: BootTime, *, is_new: bool) -> None:
         off_s = now.wall_s - found.date(now)

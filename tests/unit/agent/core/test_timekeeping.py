@@ -152,7 +152,7 @@ def test_whoever_only_asks_for_the_time_is_never_called_back_while_a_lock_is_hel
 
     fake = FakeClock()
     clock = ServiceClock(fake, is_synchronized=lambda: True)
-    clock.on_time_known(time_is_known)
+    clock.on_known = time_is_known
     fake.advance(60.0)
     with lock:
         assert clock.now() is None
@@ -173,7 +173,7 @@ def test_how_wrong_the_clock_is_is_told_in_a_sentence_and_who_waits_for_the_time
     told: list[tuple[str, str]] = []
     known: list[int] = []
     clock = ServiceClock(FakeClock(wall_s=START_WALL_S - 1_209_600), on_state=lambda *words: told.append(words))
-    clock.on_time_known(lambda: known.append(1))
+    clock.on_known = lambda: known.append(1)
     assert clock.recorded_at(make_moment(1000.0)) is None
     clock.observe(START_WALL_S)
     clock.observe(START_WALL_S)
