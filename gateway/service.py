@@ -34,7 +34,7 @@ from agent.retry import RetryPolicy, describe
 from agent.runtime.clocks import ServiceClock
 from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import paths
-from agent.wire.answers import FAULTS, Answer, explain, one_line
+from agent.wire.answers import DECIDED, FAULTS, Answer, explain, one_line
 from agent.wire.client import check_base_url, is_certain, read_record, url_of
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
@@ -58,8 +58,6 @@ _LOOK_AGAIN_S: Final = 60.0
 _PLAIN_TRIES: Final = 3
 _RETRY_MAX_S: Final = 30.0
 _SLOW_RETRY_S: Final = 5.0
-# Statuses that say something of the path that was asked, whoever sends them.
-_DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
 _AWAY: Final = frozenset({502, 503, 504})
 
 
@@ -169,7 +167,7 @@ class Service:
             await asyncio.sleep(wait_s)
 
     async def _discover(self) -> frozenset[str]:
-        answer = await self.request("GET", paths.DISCOVERY, Kind.COMMANDS, accepts=_DECIDED)
+        answer = await self.request("GET", paths.DISCOVERY, Kind.COMMANDS, accepts=DECIDED)
         found = answer.json_or_none() if 200 <= answer.status < 300 and not answer.is_page else None
         if answer.is_page:
             # A captive portal answers so, or a service that has a page for every path: its list of devices tells.

@@ -34,6 +34,8 @@ from agent.wire.secret import redact
 
 FAULTS: Final = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError, UnicodeError)
 """Everything that a request can raise: httpx's own, and a host name that cannot be encoded (a UnicodeError)."""
+DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
+"""Statuses that say something of the path that was asked, whoever sends them."""
 KEY_IN_USE: Final = "idempotency_key_in_use"
 """The service's word for a request whose ``Idempotency-Key`` belongs to one that still runs."""
 

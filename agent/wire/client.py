@@ -27,7 +27,7 @@ import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import FAULTS, Answer, explain, one_line, portal_text
+from agent.wire.answers import DECIDED, FAULTS, Answer, explain, one_line, portal_text
 from agent.wire.base import JsonObject, Received, Sent
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
@@ -98,7 +98,7 @@ class Connection:
         self.is_certain = is_certain(self.base_url)
         self.max_answer_bytes = max_answer_bytes
         self.headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
-        self.on_date: Callable[[float, float], object] | None = None
+        self.on_date: Callable[[float, float], object] = lambda _time, _took_s: None
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _headers: None
         self._auth = auth
         self._timeout_s = timeout_s
@@ -200,7 +200,7 @@ class Connection:
             answer.raise_for_status(page_is_meant=is_meant)
         if answer.status < 400 and not answer.is_page:
             self.on_headers(answer.headers)
-            if self.on_date is not None and answer.server_time is not None:
+            if answer.server_time is not None:
                 late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
                 self.on_date(answer.server_time + late_s, arrived_s - sent_s)
         return answer
@@ -344,8 +344,7 @@ class AddressTransport(httpx.HTTPTransport):
     """
 
     def __init__(self, trust: ssl.SSLContext | None, limits: httpx.Limits) -> None:
-        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        super().__init__(verify=trust or nobody, limits=limits, trust_env=False)
+        super().__init__(verify=trust or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), limits=limits, trust_env=False)
         # The address that answered last comes first: its kept connections are used again, without asking for the name.
         self._answered: list[tuple[str, float | None]] = []
 
@@ -387,8 +386,6 @@ Query = Mapping[str, str | int | None]
 
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 _ENVELOPES: Final = ("data", "result", "item", "record")
-# Statuses that say something of the path that was asked, whoever sends them.
-_DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
 
 
 class DeviceClient(Connection):
@@ -411,7 +408,7 @@ class DeviceClient(Connection):
         Raises:
             ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
-        answer = self.request("GET", paths.DISCOVERY, accepts=_DECIDED)
+        answer = self.request("GET", paths.DISCOVERY, accepts=DECIDED)
         value = None
         if 200 <= answer.status < 300:
             value = None if answer.is_page else answer.json_or_none()
