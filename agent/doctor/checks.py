@@ -199,7 +199,8 @@ def _key_files(device: Device) -> Iterator[Finding]:
     try:
         device.credentials  # noqa: B018 - reading them is the check
     except ConfigurationError as error:
-        if any(not os.access(path, os.R_OK) for path in paths) or (not any(files) and "LoadState" in device.unit):
+        is_unreadable = not any(files) or any(not os.access(path, os.R_OK) for path in paths)
+        if is_unreadable and device.unit.get("LoadState") == "loaded":
             yield skipped("the unit hands them over to the service alone: run this as root while the agent runs")
         elif not any(_mode(path) & stat.S_IRWXO for path in loose):  # reading them finds no more than that
             yield from (failed("the credentials cannot be used", sentence) for sentence in error.faults)

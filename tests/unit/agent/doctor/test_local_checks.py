@@ -62,6 +62,8 @@ class TestKeyFiles:
         device.values["auth"] = {"mode": "bearer", "token_file": path}
         monkeypatch.setattr("agent.doctor.checks.os.access", lambda *_: False)
         monkeypatch.setattr("agent.doctor.checks.read_credentials", _refuse)
+        is_bad(device.look("key_files"), "failed", "may not be read", "")
+        device.boot_with_systemd(**GOOD_UNIT)
         assert device.look("key_files").verdict is CheckStatus.SKIPPED
 
 
