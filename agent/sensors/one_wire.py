@@ -50,17 +50,17 @@ class OneWireSensor(Sensor):
         self._last: dict[str, float] = {}
 
     def read(self) -> dict[str, float | SensorFailed]:
-        """``temperature_28_0316a2795dff_c`` for each thermometer, or its name in ``names``.
+        """``temperature_28_0316a2795dff_c`` for each thermometer, or its name in ``names``, also of one that is gone.
 
         Raises:
             SensorFailed: there is no thermometer.
         """
-        devices = sorted(path.parent.name for path in self.settings.root.glob("*/w1_slave"))
+        devices = [path.parent.name for path in self.settings.root.glob("*/w1_slave")]
         if not devices:
             fix = "enable the bus (dtoverlay=w1-gpio) and check the wiring"
             raise SensorFailed(f"no thermometer below {self.settings.root}: {fix}")
         readings: dict[str, float | SensorFailed] = {}
-        for device in devices:
+        for device in sorted({*devices, *self.settings.names}):
             name = self.settings.names.get(device, f"temperature_{device.replace('-', '_')}_c")
             try:
                 readings[name] = self._last[device] = self._temperature(device)

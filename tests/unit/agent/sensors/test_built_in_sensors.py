@@ -85,6 +85,8 @@ def test_one_wire_reads_all_thermometers_of_the_bus(tmp_path):
         "temperature_28_0316a2795dff_c": 23.125,
         "freezer_c": -0.5,
     }
+    gone = one_wire(tmp_path, names={"28-zz": "roof_c"}).read()["roof_c"]
+    assert "28-zz could not be read" in str(gone)
     with pytest.raises(SensorFailed, match="enable the bus"):
         one_wire(tmp_path / "none").read()
 
