@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -75,19 +75,6 @@ class _Device:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCommands:
-    """The commands of one device that wait for a final result.
-
-    Attributes:
-        records: in the service's shape, oldest first; none that has expired.
-        tag: changes with the records.
-    """
-
-    records: tuple[JsonObject, ...]
-    tag: str
-
-
 @dataclass(eq=False)
 class Commands:
     """The open commands of all devices, for one event loop.
@@ -117,8 +104,8 @@ class Commands:
 
     # --- for the fronts -----------------------------------------------------------------------------------------------
 
-    async def open(self, device_id: str) -> OpenCommands:
-        """The device's open commands; the service is asked when what is known is too old.
+    async def open(self, device_id: str) -> tuple[JsonObject, ...]:
+        """The device's open commands, as :meth:`known` has them; the service is asked when what is known is too old.
 
         Raises:
             NotFound: the service does not know the device.
@@ -137,13 +124,11 @@ class Commands:
             raise NotFound(404, "device_not_found", "the service does not know this device")
         return self.known(device_id)
 
-    def known(self, device_id: str) -> OpenCommands:
-        """The device's open commands as far as they are known."""
+    def known(self, device_id: str) -> tuple[JsonObject, ...]:
+        """The commands that wait for a final result, as far as they are known: oldest first, none that has expired."""
         device = self._devices.get(device_id)
         now_s = self.service.now()
-        records = tuple(each for each in device.open.values() if not _has_expired(each, now_s)) if device else ()
-        text = "\n".join(f"{each['id']} {each['status']}" for each in records)
-        return OpenCommands(records, hashlib.blake2b(text.encode(), digest_size=12).hexdigest())
+        return tuple(each for each in device.open.values() if not _has_expired(each, now_s)) if device else ()
 
     @contextmanager
     def watch(self, device_id: str) -> Iterator[asyncio.Event]:
@@ -451,6 +436,12 @@ class Commands:
         for event in device.watchers:
             event.set()
         self.on_change(device_id)
+
+
+def tag_of(records: Sequence[JsonObject]) -> str:
+    """Another one as soon as a command comes, ends or changes its state; in the quotes of an ``ETag``."""
+    text = "\n".join(f"{each['id']} {each['status']}" for each in records)
+    return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 
 def seconds_left(record: JsonObject, now_s: float) -> float | None:

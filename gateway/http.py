@@ -55,7 +55,7 @@ from agent.wire.server import (
 )
 from agent.wire.times import to_rfc3339
 from gateway.codes import Codes, EnrollmentRequest, enroll
-from gateway.commands import Commands
+from gateway.commands import Commands, tag_of
 from gateway.config import HttpConfig
 from gateway.instances import InstanceWatch
 from gateway.readings import Reading, Uplink
@@ -323,10 +323,10 @@ class HttpApp:
             gone = asyncio.ensure_future(_gone(request, changed))
             try:
                 now_open = await self.commands.open(device_id)
-                while f'"{now_open.tag}"' in known:
+                while (tag := tag_of(now_open)) in known:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0 or self._is_closing:
-                        return Response(status_code=304, headers={**headers, "ETag": f'"{now_open.tag}"'})
+                        return Response(status_code=304, headers={**headers, "ETag": tag})
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(changed.wait(), left_s)
                     changed.clear()
@@ -337,8 +337,8 @@ class HttpApp:
             finally:
                 gone.cancel()
                 del self._held[changed]
-        page = {"data": now_open.records, "next_cursor": None, "has_more": False}
-        return JSONResponse(page, headers={**headers, "ETag": f'"{now_open.tag}"'})
+        page = {"data": now_open, "next_cursor": None, "has_more": False}
+        return JSONResponse(page, headers={**headers, "ETag": tag})
 
     async def _report_result(self, request: Request) -> Response:
         device_id, command_id = request.path_params["device_id"], request.path_params["command_id"]

@@ -414,7 +414,7 @@ class MqttFront:
 
     async def _publish(self, device_id: str, *, again: bool) -> None:
         before = self._published.get(device_id, set())
-        now_open: dict[str, JsonObject] = {each["id"]: each for each in self.commands.known(device_id).records}
+        now_open: dict[str, JsonObject] = {each["id"]: each for each in self.commands.known(device_id)}
         done = set() if again else before & now_open.keys()
         vanished = before - now_open.keys()
         if vanished:
