@@ -221,7 +221,8 @@ def _refuse_foreign_folders(*folders: Path) -> None:
 def _given_certificates(directory: Path) -> CertificateFiles:
     files = files_in(directory)
     faults = [
-        f"{path}: there is no such file; device-gateway certificates --host NAME makes it, or use --tls-dir or --no-tls"
+        f"{path}: there is no such file; device-gateway certificates --host NAME makes it; or use --tls-dir, or set "
+        "mqtt.tls: false"
         for path in files.paths
         if not path.is_file()
     ]
@@ -265,8 +266,6 @@ _user_option = click.option(
     TLS_DIR,
     is_folder=True,
 )
-@click.option("--no-tls", is_flag=True, help="No TLS: for loopback and closed test networks.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the listener. Default: 8883, without TLS 1883.")
 @click.option("--bind", help="The address to listen on. Default: all, without TLS 127.0.0.1.")
 @click.option("--standalone", is_flag=True, help="Write all that mosquitto needs, for mosquitto -c FILE.")
 @_user_option
@@ -277,32 +276,32 @@ def broker_config(
     conf: Path,
     dir: Path,
     tls_dir: Path,
-    no_tls: bool,
-    port: int | None,
     bind: str | None,
     standalone: bool,
     user: str,
 ) -> None:
     """Write a mosquitto configuration: passwords of the present devices, rules, TLS, limits.
 
-    Run it again when listener or certificate change: only what differs is written, and it says how mosquitto takes it
-    over.
+    The port, and whether it speaks TLS, are those of the section mqtt, by which the gateway itself connects. Run it
+    again when listener or certificate change: only what differs is written, and it says how mosquitto takes it over.
     """
     config = load(config_path)
     name, path = _gateway_user(config, config_path)
     settings = BrokerSettings(
         conf.absolute(),
         dir.absolute(),
-        port=port or (1883 if no_tls else 8883),
-        host=bind or ("127.0.0.1" if no_tls else None),
-        tls=None if no_tls else _given_certificates(tls_dir.absolute()),
+        port=config.mqtt.port,
+        host=bind or (None if config.mqtt.tls else "127.0.0.1"),
+        tls=_given_certificates(tls_dir.absolute()) if config.mqtt.tls else None,
         standalone=standalone,
         user=user,
     )
     password = _gateway_password(path)
     devices = device_passwords(config.state_dir)
     needs = write_broker_config(settings, devices, name, password)
-    click.echo(f"{len(devices)} device(s), port {settings.port}, {'no TLS' if no_tls else 'TLS'}: {conf}, {dir}")
+    click.echo(
+        f"{len(devices)} device(s), port {settings.port}, {'TLS' if config.mqtt.tls else 'no TLS'}: {conf}, {dir}"
+    )
     click.echo(f"the gateway's user name is {name}, its password is in {path}")
     click.echo(
         {

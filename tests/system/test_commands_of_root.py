@@ -217,7 +217,7 @@ AGENT = {
     "update": "--file {home}/config.yaml",
 }
 GATEWAY = {
-    "broker-config": "--config {gateway} --no-tls --dir {home} --conf {home}/mosquitto.conf",
+    "broker-config": "--config {gateway} --dir {home} --conf {home}/mosquitto.conf",
     "broker-update": "--config {gateway} --dir {home} --no-reload",
     "certificates": "--host gw.example.com --dir {home} --renew",
     "check": "--config {gateway}",

@@ -356,7 +356,7 @@ def test_the_gateway_has_a_package_too(machine, packages):
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "start", "mosquitto")
     machine.run("device-gateway", "init", "--base-url", "https://api.example.com/v1", "--mqtt")
-    machine.run("device-gateway", "broker-config", "--no-tls")
+    machine.run("device-gateway", "broker-config")
     machine.run("systemctl", "enable", "--now", "device-gateway-broker.path")
     machine.run("device-gateway", "devices", "add", "--no-check", "--device-id", "d1")
     machine.wait_until(lambda: machine.ask("cat", "/run/reloads") == "again", "the broker is reloaded")

@@ -215,7 +215,7 @@ def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     folder = journey.folder / "mosquitto"
     where = ("--conf", folder / "dg.conf", "--dir", folder / "dg")
     assert "run device-gateway broker-config first" in journey_errors(journey, "broker-update", "--dir", folder / "dg")
-    journey.run("broker-config", *where, "--no-tls", "--standalone")
+    journey.run("broker-config", *where, "--standalone")
     conf = (folder / "dg.conf").read_text()
     mark = journey.folder / "var" / "broker-wanted"
     journey.start()
@@ -233,7 +233,7 @@ def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     assert (folder / "dg.conf").read_text() == conf
     assert "nothing changed" in journey.run("broker-update", "--dir", folder / "dg", "--no-reload")
     # The same entries as broker-config writes.
-    assert "nothing changed" in journey.run("broker-config", *where, "--no-tls", "--standalone")
+    assert "nothing changed" in journey.run("broker-config", *where, "--standalone")
 
 
 def journey_errors(journey, *words):

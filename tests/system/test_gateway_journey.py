@@ -135,7 +135,7 @@ def test_over_mqtt_with_mosquitto_and_tls(journey):
     conf = broker_folder / "device-gateway.conf"
     broker_config = ["broker-config", "--conf", conf, "--dir", broker_folder / "dg", "--tls-dir", "etc/tls"]
     broker_port = free_port()
-    broker_config += ["--standalone", "--port", broker_port, "--bind", "127.0.0.1"]
+    broker_config += ["--standalone", "--bind", "127.0.0.1"]
     text = journey.config.read_text().replace("port: 8883", f"port: {broker_port}")
     journey.config.write_text(text)
     journey.run(*broker_config)

@@ -24,9 +24,13 @@ class Site:
         (folder / "state").mkdir()
         values = {"service": {"base_url": "http://127.0.0.1:1"}, "state_dir": str(folder / "state")}
         values["auth"] = {"api_key_file": "/nowhere", "secret_key_file": "/nowhere"}  # not needed here
+        self.values = values
         self.config.write_text(yaml.safe_dump(values))
         self.conf = folder / "mosquitto" / "conf.d" / "device-gateway.conf"
         self.directory = folder / "mosquitto" / "device-gateway"
+
+    def speak_tls(self):
+        self.config.write_text(yaml.safe_dump({**self.values, "mqtt": {"tls": True, "port": 8883}}))
 
     def run(self, *words, code=0):
         done = CliRunner().invoke(device_gateway, [*map(str, words)])
@@ -52,6 +56,7 @@ def site(tmp_path):
 def test_the_first_run_writes_everything_and_asks_for_a_restart(site):
     site.devices("add", "--no-check", "--device-id", "d1")
     site.run("certificates", "--host", "gw.example.com", "--dir", site.folder / "tls")
+    site.speak_tls()
     done = site.broker_config()
     assert "systemctl restart mosquitto" in done.stdout
     assert site.users() == {"d1", "gateway"}
@@ -66,20 +71,21 @@ def test_the_first_run_writes_everything_and_asks_for_a_restart(site):
 
 def test_running_it_again_takes_over_the_devices_of_now_and_asks_for_a_reload(site):
     site.devices("add", "--no-check", "--device-id", "d1")
-    site.broker_config("--no-tls")
-    assert "nothing changed" in site.broker_config("--no-tls").stdout
+    site.broker_config()
+    assert "nothing changed" in site.broker_config().stdout
     site.devices("add", "--no-check", "--device-id", "urn:dev:2")
     site.devices("revoke", "d1")
-    assert "systemctl reload mosquitto" in site.broker_config("--no-tls").stdout
+    assert "systemctl reload mosquitto" in site.broker_config().stdout
     assert site.users() == {"urn%3Adev%3A2", "gateway"}
 
 
 def test_a_gateway_that_is_called_like_a_device_is_refused(site):
     site.devices("add", "--no-check", "--device-id", "gateway")
-    assert "is a device's id, too" in site.broker_config("--no-tls", code=2).stderr
+    assert "is a device's id, too" in site.broker_config(code=2).stderr
 
 
 def test_without_certificates_it_says_how_to_get_some(site):
+    site.speak_tls()
     told = site.broker_config(code=2).stderr
     assert "--host NAME" in told
     assert not site.conf.exists()
@@ -87,6 +93,7 @@ def test_without_certificates_it_says_how_to_get_some(site):
 
 def test_certificates_are_copied_for_the_broker(site):
     files = make_certificates(site.folder / "tls", ["gw"], datetime.now(UTC))
+    site.speak_tls()
     site.broker_config()
     assert (site.directory / "server.pem").read_bytes() == files.certificate.read_bytes()
     make_certificates(site.folder / "tls", ["gw"], datetime.now(UTC), renew=True)
@@ -96,7 +103,7 @@ def test_certificates_are_copied_for_the_broker(site):
 
 def test_a_password_file_that_is_empty_is_refused(site):
     (site.folder / "mqtt_password").write_text("\n")
-    assert "is empty" in site.broker_config("--no-tls", code=2).stderr
+    assert "is empty" in site.broker_config(code=2).stderr
 
 
 # --- certificates -------------------------------------------------------------------------------------------------
