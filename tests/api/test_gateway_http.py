@@ -665,6 +665,15 @@ async def test_a_code_for_one_device_enrolls_one_also_when_it_asks_twice_at_the_
 
 
 @played
+async def test_two_devices_that_come_at_once_with_a_code_for_one_are_not_both_registered(gateway, service):
+    async with gateway() as (bench, _), bench.client() as http:
+        secret, service.delay_s = make_code(bench), 0.1
+        answers = await asyncio.gather(enroll(http, secret, "SN-1"), enroll(http, secret, "SN-2"))
+        assert sorted(answer.status_code for answer in answers) == [201, 403]
+        assert len(service.registered) == 1
+
+
+@played
 async def test_strangers_with_wrong_codes_keep_nobody_out_who_has_one_behind_the_same_proxy(gateway):
     async with gateway() as (bench, _), bench.client() as http:
         bench.app.tries.monotonic = lambda: 0.0  # however slow this machine is
