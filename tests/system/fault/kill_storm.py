@@ -30,17 +30,15 @@ from agent.errors import ServiceError
 from agent.store.sqlite import FILE_NAME
 from agent.wire.models import FINAL_STATES
 from agent.wire.secret import KeyPair, Secret
-from gateway.client import RegisterDevice, SendCommand
+from gateway.client import SendCommand
 from simulator.children import ChildProcess, program_path
 from simulator.wire.client import ServiceClient
-from simulator.wire.models import NewProduct
-from tests.support import programs
+from tests.support.canary import SECRET_KEY
 from tests.support.ports import free_port
 from tests.system.fault.processes import ForkedProcess, ForkServer, Victim, end_all, environment
+from tests.system.fault.rig import API_KEY, agent_configuration, register, service_argv, write_files
 from tests.system.fault.verdict import Books, Seen, look_at, read_effects
 
-API_KEY: Final = "mk_storm_0123456789"
-SECRET_KEY: Final = "msk_storm_0123456789"
 SENSORS: Final = ("a", "b")
 _ADDRESS: Final = re.compile(r"http://127\.0\.0\.1:(\d+)")
 _READY: Final = b"agent=ready"
@@ -132,7 +130,7 @@ class Storm:
         Raises:
             Exception: the storm itself failed, such as a service that does not start.
         """
-        self._write_keys()
+        write_files(self._folder)
         with self._server:
             devices: list[Device] = []
             try:
@@ -296,17 +294,8 @@ class Storm:
 
     def _start_service(self) -> None:
         output = self._folder / "service.out"
-        argv = [
-            str(program_path("fleet-simulator")),
-            "service",
-            f"--port={self._port}",
-            f"--data={self._folder / 'data'}",
-            f"--api-key={API_KEY}",
-            f"--secret-key-file={self._folder / 'secret_key'}",
-            "--rate-limit=0",
-            "--log-level=warning",
-        ]
         output.write_text("")
+        argv = service_argv(self._folder, self._port)
         self._service = self._server.start(argv, self._folder / "service.log", output=output)
         until_s = time.monotonic() + _READY_WITHIN_S
         while not (match := _ADDRESS.search(output.read_text(errors="replace"))):
@@ -331,51 +320,25 @@ class Storm:
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def _write_keys(self) -> None:
-        for name, key in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
-            (self._folder / name).write_text(key + "\n")
-            (self._folder / name).chmod(0o600)
-        shutil.copyfile(Path(programs.__file__).with_name("effect.py"), self._folder / "effect.py")
-
     def _register(self) -> list[Device]:
-        devices = []
+        names = [f"storm-{number}" for number in range(self._plan.devices)]
         with self.client() as client:
-            product = client.create_product(NewProduct(name="storm"))
-            for number in range(self._plan.devices):
-                name = f"storm-{number}"
-                body = RegisterDevice(
-                    user_id="user-1",
-                    product_id=product.product_id,
-                    device_name=name,
-                    device_identifier=name,
-                    qr_info={},
-                )
-                folder = self._folder / name
-                folder.mkdir()
-                device = Device(number, folder, client.register_device(body).device_id)
-                self._configure(device)
-                devices.append(device)
+            ids = register(client, names)
+        devices = [Device(number, self._folder / names[number], each) for number, each in enumerate(ids)]
+        for device in devices:
+            self._configure(device)
         return devices
 
     def _configure(self, device: Device) -> None:
         program = [sys.executable, "-I", "-S", str(self._folder / "effect.py"), str(device.effects)]
-        configuration = {
-            "service": {"base_url": f"http://127.0.0.1:{self._port}", "timeout_s": 5},
-            "device": {"device_id": device.id},
-            "auth": {
-                "mode": "key_pair",
-                "allow_secret_key_on_device": True,
-                "api_key_file": str(self._folder / "api_key"),
-                "secret_key_file": str(self._folder / "secret_key"),
-            },
-            "state_dir": str(device.state),
+        base_url = f"http://127.0.0.1:{self._port}"
+        configuration = agent_configuration(self._folder, base_url, device.id, device.state) | {
+            "service": {"base_url": base_url, "timeout_s": 5},
             "commands": {"poll": {"fast_s": 0.1, "idle_s": 0.5, "spread_s": 0}},
             "executables": {"program": {"argv": program, "contract": "once"}},
             "sensors": [{"name": name, "type": "sequence", "interval_s": 0.2} for name in SENSORS],
-            "outbox": {"send_every_s": 0.05},
-            # Being killed is what this agent is for.
-            "safe_mode": {"starts": 0},
         }
+        device.folder.mkdir()
         device.state.mkdir(mode=0o700)
         (device.folder / "agent.yaml").write_text(yaml.safe_dump(configuration))
 

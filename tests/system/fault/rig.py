@@ -10,10 +10,10 @@ import sqlite3
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import yaml
 
@@ -68,12 +68,7 @@ class Rig:
         self.load_device_id = ""
 
     def __enter__(self) -> Self:
-        (self.folder / "secret_key").write_text(SECRET_KEY + "\n")
-        (self.folder / "api_key").write_text(API_KEY + "\n")
-        for name in ("secret_key", "api_key"):
-            (self.folder / name).chmod(0o600)
-        for name in ("effect.py", "witness.py"):
-            shutil.copyfile(Path(programs.__file__).with_name(name), self.folder / name)
+        write_files(self.folder)
         self._children.__enter__()
         with contextlib.ExitStack() as undo:
             undo.callback(self._children.__exit__, None, None, None)
@@ -88,18 +83,7 @@ class Rig:
 
     def start_service(self) -> None:
         """Start it, on the port that it had before, and wait for its address."""
-        self.service.start(
-            [
-                str(program_path("fleet-simulator")),
-                "service",
-                f"--port={self._port}",
-                f"--data={self.folder / 'data'}",
-                f"--api-key={API_KEY}",
-                f"--secret-key-file={self.folder / 'secret_key'}",
-                "--rate-limit=0",
-                "--log-level=warning",
-            ]
-        )
+        self.service.start(service_argv(self.folder, self._port))
         self.service.wait_until(self._has_port, "it printed its address", _READY_S)
 
     def start_agent(self) -> None:
@@ -142,44 +126,70 @@ class Rig:
 
     def _register(self) -> None:
         with self.client() as client:
-            product = client.create_product(NewProduct(name="fault rig"))
-            ids = [
-                client.register_device(
-                    RegisterDevice(
-                        user_id="user-1",
-                        product_id=product.product_id,
-                        device_name=name,
-                        device_identifier=name,
-                        qr_info={},
-                    )
-                ).device_id
-                for name in ("agent", "load")
-            ]
-        self.device_id, self.load_device_id = ids
+            self.device_id, self.load_device_id = register(client, ["agent", "load"])
 
     def _configure(self) -> None:
         python = [sys.executable, "-I", "-S"]
         effect = [*python, str(self.folder / "effect.py"), str(self.effects)]
         witness = [*python, str(self.folder / "witness.py"), str(self.witness)]
-        configuration = {
-            "service": {"base_url": self.base_url},
-            "device": {"device_id": self.device_id},
-            "auth": {
-                "mode": "key_pair",
-                "allow_secret_key_on_device": True,
-                "api_key_file": str(self.folder / "api_key"),
-                "secret_key_file": str(self.folder / "secret_key"),
-            },
-            "state_dir": str(self.folder / "state"),
+        configuration = agent_configuration(self.folder, self.base_url, self.device_id, self.folder / "state") | {
             "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
             "executables": {"append": {"argv": effect, "contract": "once"}},
             "sensors": [{"name": "witness", "type": "program", "interval_s": 0.1, "settings": {"argv": witness}}],
-            "outbox": {"send_every_s": 0.05},
-            # Being killed is what this agent is for.
-            "safe_mode": {"starts": 0},
         }
         (self.folder / "state").mkdir(mode=0o700)
         (self.folder / "agent.yaml").write_text(yaml.safe_dump(configuration))
+
+
+def write_files(folder: Path) -> None:
+    """The keys of service and agent, and the programs that the agent runs."""
+    for name, key in (("secret_key", SECRET_KEY), ("api_key", API_KEY)):
+        (folder / name).write_text(key + "\n")
+        (folder / name).chmod(0o600)
+    for name in ("effect.py", "witness.py"):
+        shutil.copyfile(Path(programs.__file__).with_name(name), folder / name)
+
+
+def service_argv(folder: Path, port: int) -> list[str]:
+    """How the service is started."""
+    return [
+        str(program_path("fleet-simulator")),
+        "service",
+        f"--port={port}",
+        f"--data={folder / 'data'}",
+        f"--api-key={API_KEY}",
+        f"--secret-key-file={folder / 'secret_key'}",
+        "--rate-limit=0",
+        "--log-level=warning",
+    ]
+
+
+def register(client: ServiceClient, names: Sequence[str]) -> list[str]:
+    """The ids of new devices with these names."""
+    product_id = client.create_product(NewProduct(name="fault rig")).product_id
+    bodies = [
+        RegisterDevice(user_id="user-1", product_id=product_id, device_name=name, device_identifier=name, qr_info={})
+        for name in names
+    ]
+    return [client.register_device(body).device_id for body in bodies]
+
+
+def agent_configuration(folder: Path, base_url: str, device_id: str, state: Path) -> dict[str, Any]:
+    """Of an agent with the keys in this folder, without commands and sensors."""
+    return {
+        "service": {"base_url": base_url},
+        "device": {"device_id": device_id},
+        "auth": {
+            "mode": "key_pair",
+            "allow_secret_key_on_device": True,
+            "api_key_file": str(folder / "api_key"),
+            "secret_key_file": str(folder / "secret_key"),
+        },
+        "state_dir": str(state),
+        "outbox": {"send_every_s": 0.05},
+        # Being killed is what this agent is for.
+        "safe_mode": {"starts": 0},
+    }
 
 
 @contextlib.contextmanager

@@ -31,8 +31,6 @@ Reading = tuple[str, int, int]
 
 ONCE: Final = frozenset({"only_once", "program"})
 _WITH_EFFECTS: Final = ONCE | {"repeatable", "power_cycle"}
-UNKNOWN: Final = "no_such_handler"
-"""A command that every device rejects."""
 
 _ORDER: Final = {"received": 0, "started": 1, "finished": 2, "undeliverable": 2, "reported": 3}
 # An idempotent handler that was interrupted as often as this is not started again.
@@ -214,7 +212,7 @@ class Books:
             self.interrupted += 1
             if not _may_fail(handler, begun, error):
                 self.faults.append(f"{what} failed though nothing was wrong with it: {error}")
-        elif record.status != "rejected" or handler != UNKNOWN:
+        else:
             lost.append(f"acknowledged command lost: {what} never ended, it is {record.status}")
             self.faults.append(lost[-1])
 
