@@ -16,7 +16,6 @@ import click
 from agent.app.diagnostics import collect, journal_lines
 from agent.app.status import read_agent_status
 from agent.cli.program import (
-    AS_ROOT,
     config_option,
     json_option,
     load,
@@ -47,8 +46,6 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
     reached, else 1.
     """
     device = Device(lambda: load(config_path), os.environ, loads_plugins=True)
-    if os.geteuid() == 0 and not as_json:
-        click.echo(AS_ROOT)
     chosen = [each for each in CHECKS if each.id in BEFORE_START or (online and each.online)]
     end_with_findings(examine(device, chosen), as_json=as_json)
 

@@ -14,7 +14,6 @@ from agent.app.plugins import is_usable, try_handlers, try_sensors
 from agent.app.status import read_running
 from agent.cli.check import log_nothing_but_loading
 from agent.cli.program import (
-    AS_ROOT,
     config_option,
     json_option,
     load,
@@ -80,8 +79,6 @@ def list_command(config_path: Path, *, as_json: bool) -> None:
         ]
         print_table(("KIND", "NAME", "STATE", "TYPE", "CONTRACT", "FROM", "WHAT"), rows)
         click.echo(f"\nTypes of sensors that can be configured: {', '.join(types)}")
-        if os.geteuid() == 0:
-            click.echo(AS_ROOT)
     raise SystemExit(0 if all(map(is_usable, found)) else EXIT_CHECK_FAILED)
 
 

@@ -130,12 +130,6 @@ def acts_for_owners(callback: Function) -> Function:
 
 # --- options and configuration ----------------------------------------------------------------------------------------
 
-AS_ROOT: Final = (
-    "note: this ran as root, and the unit's user and sandbox may hide files and devices that root sees; "
-    "device-agent status shows what the service itself reads (docs/operations.md, The sandbox)"
-)
-"""For whoever tries plug-ins, sensors or files as root."""
-
 
 def config_option_of(default: Path, variable: str, what: str) -> Callable[[Function], Function]:
     """``--config FILE`` of a program.
