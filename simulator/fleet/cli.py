@@ -39,7 +39,7 @@ from simulator.fleet.report.summary import print_summary
 from simulator.fleet.run.fleet_run import Merged, RunInterrupted, RunOptions, merge_audit, perform_run
 from simulator.fleet.scenario.model import schema_text
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
-from simulator.fleet.target.client import Keyring, open_client
+from simulator.fleet.target.client import open_client
 from simulator.fleet.target.provisioning import clean_up
 from simulator.fleet.target.target import (
     KeyPairFile,
@@ -392,7 +392,7 @@ def _end_of(record: RunRecord, run: Path) -> float:
 async def _audit(run: Path, way: Target, ended_s: float | None) -> AuditRecord:
     with show_progress("devices read back") as on_progress:
         offers = offers_of(run)
-        async with open_client(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as client:
+        async with open_client(way, offers) as client:
             # Wrong keys and wrong addresses are reported at once.
             await client.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
             return await audit_run(run, client.pages, on_progress, ended_s=ended_s)
@@ -421,9 +421,9 @@ def cleanup_command(
     may_load(way.base_url)
 
     async def clean() -> tuple[int, int, tuple[str, ...]]:
-        keys, offers = Keyring(way.keys), find_offers(way)
+        offers = find_offers(way)
         with show_progress("removed") as on_progress:
-            async with open_client(way.base_url, keys, offers=offers, ca_file=way.ca_file) as client:
+            async with open_client(way, offers) as client:
                 return await clean_up(client, on_progress, prefix=prefix or "", dry_run=dry_run)
 
     devices, products, names = asyncio.run(clean())

@@ -37,6 +37,7 @@ from agent.core.timekeeping import DATE_RESOLUTION_S
 from agent.wire.models import RESULT_STATES
 from agent.wire.server import COMMAND_RESULTS, IDEMPOTENCY_KEY, RECORDED_AT
 from simulator.fleet.audit.ledger import AuditRules
+from simulator.fleet.record import DeviceFinding
 
 OFF_S: Final = 2 * DATE_RESOLUTION_S
 """A device that goes by the service's ``Date`` is never further off than this."""
@@ -289,18 +290,17 @@ def judge_commands(database: sqlite3.Connection, rules: AuditRules, *, results_r
     return {**sums, **kinds, "sent": sums["accepted"] + sums["ambiguous"], "unjudged": unjudged}
 
 
-def worst_findings(database: sqlite3.Connection, most: int, keys: int = 5) -> Iterator[tuple[int, str, int, list[str]]]:
-    """Device, kind, count and a few keys of the findings: the gravest kinds first, then the devices with the most."""
-    order = ("lost", "doubled", "altered", "unknown", "reordered", "late", "misdated")
-    gravity = " ".join(f"WHEN '{kind}' THEN {place}" for place, kind in enumerate(order))
-    rows = database.execute(
-        f"SELECT device, kind, count(*) FROM findings GROUP BY device, kind "  # noqa: S608
-        f"ORDER BY CASE kind {gravity} END, count(*) DESC, device LIMIT ?",
-        (most,),
-    ).fetchall()
-    for device, kind, count in rows:
+def worst_findings(database: sqlite3.Connection, most: int, keys: int = 5) -> Iterator[DeviceFinding]:
+    """The findings by device and kind, with a few keys: the gravest kinds first, then the devices with the most."""
+    worst = """
+        SELECT device, coalesce(device_id, ''), coalesce(name, 'device ' || device), kind, count(*) AS count
+        FROM findings LEFT JOIN devices USING (device) GROUP BY device, kind
+        ORDER BY instr('lost, doubled, altered, unknown, reordered, late, misdated', kind), count DESC, device LIMIT ?
+    """
+    for device, device_id, name, kind, count in database.execute(worst, (most,)).fetchall():
         some = "SELECT key FROM findings WHERE device = ? AND kind = ? LIMIT ?"
-        yield device, kind, count, [key for (key,) in database.execute(some, (device, kind, keys))]
+        found = tuple(str(key) for (key,) in database.execute(some, (device, kind, keys)))
+        yield DeviceFinding(device_id=device_id, name=name, kind=kind, count=count, keys=found)
 
 
 def off_times(database: sqlite3.Connection) -> tuple[float, float]:

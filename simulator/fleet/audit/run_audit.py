@@ -27,7 +27,7 @@ from simulator.fleet.audit.judging import (
 )
 from simulator.fleet.audit.ledger import AuditRules, open_run_database, rules_of, take_in_ledgers
 from simulator.fleet.audit.readback import COMMAND_COUNTS, READING_COUNTS, OnProgress, Pages, ReadBack
-from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
+from simulator.fleet.record import AuditRecord, StreamAudit
 
 _FINDINGS_MAX: Final = 1000
 _OTHER_KINDS: Final = ("reordered", "late", "misdated")
@@ -119,7 +119,7 @@ def _judge(
         commands=_stream({**commands, "resent": commands["again"]}) if had_commands else None,
         complete=read.failure is None and not unjudged,
         sentences=(*_failure_sentences(read), *unjudged, *said, *times),
-        findings=tuple(_findings(database)),
+        findings=tuple(worst_findings(database, _FINDINGS_MAX)),
         failures=(*_failures(readings, rules), *times),
         unjudged=(*([] if read.failure is None else [read.failure]), *unjudged),
         unjudged_counts=tuple(sorted(unknown)),
@@ -165,13 +165,6 @@ def _failures(readings: Sums, rules: AuditRules) -> Iterator[str]:
 def _stream(sums: Sums) -> StreamAudit:
     names = (each.name for each in fields(StreamAudit))
     return StreamAudit(**{name: sums[name] for name in names if name in sums})
-
-
-def _findings(database: sqlite3.Connection) -> Iterator[DeviceFinding]:
-    for device, kind, count, keys in worst_findings(database, _FINDINGS_MAX):
-        found = database.execute("SELECT device_id, name FROM devices WHERE device = ?", (device,)).fetchone()
-        device_id, name = found or ("", f"device {device}")
-        yield DeviceFinding(device_id=device_id, name=name, kind=kind, count=count, keys=tuple(keys))
 
 
 # --- in sentences -----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from simulator.fleet.run.run import Run, first_record
 from simulator.fleet.run.workers import LocalWorkers, WallClock, work
 from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.target.client import Keyring, open_client
+from simulator.fleet.target.client import open_client
 from simulator.fleet.target.target import Permission, Target
 from simulator.fleet.verdict import judge_run, without_reports
 from simulator.watched import describe
@@ -196,13 +196,8 @@ def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> Audi
         return AuditRecord(None, None, complete=False, unjudged=(why,))
 
     async def read() -> AuditRecord:
-        async with open_client(
-            target.base_url,
-            Keyring(target.keys),
-            timeout_s=run.scenario.target.timeout_s,
-            offers=preparation.offers,
-            ca_file=target.ca_file,
-        ) as client:
+        timeout_s = run.scenario.target.timeout_s
+        async with open_client(target, preparation.offers, timeout_s=timeout_s) as client:
             return await audit_run(
                 folder,
                 client.pages,

@@ -30,7 +30,7 @@ from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.run.workers import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile, read_identifiers
-from simulator.fleet.target.client import Keyring, open_client
+from simulator.fleet.target.client import open_client
 from simulator.fleet.target.provisioning import Provisioned, issue_gateway_tokens, load_product, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, end_of_history
@@ -115,13 +115,7 @@ class Preparation:
             check_backfill(self.offers)
         registered = [] if isinstance(scenario, OnboardingScenario) else identifiers
         user = scenario.fleet.identities.user_id
-        async with open_client(
-            target.base_url,
-            Keyring(target.keys),
-            timeout_s=scenario.target.timeout_s,
-            offers=self.offers,
-            ca_file=target.ca_file,
-        ) as client:
+        async with open_client(target, self.offers, timeout_s=scenario.target.timeout_s) as client:
             provisioned = await provision(
                 client, product, registered, on_progress, scenario=scenario.scenario, user_id=user
             )

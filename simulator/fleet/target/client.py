@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -26,6 +25,7 @@ from agent.wire.server import LIST_PARAMETERS, NO_EXTENSIONS
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.target.target import Target
 from simulator.keys import Keys, headers_of
 
 PATIENCE_S: Final = 30.0
@@ -162,30 +162,23 @@ class TargetClient:
 
 @asynccontextmanager
 async def open_client(
-    base_url: str,
-    keys: Keyring,
-    *,
-    timeout_s: float = PATIENCE_S,
-    offers: frozenset[str] = NO_EXTENSIONS,
-    ca_file: Path | None = None,
+    target: Target, offers: frozenset[str] = NO_EXTENSIONS, *, timeout_s: float = PATIENCE_S
 ) -> AsyncIterator[TargetClient]:
-    """A client with connections of its own, for the length of the block.
+    """A client with connections of its own, for the length of the block; all keys of the target share the load.
 
     Args:
-        base_url: of the service.
-        keys: they share the load.
+        target: whose service is asked.
         offers: as for :class:`TargetClient`.
         timeout_s: the devices' patience. The client has more, since a page that a hurried client gives up is one that
             nobody has looked at.
-        ca_file: the authorities that alone are trusted there; None trusts the system's.
 
     Raises:
         ConfigurationError: the address is none.
     """
     patience_s = max(timeout_s, PATIENCE_S)
-    pool = HttpPool(base_url, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=ca_file)
+    pool = HttpPool(target.base_url, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=target.ca_file)
     try:
-        yield TargetClient(pool, keys, offers)
+        yield TargetClient(pool, Keyring(target.keys), offers)
     finally:
         await pool.close()
 

@@ -12,6 +12,7 @@ from agent.errors import ServerFault, Unauthorized
 from agent.wire.secret import Secret
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.target.client import Keyring, TargetClient, open_client
+from simulator.fleet.target.target import Target
 from simulator.keys import Keys
 from tests.support.http_server import OK, Server
 
@@ -99,7 +100,7 @@ def test_the_desk_is_patient_however_hasty_the_devices_are():
             writer.write(OK)
 
         async with Server(late, OK) as server:
-            async with open_client(server.base_url, Keyring((Keys("mk_1", Secret("msk_1")),)), timeout_s=0.01) as desk:
+            async with open_client(Target(server.base_url, PAIRS), timeout_s=0.01) as desk:
                 await desk.ask("GET", "/products")
             return len(server.requests)
 

@@ -13,7 +13,7 @@ from agent.errors import ConfigurationError, Conflict, Unauthorized
 from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice
 from gateway.tokens import digest_of
-from simulator.fleet.target.client import Keyring, TargetClient, open_client
+from simulator.fleet.target.client import TargetClient, open_client
 from simulator.fleet.target.provisioning import (
     GATEWAY_CONFIG,
     MARK,
@@ -23,6 +23,7 @@ from simulator.fleet.target.provisioning import (
     load_product,
     provision,
 )
+from simulator.fleet.target.target import Target
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -47,7 +48,7 @@ def client(service: RunningService) -> Iterator[ServiceClient]:
 
 def at_desk(service: RunningService, work: Callable[[TargetClient], Any], keys: Keys = KEYS) -> Any:
     async def run() -> Any:
-        async with open_client(service.base_url, Keyring((keys,))) as desk:
+        async with open_client(Target(service.base_url, (keys,))) as desk:
             return await work(desk)
 
     return asyncio.run(run())
