@@ -36,7 +36,7 @@ from simulator.fleet.scenario.model import BackfillScenario
 from simulator.fleet.signals import DeviceRandom, SignalSet
 from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
 from simulator.fleet.workload.devices import build_models
-from simulator.fleet.workload.measured import MeasuredRequests
+from simulator.fleet.workload.measurement import MeasuredRequests
 from simulator.watched import into_loop, start_task
 
 OPERATION: Final = "http.sensor_data"

@@ -32,7 +32,7 @@ from simulator.fleet.signals import DeviceRandom, salt_of
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.target import KeyPairFile
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
-from simulator.fleet.workload.measured import MeasuredRequests
+from simulator.fleet.workload.measurement import MeasuredRequests
 from simulator.watched import start_task
 from simulator.wire import paths
 from simulator.wire.models import ScanAnswer, ScanQr
