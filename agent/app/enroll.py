@@ -240,10 +240,8 @@ def _try_to_write(directory: Path) -> None:
         OSError: it cannot be written.
     """
     there = next(each for each in (directory, *directory.parents) if each.exists())
-    # One name: what a run that was killed has left goes with the next.
     probe = there / f".{USER}-enroll"
-    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    os.close(fd)
+    replace_file(probe, "", 0o600)
     probe.unlink()
 
 
