@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 API_KEY, SECRET_KEY = "mk_sudden_ends", "msk_sudden_ends_0123456789"
 
 WORKER_ENDS: Final = {
-    "plan": "worker 0: plan ended unexpectedly: Sudden",
+    "plan and ledger": "worker 0: plan and ledger ended unexpectedly: Sudden",
     "run.<locals>.wrapper": "worker 0 failed: Sudden",
     "ledger": "worker 0: ledger-0 ended unexpectedly: Sudden",
     "sender": "worker 0: sender ended unexpectedly: Sudden",
@@ -94,7 +94,7 @@ def test_a_run_is_inconclusive_when_a_part_of_its_worker_ends(part, service, tmp
     assert not record.audit.complete
 
 
-def end_suddenly(*_: object) -> None:
+def end_suddenly(*_: object, **_by_name: object) -> None:
     raise Sudden
 
 
