@@ -193,12 +193,15 @@ class Device(Timer, ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing runs, and everything that was to be handed over is; also without power."""
-        if not self.is_on:
-            return True
+        """Whether nothing is waited for any more; also without power."""
+        return not self.holds_something
+
+    @property
+    def holds_something(self) -> bool:
+        """Whether a command runs, or something waits to be handed over; never without power."""
         commands, disk = self.commands, self.disk
         is_busy = commands is not None and (commands.is_busy or commands.reports_due_s != NEVER)
-        return not (is_busy or disk.outbox.rows or disk.in_flight is not None)
+        return self.is_on and (is_busy or bool(disk.outbox.rows) or disk.in_flight is not None)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -91,10 +91,9 @@ class DeviceDriver(ABC):
         return not (self.is_sampling or self._unreached or self._unsettled)
 
     def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over, or to hear."""
-        if self._unreached:
-            return [device.index for device in self.devices if not device.is_settled]
-        return sorted(self._unsettled)
+        """The devices that are on and have something to hand over."""
+        devices = self.devices if self._unreached else map(self.device, sorted(self._unsettled))
+        return [device.index for device in devices if device.holds_something]
 
     def await_requests(self, before_s: float) -> None:
         """The phases were over then, on the monotonic clock: what fell due before is waited for, and counted.

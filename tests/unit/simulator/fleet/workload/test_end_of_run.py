@@ -13,6 +13,7 @@ from simulator.fleet.run import fleet_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from tests.support.virtual_fleet import stage
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, merged
+from tests.support.virtual_fleet.service import NEVER, Sent
 from tests.support.virtual_fleet.stage import OFFERS, play
 
 LATE = {
@@ -32,6 +33,15 @@ def test_polls_and_readings_that_hang_at_the_end_count_as_timeouts_and_fail_thre
     assert run.count("http.poll", "timeout") == run.count("http.sensor_data", "timeout") == 6
     assert [result.held for result in run.record.thresholds] == [False] * 3
     assert run.record.duration_s > 16, "the drain waits for polls that were due before it"
+
+
+def test_a_device_whose_poll_alone_hangs_holds_nothing(looker):
+    def hanging(sent: Sent):
+        return NEVER if sent.at_s >= 6 and sent.operation == "GET /devices/*/commands" else None
+
+    run = looker(merged(CONTEXTS["core-poll"], {"target": {"timeout_s": 60}}), hanging).run
+    assert run.count("http.poll", "timeout") == 6
+    assert not any("still held something" in sentence for sentence in run.record.verdict.sentences)
 
 
 def test_polls_that_are_answered_are_no_timeouts_and_the_drain_does_not_wait(looker):
