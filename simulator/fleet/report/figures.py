@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, count_unended, requests_of, shown_ages
+from simulator.fleet.metrics.ages import COMMAND_AGE, count_unended, requests_of, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Totals, merge_health
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
@@ -179,11 +179,6 @@ class RunFigures:
     operations: Mapping[str, Figures]
     whole: Figures
     ages: tuple[Figures, ...]
-
-    @property
-    def whole_ages(self) -> list[Figures]:
-        """The ages of all readings, and of all commands."""
-        return [age for age in self.ages if age.name in AGE_OPERATIONS]
 
 
 def run_figures(record: RunRecord) -> RunFigures:

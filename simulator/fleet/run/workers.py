@@ -533,11 +533,6 @@ class LocalWorkers:
                     member.process.join()
 
     @property
-    def pids(self) -> tuple[int | None, ...]:
-        """The processes' ids, by worker."""
-        return tuple(member.process.pid for member in self._members)
-
-    @property
     def living(self) -> tuple[int, ...]:
         """The workers that are neither lost nor done."""
         return tuple(member.number for member in self._members if not member.is_over)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, requests_of, shown_ages, stages_of
 from simulator.fleet.outcomes import HELD
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.figures import (
@@ -88,7 +88,8 @@ def fleet_page(record: RunRecord, timeline: Timeline, beside: Sequence[tuple[str
     """
     figures = run_figures(record)
     scripts = [_static(*place) for place in _SCRIPTS]
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii") for script in scripts]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}; base-uri 'none'"
     page = (
         _environment()
@@ -143,10 +144,6 @@ def _static(package: str, name: str) -> str:
     if "</script" in text.lower() or "</style" in text.lower():
         raise ValueError(f"{package}: static/{name} would end its own element")
     return text
-
-
-def _sha256(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 
 # --- the page's words, and the figures that are not just printed ------------------------------------------------------
@@ -205,7 +202,7 @@ def _subtitle(record: RunRecord, figures: RunFigures) -> str:
 def _cards(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Iterator[Card]:
     whole, health = figures.whole, record.health
     every = whole.total
-    yield from map(_age, figures.whole_ages)
+    yield from (_age(age) for age in figures.ages if age.name in AGE_OPERATIONS)
     rate = f"{count_text(whole.per_s(whole.good))} per second" if record.duration_s > 0 else ""
     yield count_text(whole.good), "good answers", rate
     held = ", without long polls" if HELD & set(record.operations) else ""
