@@ -24,7 +24,7 @@ from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.http_messages import HttpMessages, Request, values_text
-from simulator.fleet.device.model import Exchange, Member
+from simulator.fleet.device.model import Member
 from simulator.fleet.device.retries import HashedRandom, Retries
 from simulator.fleet.engine.wheel import NEVER, Timer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -182,7 +182,7 @@ class Device(Timer, ABC):
     def fire(self) -> None:
         """Do what is due: the timer fired."""
         if self.is_on:
-            self.turn(self.now())
+            self.turn(self.moment(self.fleet.monotonic()))
 
     def wait_until(self, due_s: float) -> None:
         """Wake up then; at the end of each turn."""
@@ -474,14 +474,3 @@ class Device(Timer, ABC):
             self._batch = 1
             self._apart = request.attempt.again(refused=True)
             self.disk.in_flight = None
-
-    # --- measuring ----------------------------------------------------------------------------------------------------
-
-    def measure(
-        self, operation: str, outcome: OutcomeClass, request: Request, sent_s: float | None, now_s: float
-    ) -> None:
-        """Hand an exchange that ended to the observer."""
-        intended_s, ready_s, attempt = request.intended_s, request.ready_s, request.attempt
-        self.fleet.observer.exchanged(
-            Exchange(operation, outcome, self.index, intended_s, ready_s, sent_s, now_s, attempt)
-        )

@@ -21,7 +21,7 @@ from simulator.fleet.device.http_messages import (
     read_settled,
 )
 from simulator.fleet.device.links import DOWN
-from simulator.fleet.device.model import RUN_OVER, Member
+from simulator.fleet.device.model import RUN_OVER, Exchange, Member
 from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.origin import RequestHead
 from simulator.fleet.engine.ports import Headers, HttpAnswer
@@ -208,9 +208,12 @@ class HttpDevice(Device):
             return
         # How long the service holds a poll says nothing of how fast it answers.
         name = HELD_POLL if request.wait_s > 0 else request.operation
-        self.measure(name, outcome, request, sent_s, now.monotonic_s)
+        observer, intended_s, ready_s = self.fleet.observer, request.intended_s, request.ready_s
+        observer.exchanged(
+            Exchange(name, outcome, self.index, intended_s, ready_s, sent_s, now.monotonic_s, request.attempt)
+        )
         if fault:
-            self.fleet.observer.faulted(name, self.index, fault)
+            observer.faulted(name, self.index, fault)
         if not driver.is_over:
             self.turn(now)
             self.fleet.on_news()

@@ -163,7 +163,7 @@ class MqttDevice(Device):
         if not self._is_up and self._connect_due_s == NEVER and self._attempt_s < self.driver.phases_end_s:
             self._count_attempt(OutcomeClass.TIMEOUT, now_s)
         if self.posted is not None:
-            self.measure(self._stage(self.posted), OutcomeClass.TIMEOUT, self.posted, self._sent_s, now_s)
+            self._measure(self._stage(self.posted), OutcomeClass.TIMEOUT, self.posted, self._sent_s, now_s)
 
     # --- what is due --------------------------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class MqttDevice(Device):
         now = self.moment(now_s)
         request = self.posted
         if request is not None:
-            self.measure(self._stage(request), OutcomeClass.TRANSPORT, request, self._sent_s, now_s)
+            self._measure(self._stage(request), OutcomeClass.TRANSPORT, request, self._sent_s, now_s)
             self.unsettled(request, error, now)
         if not self._is_up:
             self._count_attempt(outcome, now_s)
@@ -367,7 +367,7 @@ class MqttDevice(Device):
         if error is not None:
             self._fail(request, operation, class_of_reason(code), error, now)
         else:
-            self.measure(operation, class_of_reason(code), request, sent_s, now_s)
+            self._measure(operation, class_of_reason(code), request, sent_s, now_s)
             if request.report is not None and request.report.status == IN_PROGRESS:  # there is no receipt for it
                 self._done(request, {}, operation, now)
             else:
@@ -385,7 +385,7 @@ class MqttDevice(Device):
             self._fail(request, MqttOperation.RECEIPT, OutcomeClass.REFUSED, error, now)
         else:
             outcome = OutcomeClass.REFUSED if self._refused else OutcomeClass.OK
-            self.measure(MqttOperation.RECEIPT, outcome, request, self._sent_s, now.monotonic_s)
+            self._measure(MqttOperation.RECEIPT, outcome, request, self._sent_s, now.monotonic_s)
             self._done(request, self._refused, MqttOperation.RECEIPT, now)
         self.fleet.on_news()
 
@@ -399,11 +399,20 @@ class MqttDevice(Device):
         self, request: Request, operation: MqttOperation, outcome: OutcomeClass, error: ServiceError, now: Moment
     ) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
-        self.measure(operation, outcome, request, self._sent_s, now.monotonic_s)
+        self._measure(operation, outcome, request, self._sent_s, now.monotonic_s)
         self._settle_due_s = NEVER
         self._awaited = {}
         self.unsettled(request, error, now)
         self.fleet.observer.faulted(operation, self.index, self.fault)
+
+    def _measure(
+        self, operation: str, outcome: OutcomeClass, request: Request, sent_s: float | None, now_s: float
+    ) -> None:
+        """Hand an exchange that ended to the observer."""
+        intended_s, ready_s, attempt = request.intended_s, request.ready_s, request.attempt
+        self.fleet.observer.exchanged(
+            Exchange(operation, outcome, self.index, intended_s, ready_s, sent_s, now_s, attempt)
+        )
 
     def _stage(self, request: Request) -> MqttOperation:
         """What the message under way waits for."""
