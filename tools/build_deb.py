@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from email.parser import Parser
 from email.utils import format_datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -354,8 +355,7 @@ def _changelog(package: Package) -> str:
 def _whole_program(package: Package) -> click.Command:
     """The program with all its commands imported: the pages are written from the commands themselves."""
     module, _, _ = package.command.partition(":")
-    name = f"{module.partition('.')[0]}.cli.program"
-    program: click.Command = getattr(__import__(name, fromlist=["x"]), package.name.replace("-", "_"))
+    program: click.Command = getattr(import_module(module), package.name.replace("-", "_"))
     return _imported(program)
 
 
