@@ -502,8 +502,13 @@ def has_ledgers(run: Path) -> bool:
         return bool(database.execute("SELECT EXISTS (SELECT 1 FROM ledgers)").fetchone()[0])
 
 
-def make_run_database(run: Path, rules: AuditRules, devices: Iterable[AuditedDevice]) -> None:
+def make_run_database(run: Path, rules: AuditRules, devices: Iterable[tuple[str, str]]) -> None:
     """Make the database of a run that begins.
+
+    Args:
+        run: its folder.
+        rules: of its audit.
+        devices: the service's id and the name of each, in the order of their numbers.
 
     Raises:
         ConfigurationError: it cannot be written.
@@ -515,7 +520,7 @@ def make_run_database(run: Path, rules: AuditRules, devices: Iterable[AuditedDev
             database.executescript(_SCHEMA)
             with database:
                 database.execute("INSERT INTO rules VALUES (?)", (rules.model_dump_json(),))
-                rows = ((each.device, each.device_id, each.name) for each in devices)
+                rows = ((number, *device) for number, device in enumerate(devices))
                 database.executemany("INSERT INTO devices (device, device_id, name) VALUES (?, ?, ?)", rows)
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError([f"{path}: cannot be written: {error}: name another folder"], "--out") from None

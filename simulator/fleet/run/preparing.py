@@ -18,7 +18,6 @@ from agent.errors import ConfigurationError
 from agent.wire.server import RECORDED_AT
 from simulator.file_lock import lock_file
 from simulator.fleet.audit.ledger import (
-    AuditedDevice,
     AuditRules,
     LedgerTarget,
     first_number_of,
@@ -220,8 +219,7 @@ class Preparation:
             late_after_s=scenario.audit.late_after_s,
             refusals_planned=not REFUSED_KINDS.isdisjoint(kinds),
         )
-        devices = enumerate(provisioned.devices)
-        make_run_database(self.folder, rules, (AuditedDevice(n, each.device_id, each.name) for n, each in devices))
+        make_run_database(self.folder, rules, [(each.device_id, each.name) for each in provisioned.devices])
 
     def _address(self, provisioned: Provisioned) -> tuple[Address, frozenset[str]]:
         """Where devices talk to, and the extensions there.

@@ -119,12 +119,6 @@ class Operator:
         self.tallies[stream]["unanswered"] += 1
         fleet.ledger.command("order_unanswered", device, "", now_s - fleet.began_s)
 
-    def refuse(self, stream: int, why: str) -> None:
-        """The service refused an order for good."""
-        self.under_way -= 1
-        self.refused[why] += 1
-        self.tallies[stream]["refused"] += 1
-
     def end(self) -> int:
         """The run is over; how many orders never came to their end: without an answer, or waiting to go out again."""
         self.is_over = True
@@ -188,7 +182,9 @@ class _Order:
             is_answer = isinstance(error, ErrorAnswer)
             is_open = isinstance(error, StillRunning) or class_of(status) is OutcomeClass.SERVER_ERROR
             if is_answer and not is_open and not isinstance(error, RateLimited):
-                operator.refuse(self._stream, f"{status} {getattr(error, 'error', '')[:80]}".strip())
+                operator.under_way -= 1
+                operator.refused[f"{status} {getattr(error, 'error', '')[:80]}".strip()] += 1
+                operator.tallies[self._stream]["refused"] += 1
                 return
             if not is_answer:
                 operator.fleet.observer.faulted(_OPERATION, self._device, str(error))
