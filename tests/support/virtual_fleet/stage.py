@@ -214,6 +214,7 @@ def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
         return {device_id: Secret(f"token-of-{device_id}") for device_id in device_ids}
 
     patches = {
+        "audit.ledger._WAITING_MAX": 10_000,  # virtual seconds are shorter than those of the disk
         "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
         "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Run": partial(RunUnderWay, now=clock.monotonic),
