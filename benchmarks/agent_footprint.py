@@ -1,7 +1,7 @@
 """Figures A1 to A3: what an agent with five sensors costs, beside what using its five dependencies alone costs.
 
 Method: the local service runs in a process of its own; the agent holds polls there over HTTP, reads five sensors every
-10 s, and sends what they read once a minute (``outbox.send_every_s: 60``).
+10 s, and sends what they read every two minutes (``outbox.send_every_s: 120``).
 
 =============  ==========================================================================================
 memory         PSS out of ``/proc/PID/smaps_rollup``, the median of the idle time's samples; agent and peer
@@ -240,7 +240,9 @@ def fill_log(python: str, config: Path, pause: threading.Event) -> None:
     """Let the store's write-ahead log grow to the size at which it is used again, as it is after the first hours."""
     fast = config.with_name("fast.yaml")
     fast.write_text(
-        config.read_text().replace("interval_s: 10,", "interval_s: 0.1,").replace("send_every_s: 60", "send_every_s: 0")
+        config.read_text()
+        .replace("interval_s: 10,", "interval_s: 0.1,")
+        .replace("send_every_s: 120", "send_every_s: 0")
     )
     log = config.with_name("state") / "agent.db-wal"
     with agent(python, fast) as (process, _):
@@ -266,7 +268,7 @@ auth:
   api_key_file: {folder}/x-api-key
   secret_key_file: {folder}/x-secret-key
 state_dir: {folder}/state
-outbox: {{send_every_s: 60}}
+outbox: {{send_every_s: 120}}
 sensors:
 {sensors}"""
     )
