@@ -137,17 +137,18 @@ class Uplink:
         try:
             refused = await self._request(bodies, key)
         except ErrorAnswer as error:
-            rejection = self._rejection(error)
+            _raise_unless_final(error)
             if len(readings) > 1 and error.error != KEY_REUSED:
-                # None of them is stored, and one may be what was refused.
+                # None of them is stored, but perhaps only one is bad.
                 middle = len(readings) // 2
                 return await self._post(readings[:middle]) + await self._post(readings[middle:])
-            refused = dict.fromkeys(range(len(readings)), rejection)
+            refused = dict.fromkeys(range(len(readings)), self._refused("readings", error))
         for index, each in enumerate(readings):
             each.settle(refused.get(index))
             if each.key is not None and index not in refused:
                 self._note_stored(_digest_of(each))
         self.counts["readings_stored"] += len(readings) - len(refused)
+        self.counts["readings_refused"] += len(refused)
         return readings
 
     async def _request(self, bodies: list[JsonObject], key: str | None) -> dict[int, Refused]:
@@ -162,7 +163,6 @@ class Uplink:
             return {}  # a 2xx whose body says nothing: all are stored
         if said.accepted + len(said.errors) != len(bodies):
             raise Unavailable("the service took an array and does not say which of its readings", GATHER_S)
-        self.counts["readings_refused"] += len(said.errors)
         return {each.index: Refused(400, each.error or "refused", each.message) for each in said.errors}
 
     def _body(self, reading: Reading) -> JsonObject:
@@ -248,20 +248,24 @@ class Uplink:
         try:
             await self._service.report_result(device_id, command_id, result, key)
         except NoPlaceForResults as error:
-            raise self._refused(error) from None
+            raise self._refused_result(error) from None
         except NotFound as error:
             if error.error in {_NO_COMMAND, _NO_DEVICE}:
-                raise self._refused(error) from None
+                raise self._refused_result(error) from None
             raise Unavailable(f"the service has no place for results: {error}", _NO_PLACE_S) from None
         except (Refused, Conflict) as error:
             if result.result is None or result.status == "in_progress":
-                raise self._refused(error) from None
+                raise self._refused_result(error) from None
             # The result itself may be what it cannot take; how the command ended matters more.
             text = f"result_refused: {error}" if result.error is None else f"{result.error} (result refused: {error})"
             bare = CommandResult(status=result.status, error=text)
             await self._report(device_id, command_id, bare, f"{key}-")
         else:
             self.counts["results_stored"] += 1
+
+    def _refused_result(self, error: ErrorAnswer) -> Refused:
+        self.counts["results_refused"] += 1
+        return self._refused("results", error)
 
     # --- once ---------------------------------------------------------------------------------------------------------
 
@@ -282,22 +286,9 @@ class Uplink:
         if len(self._stored) > _KNOWN_MAX:
             self._stored.popitem(last=False)
 
-    def _rejection(self, error: ErrorAnswer) -> Refused:
-        """Why the service will never take it.
-
-        Raises:
-            ServiceError: it may take it later, or nobody knows.
-        """
-        if isinstance(error, NotFound):
-            if error.error != _NO_DEVICE:  # the address is wrong
-                raise Unavailable(f"the service has no place for readings: {error}", _NO_PLACE_S)
-        elif not is_refused_for_good(error):
-            raise error
-        return self._refused(error)
-
-    def _refused(self, error: ErrorAnswer) -> Refused:
-        self.counts["refused"] += 1
-        text = f"uplink=refused the service will never take it: {error}"
+    def _refused(self, what: str, error: ErrorAnswer) -> Refused:
+        """Log that the service will never take it, and say why."""
+        text = f"{what}=refused the service will never take them: {error}"
         self._failure_log.report(f"refused {error.status} {error.error}", text)
         return Refused(error.status, error.error or "refused", error.message or str(error))
 
@@ -305,6 +296,19 @@ class Uplink:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _raise_unless_final(error: ErrorAnswer) -> None:
+    """Return where the service will never take these readings.
+
+    Raises:
+        ServiceError: it may take them later, or nobody knows.
+    """
+    if isinstance(error, NotFound):
+        if error.error != _NO_DEVICE:  # the address is wrong
+            raise Unavailable(f"the service has no place for readings: {error}", _NO_PLACE_S)
+    elif not is_refused_for_good(error):
+        raise error
 
 
 def _digest_of(reading: Reading) -> bytes:

@@ -221,7 +221,7 @@ async def test_one_bad_reading_of_an_array_hides_no_other_whoever_finds_it(gatew
             return 400, {"error": "validation_error", "message": "something in it"}
         return None
 
-    async with gateway() as (_, http):
+    async with gateway() as (bench, http):
         for script in (lambda _request: None, whole):  # a service that says which, and one that refuses all of it
             service.readings.clear()
             service.script = script
@@ -231,6 +231,8 @@ async def test_one_bad_reading_of_an_array_hides_no_other_whoever_finds_it(gatew
                 assert answer["accepted"] == 2
                 assert [each["index"] for each in answer["errors"]] == [1, 2, 3]
             assert [each["sensor_data"]["t"] for each in service.readings] == [21.5, 5]
+        # Counted are the readings, not the requests: each script refuses one of them, twice.
+        assert bench.uplink.counts["readings_refused"] == bench.uplink.counts["readings_stored"] == 4
 
 
 @played
