@@ -9,7 +9,6 @@ stores it once. Where it does not, the device is not sent a second one and count
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import math
 import os
@@ -26,7 +25,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import click
 
@@ -150,7 +149,6 @@ def wave_sizes(text: str, devices: int) -> list[int]:
     if entries[-1] not in {"all", "100%"}:
         raise click.BadParameter(f"--waves {text!r}: the last one must be 'all', or some devices get nothing")
     sizes: list[int] = []
-    before = {True: 0.0, False: 0.0}  # numbers and shares ascend each by themselves
     for entry in entries:
         if entry == "all":
             wanted = float(devices)
@@ -160,9 +158,6 @@ def wave_sizes(text: str, devices: int) -> list[int]:
             wanted = float(entry)
         else:
             raise click.BadParameter(f"--waves: {entry!r} is none: write a number of devices, a share as 5%, or all")
-        if wanted < before[entry.isdigit()]:
-            raise click.BadParameter(f"--waves {text!r}: {entry} is less than an entry before it")
-        before[entry.isdigit()] = wanted
         more = min(devices, math.ceil(wanted)) - sum(sizes)
         sizes += [more] if more > 0 else []
     return sizes
@@ -229,7 +224,6 @@ class Results:
             raise ConfigurationError([fault], "rollout")
         self._client = client
         self._table = dialect.results_table if place is ResultPlace.TABLE else None
-        self._filter = self._table if LIST_PARAMETERS in offers else None
         self._read_at_s = -math.inf
         self._ends: dict[tuple[str | None, str], tuple[DeviceState, str | None]] = {}
 
@@ -253,7 +247,7 @@ class Results:
         return None
 
     def _read_table(self, table: str) -> None:
-        for record in self._client.runtime_data(table_name=self._filter):
+        for record in self._client.runtime_data():
             payload = record.data_payload
             end = _end(str(payload.get("status")), payload.get("error"))
             if end is not None and record.table_name in {None, table}:
@@ -271,15 +265,6 @@ def _end(status: str, reason: object) -> tuple[DeviceState, str | None] | None:
 
 
 # --- under way --------------------------------------------------------------------------------------------------------
-
-
-class _Look(NamedTuple):
-    """When the result of a device's command is looked for; times are epoch seconds."""
-
-    at: float
-    device_id: str
-    command_id: str
-    sent_at: float
 
 
 class Rollout:
@@ -301,7 +286,7 @@ class Rollout:
         self._db = open_db(path, partial(_prepare, begin=begin), "rollout", busy_s=0.0)
         self._db.row_factory = sqlite3.Row
         self.plan = Plan(**json.loads(self._db.execute("SELECT plan FROM rollout").fetchone()[0]))
-        self._wave, self._told = 0, -1
+        self._wave = 0
 
     def __enter__(self) -> Self:
         return self
@@ -334,6 +319,7 @@ class Rollout:
         """
         for wave in range(1, self.devices()[-1]["wave"] + 1):
             self._wave = wave
+            complain(f"wave {wave}: {self._counts().total()} device(s)")
             reason = self._roll_wave(client, results, has_keys=has_keys)
             if reason is not None:
                 return reason
@@ -341,35 +327,30 @@ class Rollout:
 
     def _roll_wave(self, client: OperatorClient, results: Results, *, has_keys: bool) -> str | None:
         """Send and look in turn, until the wave is over; why the rollout stops here, or None."""
-        sent = self._rows("state = 'sent'")
-        looks = [_Look(0.0, row["device_id"], row["command_id"], row["sent_at"]) for row in sent]  # the next one first
         unsent = deque(self._rows("state IN ('planned', 'sending') ORDER BY rowid"))
+        sent = deque((row["device_id"], row["command_id"]) for row in self._rows("state = 'sent'"))
         while True:
-            counts = self._counts()
-            self._tell(counts)
-            reason = stop_reason(self._wave, counts, self.plan, is_over=False)
+            reason = stop_reason(self._wave, self._counts(), self.plan, is_over=False)
             if reason is not None:
                 return reason
             if unsent:
-                look = self._send(unsent.popleft(), client, has_keys=has_keys)
-                if look is not None:
-                    heapq.heappush(looks, look)
-            is_over = not unsent and (not looks or time.time() >= self._last_sent_s() + self.plan.timeout_s)
-            due: list[_Look] = []
-            while looks and (is_over or looks[0].at <= time.time()) and not (unsent and due):
-                due.append(heapq.heappop(looks))
-            for each in due:
-                if not self._has_ended(each, results):
-                    # Again after a fifth of the time since it was sent.
-                    pause_s = min(max((time.time() - each.sent_at) / 5, _LOOK_S), _LOOK_MAX_S)
-                    heapq.heappush(looks, each._replace(at=time.time() + pause_s))
-            if is_over:
+                row = unsent.popleft()
+                command_id = self._send(row, client, has_keys=has_keys)
+                if command_id is not None:
+                    sent.append((row["device_id"], command_id))
+            waited_s = time.time() - self._last_sent_s()
+            is_over = not unsent and waited_s >= self.plan.timeout_s
+            for _ in range(min(1, len(sent)) if unsent else len(sent)):
+                device_id, command_id = sent.popleft()
+                if not self._has_ended(device_id, command_id, results):
+                    sent.append((device_id, command_id))
+            if not unsent and (is_over or not sent):
                 return stop_reason(self._wave, self._counts(), self.plan, is_over=True)
-            if not unsent and not due:
-                time.sleep(_LOOK_S / 2)
+            if not unsent:
+                time.sleep(min(max(waited_s / 5, _LOOK_S), _LOOK_MAX_S, self.plan.timeout_s - waited_s))
 
-    def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> _Look | None:
-        """Send a device its command; where it was taken, when its result is looked for."""
+    def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> str | None:
+        """Send a device its command; the command's id where it was taken."""
         is_repeat = row["state"] == DeviceState.SENDING
         if is_repeat and not (has_keys and time.time() - row["sending_at"] < _KEY_GOOD_S):
             self._note(row["device_id"], DeviceState.SILENT, reason=_UNCLEAR)
@@ -394,18 +375,17 @@ class Rollout:
         if sent.id is None:
             self._note(device_id, DeviceState.SILENT, reason=_NO_ID)
             return None
-        now_s = time.time()
-        self._note(device_id, DeviceState.SENT, command_id=sent.id, sent_at=now_s)
-        return _Look(now_s + _LOOK_S, device_id, sent.id, now_s)
+        self._note(device_id, DeviceState.SENT, command_id=sent.id, sent_at=time.time())
+        return sent.id
 
-    def _has_ended(self, look: _Look, results: Results) -> bool:
+    def _has_ended(self, device_id: str, command_id: str, results: Results) -> bool:
         """Note how the device's command has ended, if it has."""
         try:
-            end = self._retried(lambda: results.end_of(look.device_id, look.command_id), is_repeatable=True)
+            end = self._retried(lambda: results.end_of(device_id, command_id), is_repeatable=True)
         except NotFound as error:
             end = DeviceState.FAILED, str(error)
         if end is not None:
-            self._note(look.device_id, end[0], reason=end[1])
+            self._note(device_id, end[0], reason=end[1])
         return end is not None
 
     def _counts(self) -> Counter[str]:
@@ -425,15 +405,6 @@ class Rollout:
         assigned = "".join(f", {name} = ?" for name in columns)
         query = f"UPDATE device SET state = ?{assigned} WHERE device_id = ?"  # noqa: S608 - names of columns
         self._db.execute(query, (state, *columns.values(), device_id))
-
-    def _tell(self, counts: Counter[str]) -> None:
-        """A line on standard error for each quarter of a wave."""
-        over = counts["succeeded"] + counts["failed"] + counts["silent"]
-        quarters = 4 * self._wave + over * 4 // counts.total()
-        if quarters > self._told:
-            self._told = quarters
-            words = f"{counts['succeeded']} of {counts.total()} succeeded, {counts['failed']} failed"
-            complain(f"wave {self._wave}: {words}")
 
     def _retried(self, ask: Callable[[], Value], *, is_repeatable: bool) -> Value:
         """Ask again while the service is away, for ten minutes.
@@ -514,8 +485,7 @@ def _prepare(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequenc
 )
 @click.option("--name", help="Of this rollout: letters, digits, _ . - . Default: the time of its begin.")
 @click.option("--resume", is_flag=True, help="Go on with the rollout --name, which was interrupted or has stopped.")
-@click.option("--dry-run", is_flag=True, help="Print the waves and send nothing.")
-def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **given: Any) -> None:
+def rollout(*, config_path: Path, as_json: bool, resume: bool, **given: Any) -> None:
     """Send a command to many devices in waves; the next wave follows once the one before has done well.
 
     It stops by itself when too many devices of a wave fail or stay silent. Interrupted, even by kill -9, it goes on
@@ -533,22 +503,23 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, dry_run: bool, **
             config = load(config_path)
             for limit in ("max_failed", "max_silent"):
                 given[limit] = None if given[limit] is None else read_share(given[limit])
-            found = _resumed(config, given, dry_run=dry_run) if resume else None
+            found = _resumed(config, given) if resume else None
             with service_client(config.service, config.auth.credentials(os.environ)) as client:
+                offers = extensions_of(client, config.service)
+                results = Results(client, offers, config.service.dialect.dialect())
                 if found is None:
-                    plan, waves = _planned(client, config, given)
-                    if dry_run:
-                        _print_plan(plan, waves, as_json=as_json)
-                        return
+                    plan, waves = _planned(client, offers, config, given)
                     found = Rollout(_path(config, plan.name), (plan, waves))
                     complain(f"rollout {plan.name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
-                code = _run(found, client, config, as_json=as_json)
+                code = _run(found, client, results, has_keys=IDEMPOTENCY_KEY in offers, as_json=as_json)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     raise SystemExit(code)
 
 
-def _planned(client: OperatorClient, config: GatewayConfig, given: dict[str, Any]) -> tuple[Plan, list[list[str]]]:
+def _planned(
+    client: OperatorClient, offers: frozenset[str], config: GatewayConfig, given: dict[str, Any]
+) -> tuple[Plan, list[list[str]]]:
     """The plan of a new rollout, and the devices of each wave.
 
     Raises:
@@ -565,8 +536,6 @@ def _planned(client: OperatorClient, config: GatewayConfig, given: dict[str, Any
     product_id, listed = given["product_id"], given["listed"]
     if (product_id is None) == (listed is None):
         raise click.UsageError("name the devices: either --product-id, or --devices")
-    offers = extensions_of(client, config.service)
-    Results(client, offers, config.service.dialect.dialect())
     if listed is None:
         targets = _devices_of_product(client, offers, product_id)
     else:
@@ -613,14 +582,14 @@ def _devices_of_product(client: OperatorClient, offers: frozenset[str], product_
     return mine
 
 
-def _resumed(config: GatewayConfig, given: dict[str, Any], *, dry_run: bool) -> Rollout:
+def _resumed(config: GatewayConfig, given: dict[str, Any]) -> Rollout:
     """A rollout that was begun.
 
     Raises:
         ConfigurationError: there is none, or it is for another service.
     """
-    if not given["name"] or dry_run:
-        raise click.UsageError("--resume needs the --name of the rollout, and --dry-run plans a new one")
+    if not given["name"]:
+        raise click.UsageError("--resume needs the --name of the rollout")
     options = {"--command": "command", "--product-id": "product_id", "--waves": "waves", "--devices": "listed"}
     fixed = [option for option, name in options.items() if given[name]]
     if fixed:
@@ -633,15 +602,13 @@ def _resumed(config: GatewayConfig, given: dict[str, Any], *, dry_run: bool) -> 
     return found
 
 
-def _run(found: Rollout, client: OperatorClient, config: GatewayConfig, *, as_json: bool) -> int:
+def _run(found: Rollout, client: OperatorClient, results: Results, *, has_keys: bool, as_json: bool) -> int:
     """Carry it out and show its end, also when an error of the service ends it; the exit code."""
     reason: str | None = f"device-gateway rollout --resume --name {found.plan.name}"
     ended, code = "interrupted", EXIT_INTERRUPTED
     with found:
         try:
-            offers = extensions_of(client, config.service)
-            results = Results(client, offers, config.service.dialect.dialect())
-            reason = found.run(client, results, has_keys=IDEMPOTENCY_KEY in offers)
+            reason = found.run(client, results, has_keys=has_keys)
             ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
         except KeyboardInterrupt:
             pass
@@ -652,24 +619,6 @@ def _run(found: Rollout, client: OperatorClient, config: GatewayConfig, *, as_js
 
 def _path(config: GatewayConfig, name: str) -> Path:
     return config.state_dir / "rollouts" / f"{name}.db"
-
-
-def _some(devices: list[str]) -> str:
-    more = f" and {len(devices) - _FIRST_IDS} more" if len(devices) > _FIRST_IDS else ""
-    return f"{', '.join(devices[:_FIRST_IDS])}{more}"
-
-
-def _print_plan(plan: Plan, waves: list[list[str]], *, as_json: bool) -> None:
-    if as_json:
-        shown = {"rollout": plan.name, "waves": waves, "command_payload": plan.command_payload, "ttl_s": plan.ttl_s}
-        print_json(shown)
-        return
-    reached, total, rows = 0, sum(map(len, waves)), []
-    for number, devices in enumerate(waves, 1):
-        reached += len(devices)
-        rows.append((str(number), str(len(devices)), f"{100 * reached / total:.3g} %", _some(devices)))
-    print_table(("wave", "devices", "then have it", "which"), rows)
-    click.echo(f"rollout {plan.name}: {total} device(s) in {len(waves)} wave(s); nothing was sent")
 
 
 def _print_end(found: Rollout, ended: str, reason: str | None, *, as_json: bool) -> None:
@@ -693,7 +642,8 @@ def _print_end(found: Rollout, ended: str, reason: str | None, *, as_json: bool)
         rows.append(tuple(map(str, cells)))
     print_table(("wave", "devices", "succeeded", "failed", "no result", "not sent"), rows)
     for (what, why), ids in wrong.items():
-        click.echo(bounded(f"{what}, {len(ids)}: {why}: {_some(ids)}"))
+        more = ", ..." if len(ids) > _FIRST_IDS else ""
+        click.echo(bounded(f"{what}, {len(ids)}: {why}: {', '.join(ids[:_FIRST_IDS])}{more}"))
     sentence = {
         "done": "is done",
         "stopped": f"stopped: {reason}",

@@ -23,6 +23,7 @@ from gateway.rollout import DeviceState, Plan, Rollout, in_waves, stop_reason, w
         ("1,5%,25%,all", 10, [1, 2, 7]),
         ("1,5%,25%,all", 1, [1]),
         ("10,5%,all", 20, [10, 10]),
+        ("50%,5%,all", 20, [10, 10]),
         ("1000,all", 3, [3]),
         ("0.5 %, 100%", 500, [3, 497]),
         ("ALL", 7, [7]),
@@ -32,9 +33,7 @@ def test_each_entry_says_how_many_have_the_command_after_its_wave(text, devices,
     assert wave_sizes(text, devices) == sizes
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1,5%", "0,all", "-1,all", "5,1,all", "50%,5%,all", "x,all", "101%,all", "1,,all"]
-)
+@pytest.mark.parametrize("text", ["", "1,5%", "0,all", "-1,all", "x,all", "101%,all", "1,,all"])
 def test_waves_that_cannot_be_are_refused(text):
     with pytest.raises(click.BadParameter):
         wave_sizes(text, 100)
