@@ -43,13 +43,11 @@ from simulator.fleet.target.client import open_client
 from simulator.fleet.target.provisioning import clean_up
 from simulator.fleet.target.target import (
     KeyPairFile,
-    Permission,
     Target,
     TargetOptions,
     find_offers,
     find_target,
     permit,
-    read_targets,
     running_local,
 )
 from simulator.interrupts import terminations_as_interrupts
@@ -80,27 +78,20 @@ _TARGET: Final = (
         type=click.Path(file_okay=False, path_type=Path),
         help="Instead of address and keys: the folder that 'fleet-simulator up --data' was given.",
     ),
-    click.option(
-        "--targets",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="YAML file of servers that may be loaded, with caps; this machine always may.",
-    ),
-    click.option(
-        "--i-own-this-target", "owned", is_flag=True, help="Load a server that is neither this machine nor listed."
-    ),
+    click.option("--i-own-this-target", "owned", is_flag=True, help="Load a server that is not this machine."),
 )
 
-Permit = Callable[[str], Permission]
-"""Whether this address may be loaded; see :func:`~simulator.fleet.target.target.permit`."""
+Permit = Callable[[str], None]
+"""Returns when this address may be loaded; see :func:`~simulator.fleet.target.target.permit`."""
 
 
 def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the target; the command gets them as ``target`` and ``may_load``."""
 
     @functools.wraps(command)
-    def wrapper(*, targets: Path | None, owned: bool, **given: Any) -> Any:
+    def wrapper(*, owned: bool, **given: Any) -> Any:
         options = TargetOptions(**{each.name: given.pop(each.name) for each in dataclasses.fields(TargetOptions)})
-        may_load = functools.partial(permit, listed=read_targets(targets) if targets else (), owned=owned)
+        may_load = functools.partial(permit, owned=owned)
         return command(target=options, may_load=may_load, **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_TARGET), wrapper)
@@ -258,7 +249,8 @@ def run_command(
             ca_file = None if settings.ca_file is None else file.folder / settings.ca_file
             way = find_target(target, settings.base_url, keys, ca_file)
         broker = [f"mqtt://{settings.broker.host}"] if settings.broker else []
-        permissions = tuple(may_load(address) for address in sorted({*way.addresses, *broker}))
+        for address in sorted({*way.addresses, *broker}):
+            may_load(address)
         console = Console(stderr=as_json or takes_output)
 
         shown = RunView() if quiet else ConsoleView(console)
@@ -267,7 +259,7 @@ def run_command(
             views.append(ProgressFile(progress, lambda text: shown.show(note(text, Tone.WARN))))
         if metrics_port is not None:
             views.append(MetricsView(metrics_port, lambda text: shown.show(note(text))))
-        record = perform_run(RunOptions(file, way, folder, permissions, audit, cluster), views)
+        record = perform_run(RunOptions(file, way, folder, audit, cluster), views)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it

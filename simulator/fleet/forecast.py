@@ -1,4 +1,4 @@
-"""What a run will be, in figures, without doing it: what ``plan`` prints, and what ``run`` holds against its caps."""
+"""What a run will be, in figures, without doing it: what ``plan`` prints."""
 
 from __future__ import annotations
 
@@ -95,11 +95,6 @@ def planned_faults(scenario: Scenario) -> tuple[Span, ...]:
         Span(fault.title, fault.kind, fault.at_s, fault.at_s + fault.duration_s, count)
         for fault, count in zip(scenario.faults, counts, strict=True)
     )
-
-
-def busiest_rate(plan: Plan) -> float:
-    """Requests per second of all operations, in the busiest phase."""
-    return max(sum(rates_of(plan.scenario, span).values()) for span in plan.timeline.spans)
 
 
 def sockets_of(scenario: Scenario) -> int:

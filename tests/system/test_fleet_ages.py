@@ -20,7 +20,7 @@ from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.target import Target, permit, running_local
+from simulator.fleet.target.target import Target, running_local
 from tests.conftest import require_program
 from tests.support.fleet_runs import at_any_speed
 from tests.support.mosquitto import find_mosquitto
@@ -122,8 +122,7 @@ def play(
             gateway_url=through.get(local.gateway_url or ""),
             broker_port=proxy.ports[local.broker_port] if local.broker_port else None,
         )
-        permissions = (permit(way.base_url, (), owned=False),)
-        stage = RunOptions(read_scenario_file(path), way, folder / "run", permissions)
+        stage = RunOptions(read_scenario_file(path), way, folder / "run")
         record = perform_run(stage)
     return record, proxy.log
 

@@ -28,7 +28,7 @@ from simulator.fleet.report.progress import RunView
 from simulator.fleet.report.prometheus import MetricsView
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.target import TargetOptions, find_target, permit
+from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
@@ -118,9 +118,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     config = ServiceConfig(port=0, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
     with RunningService(config) as service, prometheus(program, folder / "prometheus", port) as server:
         way = find_target(TargetOptions(service.base_url, API_KEY, secret))
-        stage = RunOptions(
-            read_scenario_file(scenario), way, folder / "run", (permit(way.base_url, (), owned=False),), is_audited=True
-        )
+        stage = RunOptions(read_scenario_file(scenario), way, folder / "run", is_audited=True)
         begin_s = time.time()
         watcher = Watcher(server)
         record = perform_run(stage, [MetricsView(port), watcher])

@@ -25,7 +25,7 @@ from simulator.fleet.run import fleet_run
 from simulator.fleet.run import run as run_module
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.target import Permission, TargetOptions, find_target, permit
+from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.support.fleet_runs import at_any_speed
@@ -83,8 +83,7 @@ def run(
 ) -> RunRecord:
     way = replace(find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path))), **(through or {}))
     file = read_scenario_file(scenario(tmp_path, **changes))
-    permission = permit(way.base_url, (), owned=False)
-    return perform_run(RunOptions(file, way, tmp_path / "run", (permission,)), [view or RunView()])
+    return perform_run(RunOptions(file, way, tmp_path / "run"), [view or RunView()])
 
 
 def secret_file(tmp_path: Path) -> Path:
@@ -228,15 +227,3 @@ def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_
     assert not record.audit.complete
     assert read_record(tmp_path / "run") == record
     assert len(list(read_seconds(tmp_path / "run"))) > 3
-
-
-def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
-    way = find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path)))
-    file = read_scenario_file(scenario(tmp_path))
-    for permission, fault in (
-        (Permission(max_devices=29), "30 devices are more than the 29"),
-        (Permission(max_requests_per_s=3.0), r"requests/s are more than the 3 "),
-    ):
-        with pytest.raises(ConfigurationError, match=fault):
-            perform_run(RunOptions(file, way, tmp_path / "run", (permission,)))
-    assert not (tmp_path / "run").exists()

@@ -19,7 +19,7 @@ from simulator.fleet.report.progress import RunView
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run.fleet_run import RunOptions, perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.target import TargetOptions, find_target, permit
+from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.support import sudden_ends
@@ -72,8 +72,7 @@ def run(service: RunningService, tmp_path: Path, *views: RunView) -> RunRecord:
     secret.write_text(SECRET_KEY)
     secret.chmod(0o600)
     way = find_target(TargetOptions(service.base_url, API_KEY, secret))
-    permission = permit(way.base_url, (), owned=False)
-    return perform_run(RunOptions(read_scenario_file(path), way, tmp_path / "run", (permission,)), views)
+    return perform_run(RunOptions(read_scenario_file(path), way, tmp_path / "run"), views)
 
 
 def check_inconclusive(record: RunRecord, tmp_path: Path, sentence: str) -> None:

@@ -2,11 +2,10 @@
 
 ::
 
-    WHAT[.OUTCOME][.response | .service].MEASURE OPERATOR VALUE [in PHASE] [over TIME]
+    WHAT[.OUTCOME].MEASURE OPERATOR VALUE [in PHASE] [over TIME]
 
     WHAT       an operation, such as http.sensor_data or readings.age; a family: http, mqtt, readings, commands;
-               commands.age[NAME] for those of one name; audit or audit.readings; generator.send_lag, .loop_lag,
-               .gc_pause, .steal or .cpu; generator (with the measures sent and delivered); gauges.NAME
+               commands.age[NAME] for those of one name; audit or audit.readings; gauges.NAME
     OUTCOME    a class of outcomes, "failed" (all but ok and limited) or "all"; of the age of commands an end state:
                succeeded, failed, rejected, expired, open, or "all"
     MEASURE    p50 to p100, min, max, mean, count, rate; of gauges also last; of the audit one of its counts
@@ -88,7 +87,6 @@ class Source(StrEnum):
 
     OPERATIONS = "operations"
     AUDIT = "audit"
-    GENERATOR = "generator"
     GAUGES = "gauges"
 
 
@@ -113,7 +111,6 @@ class Threshold:
         limit: in seconds, per second, percent or pieces, as ``unit`` says.
         percent: of a percentile.
         outcomes: of the operations.
-        service: the time since the request was sent instead of since it was intended.
         command: of the age of commands, the name of those that are meant; None for all.
         states: of the age of commands, the end states that are chosen; empty for all.
         over_s: length of the windows, each of which has to hold; None for the run, or phase, as a whole.
@@ -129,7 +126,6 @@ class Threshold:
     unit: Unit
     percent: float = 0.0
     outcomes: frozenset[OutcomeClass] = frozenset()
-    service: bool = False
     command: str | None = None
     states: frozenset[str] = frozenset()
     over_s: int | None = None
@@ -165,22 +161,13 @@ _OUTCOMES: Final = {
 _STATES: Final = {**{state.value: frozenset({state.value}) for state in EndState}, "all": frozenset[str]()}
 _OF_OPERATIONS: Final = ("percentile", "min", "max", "mean", "count", "rate")
 _OF_GAUGES: Final = ("min", "max", "mean", "last")
-_OF_GENERATOR: Final[Mapping[str, tuple[tuple[str, ...], Unit]]] = {
-    "send_lag": (("percentile", "mean", "max"), Unit.TIME),
-    "loop_lag": (("max",), Unit.TIME),
-    "gc_pause": (("max",), Unit.TIME),
-    "steal": (("max", "mean"), Unit.SHARE),
-    "cpu": (("max", "mean"), Unit.SHARE),
-    "": (("sent", "delivered"), Unit.SHARE),
-}
-_MEASURES: Final = ("min", "max", "mean", "last", "count", "rate", "delivered", *AUDIT_COUNTS)
+_MEASURES: Final = ("min", "max", "mean", "last", "count", "rate", *AUDIT_COUNTS)
 _NUMBER: Final = r"\d[\d_]*(?:\.\d+)?"
 _FORM: Final = re.compile(
     rf"""\s*
     (?P<what>[a-z_]+ (?:\.[a-z_]+)*?)
     (?:\[ (?P<command>[^\]]*) \])?
     (?:\. (?P<outcome>{"|".join({**_OUTCOMES, **_STATES})}))?
-    (?:\. (?P<time>response|service))?
     \. (?P<measure>p(?P<percent>100|\d{{1,2}}(?:\.\d+)?)|{"|".join(_MEASURES)})
     \s* (?P<operator><=|>=|==|!=|<|>)
     \s* (?P<number>{_NUMBER}) \s* (?P<unit>%|/?[a-zµ]+)?
@@ -218,7 +205,7 @@ def _parse(expression: str, phases: Collection[str] | None, commands: Collection
     found = _FORM.fullmatch(expression)
     if found is None:
         raise ThresholdError(_FORM_TEXT)
-    what, word, time = found["what"], found["outcome"], found["time"]
+    what, word = found["what"], found["outcome"]
     measure = "percentile" if found["percent"] else found["measure"]
     source, names, measures, units = _named(what, measure)
     if measure not in measures:
@@ -237,8 +224,6 @@ def _parse(expression: str, phases: Collection[str] | None, commands: Collection
             outcomes = frozenset(OutcomeClass) if is_age else _OUTCOMES[word]
     elif word is not None:
         raise ThresholdError(f"{what} has no outcomes: leave out {word!r}")
-    if time is not None and (source is not Source.OPERATIONS or what.partition(".")[0] not in {"http", "mqtt"}):
-        raise ThresholdError(f"{what} has one time only: leave out {time!r}")
     limit, unit = _limit(found, units)
     if unit is Unit.SHARE and word == "all" and not is_age:
         raise ThresholdError("all of all is always 100 %: name an outcome, such as limited or failed")
@@ -256,7 +241,6 @@ def _parse(expression: str, phases: Collection[str] | None, commands: Collection
         unit,
         float(found["percent"] or 0.0),
         outcomes,
-        service=time == "service",
         command=found["command"],
         states=states,
         over_s=_window(found),
@@ -269,9 +253,6 @@ def _named(what: str, measure: str) -> tuple[Source, frozenset[str], Collection[
     family, _, name = what.partition(".")
     if family == Source.AUDIT and (not name or name in AUDIT_STREAMS):
         return Source.AUDIT, frozenset({name} if name else AUDIT_STREAMS), AUDIT_COUNTS, (Unit.COUNT,)
-    if family == Source.GENERATOR and name in _OF_GENERATOR:
-        measures, unit = _OF_GENERATOR[name]
-        return Source.GENERATOR, frozenset({name or measure}), measures, (unit,)
     if family == Source.GAUGES and name:
         return Source.GAUGES, frozenset({name}), _OF_GAUGES, (Unit.COUNT,)
     units = (Unit.TIME,) if measure in TIMED else (Unit.RATE, Unit.SHARE) if measure == "rate" else (Unit.COUNT,)
@@ -280,8 +261,7 @@ def _named(what: str, measure: str) -> tuple[Source, frozenset[str], Collection[
         return Source.OPERATIONS, frozenset({f"{what}.*"}), _OF_OPERATIONS, units
     if (named := ages.get(what, what)) in OPERATIONS:
         return Source.OPERATIONS, frozenset({named}), _OF_OPERATIONS, units
-    known = [*OPERATIONS, *(f"generator.{each}" for each in _OF_GENERATOR if each), "audit", "gauges.online"]
-    raise ThresholdError(f"nothing is measured as {what!r}: {_choice(sorted(known))}")
+    raise ThresholdError(f"nothing is measured as {what!r}: {_choice(sorted([*OPERATIONS, 'audit', 'gauges.online']))}")
 
 
 def _check_command(command: str, commands: Collection[str] | None, *, is_age: bool) -> None:
@@ -335,12 +315,6 @@ _CLOCKS_S: Final = 0.001
 """Sums of durations are not exact; no phase is this short."""
 # What only grows when more is read back: what was found counts, that nothing was found does not.
 _FOUND: Final = frozenset({"lost", "doubled", "reordered", "altered", "late", "unknown", "misdated"})
-_LEVELS: Final = {
-    "loop_lag": "loop_lag_max_s",
-    "gc_pause": "gc_pause_max_s",
-    "steal": "steal_percent",
-    "cpu": "cpu_percent",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,32 +374,19 @@ def _of_phases(seconds: Iterable[Second], until_s: float | None) -> Iterator[tup
     """
     last: Second | None = None
     late: list[Operations] = []
-    drain: list[GeneratorHealth] = []
     for second in seconds:
         if until_s is not None and second.second + 1 > until_s + _CLOCKS_S:
             late.append(second.late)
-            drain.append(second.health)
             continue
         if last is not None:
             yield last, last
         last = second
     if last is not None:
-        health = _with_requests(last.health, drain)
-        yield last, replace(last, operations=merge_operations([last.operations, *late]), health=health)
+        yield last, replace(last, operations=merge_operations([last.operations, *late]))
     elif any(late):
         # Phases that are shorter than a second: all that is known of them.
-        short = Second(0, merge_operations(late), {}, _with_requests(GeneratorHealth(), drain))
+        short = Second(0, merge_operations(late), {}, GeneratorHealth())
         yield short, short
-
-
-def _with_requests(health: GeneratorHealth, drain: Sequence[GeneratorHealth]) -> GeneratorHealth:
-    """The same with the requests that ended in the drain: before it, it is not known which never do."""
-    return replace(
-        health,
-        intended=health.intended + sum(each.intended for each in drain),
-        sent=health.sent + sum(each.sent for each in drain),
-        undelivered=health.undelivered + sum(each.undelivered for each in drain),
-    )
 
 
 class Alarm:
@@ -465,8 +426,8 @@ class _Watch:
         (self._name, *_) = threshold.names
         self.threshold = threshold
         self._phases = [span for span in phases if span.name == threshold.phase]
-        self._is_timed = threshold.unit is Unit.TIME and (is_operation or self._name == "send_lag")
-        self._is_counted = not self._is_timed and (is_operation or self._name in {"sent", "delivered"})
+        self._is_timed = is_operation and threshold.unit is Unit.TIME
+        self._is_counted = is_operation and not self._is_timed
         self._begin()
         self._longest = 0
         self._last: int | None = None
@@ -512,26 +473,19 @@ class _Watch:
             self._chosen, self._all = self._chosen + sign * chosen, self._all + sign * everything
         elif leaves:
             self._levels.popleft()
-        elif self.threshold.source is Source.GAUGES:
-            self._levels.append(second.gauges.get(self._name))
         else:
-            self._levels.append(getattr(second.health, _LEVELS[self._name]))
+            self._levels.append(second.gauges.get(self._name))
 
     def _texts(self, second: Second) -> Iterator[str]:
         """Encoded histograms of what is meant."""
-        if self.threshold.source is Source.GENERATOR:
-            yield second.health.send_lag
-            return
         for name, tallies in second.operations.items():
             for outcome, tally in tallies.items():
                 if self.threshold.chooses(name, outcome):
-                    yield tally.service if self.threshold.service else tally.response
+                    yield tally.response
 
     def _counts(self, second: Second) -> tuple[int, int]:
         """How many were chosen, and of how many."""
-        threshold, health = self.threshold, second.health
-        if threshold.source is Source.GENERATOR:
-            return health.sent if self._name == "sent" else health.intended - health.undelivered, health.intended
+        threshold = self.threshold
         chosen = everything = 0
         for name, tallies in second.operations.items():
             if threshold.names_operation(name):

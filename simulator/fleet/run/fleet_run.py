@@ -18,7 +18,6 @@ from agent.errors import AgentError, StorageError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.ledger import has_ledgers
 from simulator.fleet.audit.run_audit import audit_run
-from simulator.fleet.forecast import busiest_rate
 from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, judge_thresholds, measured, parse
 from simulator.fleet.plan import Plan
@@ -44,7 +43,7 @@ from simulator.fleet.run.workers import LocalWorkers, WallClock, work
 from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client
-from simulator.fleet.target.target import Permission, Target
+from simulator.fleet.target.target import Target
 from simulator.fleet.verdict import judge_run, without_reports
 from simulator.watched import describe
 
@@ -78,7 +77,6 @@ class RunOptions:
         file: the scenario.
         target: how to reach it.
         folder: of the run; must hold none yet.
-        permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep ledgers and read everything back at the end.
         cluster: the address of the Ray cluster that makes the load, or ``auto``; None for this machine alone.
     """
@@ -86,7 +84,6 @@ class RunOptions:
     file: ScenarioFile
     target: Target
     folder: Path
-    permissions: tuple[Permission, ...]
     is_audited: bool = True
     cluster: str | None = None
 
@@ -106,8 +103,6 @@ def perform_run(options: RunOptions, views: Sequence[RunView] = ()) -> RunRecord
     """
     file, target = options.file, options.target
     scenario, plan = file.scenario, Plan(file.scenario)
-    for permission in options.permissions:
-        permission.check(devices=scenario.fleet.devices, requests_per_s=busiest_rate(plan))
     check_gateway(scenario, target)
     with ExitStack() as ends:
         workers = LocalWorkers(work) if options.cluster is None else RayWorkers(work, options.cluster)

@@ -1,8 +1,8 @@
 """The target: whether it may be loaded, its address and key pairs, its extensions, and the local service as one.
 
 One mistyped address, and a load generator harms somebody. So a target is allowed when every address that its name
-resolves to is this machine's own (127.0.0.0/8, ::1: RFC 5735, RFC 4291), or when it stands in the file of targets with
-the caps that its owner set, or when the person who starts the run says ``--i-own-this-target``.
+resolves to is this machine's own (127.0.0.0/8, ::1: RFC 5735, RFC 4291), or when the person who starts the run says
+``--i-own-this-target``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from agent.errors import ConfigurationError
-from agent.wire.base import describe_faults
 from agent.wire.network import trust_store
 from agent.wire.secret import BearerToken, KeyPair, Secret
 from agent.wire.server import Dialect
@@ -33,9 +29,6 @@ from simulator.keys import Keys
 from simulator.whole_files import write_whole
 from simulator.wire.client import ServiceClient
 
-UNLISTED_DEVICES_MAX: Final = 10_000
-UNLISTED_REQUESTS_PER_S_MAX: Final = 2_000.0
-"""Caps where somebody said ``--i-own-this-target`` and listed no others: enough for a staging server."""
 _LOCAL_FILE: Final = "standing.json"
 _LOCAL_HOST: Final = "127.0.0.1"
 _READY_S: Final = 60.0
@@ -216,93 +209,20 @@ def find_gateway_offers(gateway_url: str, token: Secret) -> frozenset[str]:
 # --- may it be loaded? ------------------------------------------------------------------------------------------------
 
 
-class ListedTarget(BaseModel):
-    """One target in the file.
-
-    Attributes:
-        host: the name or address as scenarios write it, without a port.
-        max_devices: most devices that a run may have there.
-        max_requests_per_s: most requests per second that a run may plan there.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    host: Annotated[str, Field(min_length=1)]
-    max_devices: Annotated[int, Field(ge=1)] = UNLISTED_DEVICES_MAX
-    max_requests_per_s: Annotated[float, Field(gt=0)] = UNLISTED_REQUESTS_PER_S_MAX
-
-
-class _TargetList(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    targets: tuple[ListedTarget, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Permission:
-    """That a target may be loaded, and how far; None is no cap."""
-
-    max_devices: int | None = None
-    max_requests_per_s: float | None = None
-
-    def check(self, *, devices: int, requests_per_s: float) -> None:
-        """Return when a run of this size is within the caps.
-
-        Raises:
-            ConfigurationError: it is not; the text has the numbers.
-        """
-        fix = "that this target allows: raise its caps in the file of targets (--targets), or plan less"
-        faults = []
-        if self.max_devices is not None and devices > self.max_devices:
-            faults.append(f"{devices:,} devices are more than the {self.max_devices:,} {fix}")
-        if self.max_requests_per_s is not None and requests_per_s > self.max_requests_per_s:
-            faults.append(f"{requests_per_s:,.0f} requests/s are more than the {self.max_requests_per_s:,.0f} {fix}")
-        if faults:
-            raise ConfigurationError(faults, "target")
-
-
-def read_targets(path: Path) -> tuple[ListedTarget, ...]:
-    """The file of targets: YAML with a list ``targets`` of ``{host, max_devices, max_requests_per_s}``.
-
-    Raises:
-        ConfigurationError: it cannot be read, or is no such list.
-    """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return _TargetList.model_validate(document if document is not None else {}).targets
-    except OSError as error:
-        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError([f"is not YAML: {' '.join(str(error).split())}"], str(path)) from None
-    except ValidationError as error:
-        raise ConfigurationError([describe_faults(error)], str(path)) from None
-
-
-def permit(address: str, listed: Sequence[ListedTarget], *, owned: bool) -> Permission:
-    """Whether a run may load this address.
+def permit(address: str, *, owned: bool) -> None:
+    """Return when a run may load this address.
 
     Args:
         address: ``http://host:port``, ``mqtt://host:port`` or ``host``.
-        listed: from the file of targets.
         owned: the person said ``--i-own-this-target``.
 
     Raises:
         ConfigurationError: it may not; the text says what to do.
     """
     host = _host_of(address)
-    for target in listed:
-        if target.host.lower() == host.lower():
-            return Permission(target.max_devices, target.max_requests_per_s)
-    if is_here(address):
-        return Permission()
-    if owned:
-        return Permission(UNLISTED_DEVICES_MAX, UNLISTED_REQUESTS_PER_S_MAX)
-    fix = (
-        f"{host} is not this machine: a run would load somebody's server. If it is yours, say --i-own-this-target "
-        f"(at most {UNLISTED_DEVICES_MAX:,} devices, {UNLISTED_REQUESTS_PER_S_MAX:,.0f} requests/s), or list it "
-        "with caps of its own in the file given as --targets"
-    )
-    raise ConfigurationError([fix], "target")
+    if not owned and not is_here(address):
+        fix = f"{host} is not this machine: a run would load somebody's server. If it is yours, say --i-own-this-target"
+        raise ConfigurationError([fix], "target")
 
 
 def is_here(address: str) -> bool:

@@ -201,7 +201,7 @@ def play(
     with ExitStack() as ends:
         ends.enter_context(virtual_time(clock))
         ends.enter_context(_patched(clock, service, engines))
-        stage = RunOptions(file, _way(file, folder), folder / "run", ())
+        stage = RunOptions(file, _way(file, folder), folder / "run")
         record = perform_run(stage, [view or RunView()])
     return Run(service, record, list(read_seconds(folder / "run")))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulator.fleet.forecast import busiest_rate, forecast, planned_faults
+from simulator.fleet.forecast import forecast, planned_faults
 from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals import DeviceRandom
@@ -42,16 +42,6 @@ def test_the_rates_follow_the_phases():
     assert told["phases"][2]["rates"]["http.sensor_data"] == (150 / 20 + 150 / 40) / 2, (
         "half of the time nobody is there"
     )
-
-
-def test_a_cap_is_compared_with_the_busiest_phase_and_not_with_the_sum_of_each_operations_own_peak():
-    phases = (
-        "phases:\n  - {name: orders, kind: ramp, duration_s: 60s, to: 0.5, rate_factor: 9}\n"
-        "  - {name: devices, kind: ramp, duration_s: 60s, to: 1, rate_factor: 0.1}\n"
-    )
-    plan, told = made(SCENARIO[: SCENARIO.index("phases:")] + phases)
-    assert busiest_rate(plan) == max(sum(phase["rates"].values()) for phase in told["phases"])
-    assert busiest_rate(plan) < sum(told["peak_rates"].values()) - 1
 
 
 def test_the_whole_is_told_devices_time_sockets_quota():

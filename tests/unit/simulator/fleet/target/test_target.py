@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
-from simulator.fleet.target.target import KeyPairFile, Permission, TargetOptions, find_target, permit, read_targets
+from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target, permit
 from simulator.up import UpSettings, running_up
 
 
@@ -57,49 +57,15 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path):
     ["http://127.0.0.1:8080", "http://127.8.9.10", "http://[::1]:80/base", "mqtt://127.0.0.1:1883", "127.0.0.1"],
 )
 def test_this_machine_may_be_loaded(address):
-    assert permit(address, (), owned=False) == Permission()
+    permit(address, owned=False)
 
 
-def test_another_machine_needs_its_owners_word_and_has_caps_then():
-    with pytest.raises(ConfigurationError, match=r"192\.0\.2\.1 is not this machine"):
-        permit("http://192.0.2.1:8080", (), owned=False)
-    permission = permit("http://192.0.2.1:8080", (), owned=True)
-    permission.check(devices=10_000, requests_per_s=2_000)
-    with pytest.raises(ConfigurationError, match=r"10,001 devices are more than the 10,000") as caught:
-        permission.check(devices=10_001, requests_per_s=2_500)
-    assert len(caught.value.faults) == 2
-
-
-def test_a_listed_target_has_the_caps_that_its_owner_set(tmp_path):
-    path = tmp_path / "targets.yaml"
-    path.write_text("targets:\n  - {host: staging.example.com, max_devices: 50, max_requests_per_s: 10}\n")
-    permission = permit("https://Staging.example.com", read_targets(path), owned=False)
-    assert permission == Permission(50, 10)
-    with pytest.raises(ConfigurationError, match="51 devices"):
-        permission.check(devices=51, requests_per_s=1)
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("targets: [{hots: x}]", "host"),
-        ("targets: [{host: x, max_devices: 0}]", "max_devices"),
-        (": [", "is not YAML"),
-        ("- a", "must be an object"),
-    ],
-)
-def test_a_bad_file_of_targets_is_refused_with_the_fault(tmp_path, text, fault):
-    path = tmp_path / "targets.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigurationError, match=fault):
-        read_targets(path)
-
-
-def test_a_missing_file_of_targets_and_an_address_without_a_host_are_told(tmp_path):
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        read_targets(tmp_path / "none.yaml")
+def test_another_machine_needs_its_owners_word():
+    with pytest.raises(ConfigurationError, match=r"192\.0\.2\.1 is not this machine.*--i-own-this-target"):
+        permit("http://192.0.2.1:8080", owned=False)
+    permit("http://192.0.2.1:8080", owned=True)
     with pytest.raises(ConfigurationError, match="names no host"):
-        permit("http://", (), owned=True)
+        permit("http://", owned=True)
 
 
 def test_cleanup_finds_the_way_to_what_up_started_and_refuses_a_foreign_server(tmp_path, secret):
