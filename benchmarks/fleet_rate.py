@@ -164,7 +164,6 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
         names=names,
         product_id="p",
         folder=folder,
-        origin_s=time.time(),
         model_numbers=(0,) * DEVICES,
         offers=frozenset(),
         device_offers=frozenset(),

@@ -1,7 +1,7 @@
 """What is broken on purpose: twelve kinds of faults, each a small class whose fields are the keys of a scenario.
 
 A fault takes power or link away for some time (``away``), does something to what goes over the link (``passage``,
-``bodies``, ``held_until_s``), changes what sensors read (``values``), or sets the wall clock wrong (``clock_ahead_s``).
+``outgoing``, ``held_until_s``), changes what sensors read (``values``), or sets the clock wrong (``clock_ahead_s``).
 All of it is a function of device and time, so that every worker and every later reader of the record comes to the same.
 Times are seconds since the run's begin.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 from zlib import crc32
 
@@ -18,33 +18,17 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from agent.core.values import Moment
 from simulator.fleet.record import Span
-from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share, key
+from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share
 from simulator.fleet.signals import DeviceRandom, SignalSet, salt_of
 
 NAMES_KEPT: Final = 1_000
 """So many concerned devices are named in the record."""
 _CENTURY_S: Final = 100 * 366 * 86_400.0
-_MILLION: Final = 1e6
 _RETRANSMIT_S: Final = 0.3
 
 Values = Mapping[str, float]
 Away = tuple[float, float] | None
 """Begin and end of a time without power or link."""
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """One request body that goes out.
-
-    Attributes:
-        content: the bytes, JSON or not.
-        delay_s: how much later it goes out than it would.
-        same_key: of a copy, which nobody waits for: it has the idempotency key of the first; else a key of its own.
-    """
-
-    content: bytes
-    delay_s: float = 0.0
-    same_key: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +72,10 @@ class Fault(Section):
     takes: ClassVar[Literal["", "power", "link"]] = ""
 
     kind: str
-    name: str = key("what the report calls it; without it, its kind", default="", max_length=64)
-    at_s: Delay = key("when it begins, since the run's begin", unit="s")
-    share: Share = key("which part of the devices it concerns, by hash", default=1.0)
-    duration_s: Seconds = key("how long it lasts", unit="s")
+    name: str = Field(description="what the report calls it; without it, its kind", default="", max_length=64)
+    at_s: Delay = Field(description="when it begins, since the run's begin")
+    share: Share = Field(description="which part of the devices it concerns, by hash", default=1.0)
+    duration_s: Seconds = Field(description="how long it lasts")
     _salt: bytes = PrivateAttr(b"")
     _share_salt: bytes = PrivateAttr(b"")
 
@@ -154,9 +138,9 @@ class Fault(Section):
         """No readings are handed over before this time."""
         return -math.inf
 
-    def bodies(self, device: DeviceRandom, time_s: float, body: Body) -> Sequence[Body]:
-        """What goes out instead of one body of readings: the first is the one that is waited for."""
-        return (body,)
+    def outgoing(self, device: DeviceRandom, time_s: float, body: bytes) -> tuple[bytes, int]:
+        """What goes out instead of one body of readings, and how many more of it, which nobody waits for."""
+        return body, 0
 
     def truth(self, devices: Iterable[DeviceRandom]) -> Span:
         """What exactly is done, for the record."""
@@ -176,8 +160,8 @@ class RebootLoop(Fault):
 
     takes = "power"
     kind: Literal["reboot_loop"]
-    up_s: Seconds = key("how long they run", unit="s", default=15.0)
-    down_s: Seconds = key("how long they are gone", unit="s", default=5.0)
+    up_s: Seconds = Field(description="how long they run", default=15.0)
+    down_s: Seconds = Field(description="how long they are gone", default=5.0)
 
     def away(self, device: DeviceRandom, after_s: float) -> Away:
         if not self.chooses(device):
@@ -198,7 +182,7 @@ class RollingRestart(Fault):
 
     takes = "power"
     kind: Literal["rolling_restart"]
-    away_s: Seconds = key("how long a restart takes", unit="s", default=5.0)
+    away_s: Seconds = Field(description="how long a restart takes", default=5.0)
 
     def away(self, device: DeviceRandom, after_s: float) -> Away:
         away_s = min(self.away_s, self.duration_s)  # the last one is back at the fault's end
@@ -215,7 +199,7 @@ class Blackout(Fault):
 
     takes = "link"
     kind: Literal["blackout"]
-    recovery_s: Delay = key("over how long links come back, each at a hashed moment", unit="s", default=0.0)
+    recovery_s: Delay = Field(description="over how long links come back, each at a hashed moment", default=0.0)
 
     @property
     def end_s(self) -> float:
@@ -233,8 +217,8 @@ class DisconnectStorm(Fault):
 
     takes = "link"
     kind: Literal["disconnect_storm"]
-    waves: Annotated[int, Field(ge=1, le=1000)] = key("how many times, evenly over the fault", default=1)
-    away_s: Seconds = key("how long each wave keeps them away", unit="s", default=1.0)
+    waves: Annotated[int, Field(ge=1, le=1000)] = Field(description="how many times, evenly over the fault", default=1)
+    away_s: Seconds = Field(description="how long each wave keeps them away", default=1.0)
 
     def away(self, device: DeviceRandom, after_s: float) -> Away:
         every_s = self.duration_s / self.waves
@@ -277,11 +261,7 @@ class LinkProfile(Fault):
     """These devices have such a link until it is over."""
 
     kind: Literal["link_profile"]
-    profile: Literal["2g", "3g", "bad_wifi", "satellite", "captive_portal"] = key("what kind of link")
-    more_loss: Share = key("loss beside the profile's own", default=0.0)
-    more_delay_s: Annotated[Delay, Field(le=60)] = key(
-        "delay beside the profile's own, each way", unit="s", default=0.0
-    )
+    profile: Literal["2g", "3g", "bad_wifi", "satellite", "captive_portal"] = Field(description="what kind of link")
 
     @property
     def title(self) -> str:
@@ -292,7 +272,7 @@ class LinkProfile(Fault):
         if not self.acts(device, time_s):
             return FREE
         profile = PROFILES[self.profile]
-        way_s = profile.one_way_s + self.more_delay_s
+        way_s = profile.one_way_s
         out_s = way_s + size_bytes * 8 / profile.bits_per_s
         out_s += profile.jitter_s * device.uniform(salt_of("fault", "link_profile", "jitter"), which)
         if self.profile == "captive_portal":
@@ -300,7 +280,7 @@ class LinkProfile(Fault):
         chance = device.uniform(salt_of("fault", "link_profile", "retransmit"), which)
         if chance < profile.dead:
             return Passage(out_s=out_s, is_lost=True)
-        if chance < profile.dead + profile.loss + self.more_loss:
+        if chance < profile.dead + profile.loss:
             out_s += _RETRANSMIT_S
         return Passage(out_s=out_s, back_s=way_s)
 
@@ -320,62 +300,42 @@ class RevokedKeys(Fault):
 class Duplicates(Fault):
     """Bodies of readings are sent again, although they arrived.
 
-    A copy with the same idempotency key is answered and stored once by a service with ``idempotency-key``. One with a
-    key of its own is a new reading for every service: an audit has to find it doubled.
+    They have the idempotency key of the first: a service with ``idempotency-key`` stores them once.
     """
 
     kind: Literal["duplicates"]
-    often: Share = key("which part of the bodies, by hash", default=0.1)
-    copies: Annotated[int, Field(ge=1, le=100)] = key("how many more of each", default=1)
-    delay_s: Delay = key("how long after the first, and after each other", unit="s", default=0.0)
-    idempotency_key: Literal["same", "fresh"] = key("whether a copy has the key of the first", default="same")
+    often: Share = Field(description="which part of the bodies, by hash", default=0.1)
+    copies: Annotated[int, Field(ge=1, le=100)] = Field(description="how many more of each", default=1)
 
-    def bodies(self, device: DeviceRandom, time_s: float, body: Body) -> Sequence[Body]:
-        if not self.strikes(device, time_s, body.content, self.often):
-            return (body,)
-        same = self.idempotency_key == "same"
-        numbers = range(1, self.copies + 1)
-        return (body, *(Body(body.content, body.delay_s + n * self.delay_s, same_key=same) for n in numbers))
+    def outgoing(self, device: DeviceRandom, time_s: float, body: bytes) -> tuple[bytes, int]:
+        return body, self.copies if self.strikes(device, time_s, body, self.often) else 0
 
 
 class LateBatches(Fault):
-    """No readings are handed over but once in ``hold_s``."""
+    """No readings are handed over but once in ``hold_s``, each device at its own moment."""
 
     kind: Literal["late_batches"]
-    hold_s: Seconds = key("how long readings are kept back", unit="s", default=600.0)
-    together: bool = key("all devices hand over in the same moment; else each at its own", default=False)
+    hold_s: Seconds = Field(description="how long readings are kept back", default=600.0)
 
     def held_until_s(self, device: DeviceRandom, time_s: float) -> float:
         if not self.acts(device, time_s):
             return -math.inf
-        phase = 0.0 if self.together else self.own_phase(device, "late_batches")
+        phase = self.own_phase(device, "late_batches")
         turn = math.floor((time_s - self.at_s) / self.hold_s + phase) + 1
         return min(self.at_s + (turn - phase) * self.hold_s, self.end_s)
 
 
 class BrokenJson(Fault):
-    """Bodies of readings are spoiled on their way out."""
+    """The end of bodies of readings is missing."""
 
     kind: Literal["broken_json"]
-    often: Share = key("which part of the bodies, by hash", default=0.05)
-    how: Literal["cut", "bytes", "utf16", "python"] = key(
-        "`cut`: the end is missing; `bytes`: a byte is no UTF-8; `utf16`: another encoding; `python`: quotes as "
-        "Python's `str()` writes them",
-        default="cut",
-    )
+    often: Share = Field(description="which part of the bodies, by hash", default=0.05)
 
-    def bodies(self, device: DeviceRandom, time_s: float, body: Body) -> Sequence[Body]:
-        content = body.content
-        if not self.strikes(device, time_s, content, self.often):
-            return (body,)
-        place = 1 + int(device.uniform(salt_of("broken_json", self._salt.hex()), crc32(content)) * (len(content) - 1))
-        spoiled = {
-            "cut": content[: min(place, len(content) - 1)],
-            "bytes": content[:place] + b"\xff" + content[place:],
-            "utf16": content.decode("utf-8", errors="replace").encode("utf-16"),
-            "python": content.replace(b'"', b"'"),
-        }
-        return (replace(body, content=spoiled[self.how]),)
+    def outgoing(self, device: DeviceRandom, time_s: float, body: bytes) -> tuple[bytes, int]:
+        if not self.strikes(device, time_s, body, self.often):
+            return body, 0
+        end = 1 + int(device.uniform(salt_of("broken_json", self._salt.hex()), crc32(body)) * (len(body) - 1))
+        return body[: min(end, len(body) - 1)], 0
 
 
 # --- readings and clocks ----------------------------------------------------------------------------------------------
@@ -385,7 +345,7 @@ class FrozenSensor(Fault):
     """Readings stand still."""
 
     kind: Literal["frozen_sensor"]
-    readings: tuple[ReadingName, ...] = key("which readings; without it, all", default=())
+    readings: tuple[ReadingName, ...] = Field(description="which readings; without it, all", default=())
 
     def values(self, device: DeviceRandom, time_s: float, values: Values, read: Callable[[float], Values]) -> Values:
         """What was read when the fault began."""
@@ -400,25 +360,22 @@ class ClockSkew(Fault):
     """Wall clocks are off while it lasts."""
 
     kind: Literal["clock_skew"]
-    offset_s: Delay = key("most that a clock is off, either way; each by a hashed part of it", unit="s", default=60.0)
-    drift_ppm: float = key(
-        "most that a clock gains or loses, in millionths; each a hashed part of it", ge=0, le=500_000, default=0.0
+    offset_s: Delay = Field(
+        description="most that a clock is off, either way; each by a hashed part of it", default=60.0
     )
 
     def clock_ahead_s(self, device: DeviceRandom, time_s: float) -> float:
         if not self.acts(device, time_s):
             return 0.0
-        offset = 2.0 * self.own_phase(device, "clock_skew offset") - 1.0
-        drift = 2.0 * self.own_phase(device, "clock_skew drift") - 1.0
-        return self.offset_s * offset + self.drift_ppm / _MILLION * drift * (time_s - self.at_s)
+        return self.offset_s * (2.0 * self.own_phase(device, "clock_skew offset") - 1.0)
 
 
 class ClockJump(Fault):
     """Wall clocks jump, and jump back where ``duration_s`` is given."""
 
     kind: Literal["clock_jump"]
-    jump_s: float = key("how far; below 0 it is back in time", unit="s", ge=-_CENTURY_S, le=_CENTURY_S, example=-3600.0)
-    duration_s: Delay = key("after so long it jumps back; 0: never", unit="s", default=0.0)
+    jump_s: float = Field(description="how far; below 0 it is back in time", ge=-_CENTURY_S, le=_CENTURY_S)
+    duration_s: Delay = Field(description="after so long it jumps back; 0: never", default=0.0)
 
     @model_validator(mode="after")
     def _check_jump(self) -> Self:
@@ -487,7 +444,7 @@ class ActiveFaults:
         self._clocks = self._that("clock_ahead_s")
         self._values = self._that("values")
         self._holds = self._that("held_until_s")
-        self._bodies = self._that("bodies")
+        self._bodies = self._that("outgoing")
         self.links = self._that("passage")
 
     def _that(self, method: str) -> tuple[Fault, ...]:
@@ -517,14 +474,14 @@ class ActiveFaults:
         time_s = now.monotonic_s - self.began_s
         return self.began_s + max((fault.held_until_s(device, time_s) for fault in self._holds), default=-math.inf)
 
-    def bodies(self, device: DeviceRandom, now: Moment, content: bytes) -> Sequence[Body]:
-        """What goes out instead of these bytes; copies are copies of what goes out."""
+    def outgoing(self, device: DeviceRandom, now: Moment, content: bytes) -> tuple[bytes, int]:
+        """What goes out instead of these bytes, and how many copies; none of what is spoiled."""
         time_s = now.monotonic_s - self.began_s
-        bodies: Sequence[Body] = (Body(content),)
+        body, copies = content, 0
         for fault in self._bodies:
-            bodies = [*fault.bodies(device, time_s, bodies[0]), *bodies[1:]]
-        first = bodies[0]
-        return [first, *(replace(copy, content=first.content) for copy in bodies[1:])]
+            body, more = fault.outgoing(device, time_s, body)
+            copies += more
+        return body, copies if body == content else 0
 
     def passage(self, device: DeviceRandom, which: int, now_s: float, size_bytes: int) -> Passage:
         """How the device's next message gets through."""

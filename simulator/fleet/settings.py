@@ -7,7 +7,7 @@ One rule for time: every key that ends in ``_s`` is a duration (a rate ends in `
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
@@ -15,7 +15,6 @@ from pydantic.config import JsonDict
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _LONGEST_S: Final = 366 * 86_400.0
-_LIFETIME_S: Final = 20 * _LONGEST_S
 DURATION_FORMS: Final = "a number of seconds, or a number with its unit: 250ms, 30s, 5m, 2h, 1d"
 
 Rate = Annotated[float, Field(gt=0, le=10_000_000)]
@@ -39,10 +38,10 @@ def parse_duration(value: object) -> object:
     return float(found[1]) * _UNITS_S[found[2]]
 
 
-def _duration_schema(bound: str, most_s: float = _LONGEST_S) -> JsonDict:
+def _duration_schema(bound: str) -> JsonDict:
     return {
         "anyOf": [
-            {"type": "number", bound: 0, "maximum": most_s},
+            {"type": "number", bound: 0, "maximum": _LONGEST_S},
             {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"},
         ],
         "unit": "s",
@@ -65,24 +64,8 @@ Delay = Annotated[
 ]
 """A duration that may be 0."""
 
-Lifetime = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    Field(gt=0, le=_LIFETIME_S),
-    WithJsonSchema(_duration_schema("exclusiveMinimum", _LIFETIME_S)),
-]
-"""A duration above 0, at most twenty years: what a battery lasts."""
-
 ReadingName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 """What a reading is called in ``sensor_data``, such as ``temperature_celsius``."""
-
-
-def key(what: str, *, unit: str | None = None, why: str | None = None, example: Any = None, **rules: Any) -> Any:
-    """A field with its documentation; ``rules`` go to :func:`pydantic.Field` (``default``, ``ge``, ...)."""
-    extra: JsonDict = {name: value for name, value in (("unit", unit), ("why", why)) if value is not None}
-    if example is not None:
-        rules["examples"] = [example]
-    return Field(description=what, json_schema_extra=extra or None, **rules)
 
 
 class Section(BaseModel):

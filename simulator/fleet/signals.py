@@ -13,10 +13,10 @@ import csv
 import math
 import runpy
 import struct
+import time
 import traceback
 from abc import abstractmethod
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,7 +30,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire.base import JsonObject, list_faults
 from agent.wire.times import parse_time
-from simulator.fleet.settings import Delay, Lifetime, ReadingName, Seconds, Section, key
+from simulator.fleet.settings import Delay, ReadingName, Seconds, Section
 
 READING: Final = "reading"
 """What the phase of a device's readings is hashed with."""
@@ -109,9 +109,9 @@ class Signal(Section):
     """What every kind has."""
 
     kind: str
-    min: float | None = key("lower values are given as this one", default=None, example=-40)
-    max: float | None = key("higher values are given as this one", default=None, example=85)
-    digits: Annotated[int, Field(ge=0, le=9)] = key("decimals of the sensor", default=2)
+    min: float | None = Field(description="lower values are given as this one", default=None)
+    max: float | None = Field(description="higher values are given as this one", default=None)
+    digits: Annotated[int, Field(ge=0, le=9)] = Field(description="decimals of the sensor", default=2)
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -120,13 +120,12 @@ class Signal(Section):
         return self
 
     @abstractmethod
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         """The function that the settings describe, for the reading of this name.
 
         Args:
             name: of the reading.
             folder: relative paths start here.
-            origin_s: when signals begin that are played once or in step, seconds since the epoch.
 
         Raises:
             ConfigurationError: a file cannot be used.
@@ -171,9 +170,9 @@ class Constant(Signal):
     """Always the same."""
 
     kind: Literal["constant"]
-    value: float = key("the value")
+    value: float = Field(description="the value")
 
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         return lambda _device, _time_s: self.value
 
 
@@ -181,13 +180,13 @@ class Diurnal(Signal):
     """The wave of a day: highest at ``peak_hour``, lowest twelve hours later."""
 
     kind: Literal["diurnal"]
-    mean: float = key("the day's middle")
-    amplitude: float = key("from the middle to the day's top", ge=0)
-    peak_hour: float = key("hour of the day, UTC, with the highest value", ge=0, lt=24, default=15.0, unit="h")
-    noise: float = key("standard deviation of what each reading adds", ge=0, default=0.0)
-    spread: float = key("standard deviation of the devices' means around `mean`", ge=0, default=0.0)
+    mean: float = Field(description="the day's middle")
+    amplitude: float = Field(description="from the middle to the day's top", ge=0)
+    peak_hour: float = Field(description="hour of the day, UTC, with the highest value", ge=0, lt=24, default=15.0)
+    noise: float = Field(description="standard deviation of what each reading adds", ge=0, default=0.0)
+    spread: float = Field(description="standard deviation of the devices' means around `mean`", ge=0, default=0.0)
 
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         noise_salt, spread_salt = salt_of("diurnal", name), salt_of("diurnal", name, "mean")
         mean, amplitude, noise, spread, peak = self.mean, self.amplitude, self.noise, self.spread, self.peak_hour / 24
 
@@ -214,12 +213,12 @@ class RandomWalk(Signal):
     """A random walk (Brownian motion) that comes back to ``start`` once in ``span_s``."""
 
     kind: Literal["random_walk"]
-    start: float = key("what the walk comes back to")
-    step: float = key("standard deviation of the change within one second", ge=0)
-    span_s: Seconds = key("how long it may stray", unit="s", default=3600.0)
-    spread: float = key("standard deviation of the devices' starts around `start`", ge=0, default=0.0)
+    start: float = Field(description="what the walk comes back to")
+    step: float = Field(description="standard deviation of the change within one second", ge=0)
+    span_s: Seconds = Field(description="how long it may stray", default=3600.0)
+    spread: float = Field(description="standard deviation of the devices' starts around `start`", ge=0, default=0.0)
 
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         """Each span is a bridge of 512 steps up or down, one for each bit of a digest, so that how high it stands after
         ``n`` of them is a count of bits. Between two of its points lies a bridge of 64 smaller steps, whose bits are
         the middle of the digest times a number of their own. One digest for any instant.
@@ -257,10 +256,10 @@ class RandomWalk(Signal):
 class MarkovState(Section):
     """One state of a chain."""
 
-    value: float = key("what the reading shows in this state")
-    stay_s: Seconds = key("how long the chain stays on average (exponentially distributed)", unit="s")
-    next: dict[str, Annotated[float, Field(gt=0)]] = key(
-        "where it goes from here: weights; without it, to any other state alike", default_factory=dict
+    value: float = Field(description="what the reading shows in this state")
+    stay_s: Seconds = Field(description="how long the chain stays on average (exponentially distributed)")
+    next: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        description="where it goes from here: weights; without it, to any other state alike", default_factory=dict
     )
 
 
@@ -279,7 +278,7 @@ class Markov(Signal):
     """A chain of states, such as a door that is open or shut."""
 
     kind: Literal["markov"]
-    states: dict[str, MarkovState] = key("the states by name", min_length=2, max_length=32)
+    states: dict[str, MarkovState] = Field(description="the states by name", min_length=2, max_length=32)
 
     @model_validator(mode="after")
     def _check_ways(self) -> Self:
@@ -291,7 +290,7 @@ class Markov(Signal):
                     raise ValueError(f"state {name}: next names itself; make stay_s longer instead")
         return self
 
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         """The chain is cut into blocks of a hundred of its longest stays, each lived through from its begin, in a state
         drawn by how long states last: an instant costs a block at most, and the next one after it costs nothing.
         """
@@ -338,11 +337,11 @@ class Battery(Signal):
     """A battery: it falls evenly from full to empty and is charged or changed; each device at its own point."""
 
     kind: Literal["battery"]
-    full: float = key("the reading of a full battery", default=100.0)
-    empty: float = key("the reading at which it is charged", default=5.0)
-    life_s: Lifetime = key("from full to empty", unit="s", default=90 * _DAY_S)
-    charge_s: Delay = key("from empty to full; 0: it is changed", unit="s", default=0.0)
-    digits: Annotated[int, Field(ge=0, le=9)] = key("decimals of the sensor", default=3)
+    full: float = Field(description="the reading of a full battery", default=100.0)
+    empty: float = Field(description="the reading at which it is charged", default=5.0)
+    life_s: Seconds = Field(description="from full to empty", default=90 * _DAY_S)
+    charge_s: Delay = Field(description="from empty to full; 0: it is changed", default=0.0)
+    digits: Annotated[int, Field(ge=0, le=9)] = Field(description="decimals of the sensor", default=3)
 
     @model_validator(mode="after")
     def _check_levels(self) -> Self:
@@ -350,7 +349,7 @@ class Battery(Signal):
             raise ValueError(f"empty ({self.empty:g}) has to be below full ({self.full:g})")
         return self
 
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         salt, empty, life_s, charge_s = salt_of("battery", name), self.empty, self.life_s, self.charge_s
         whole, cycle_s = self.full - empty, life_s + charge_s
 
@@ -366,15 +365,15 @@ class PythonFunction(Signal):
     """What a function of a Python file returns. The file has all rights of whoever starts the run: `--allow-python`."""
 
     kind: Literal["python"]
-    file: str = key("Python file with the function", min_length=1, example="values.py")
-    function: str = key(
-        "its function of a device (`index`, `seed`) and the time in seconds since the epoch, and of nothing else: "
-        "workers ask in any order. It returns a number, or NaN where there is no reading",
+    file: str = Field(description="Python file with the function", min_length=1)
+    function: str = Field(
+        description="its function of a device (`index`, `seed`) and the time in seconds since the epoch, and of "
+        "nothing else: workers ask in any order. It returns a number, or NaN where there is no reading",
         default="value",
         min_length=1,
     )
 
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         """The function; it is tried once.
 
         Raises:
@@ -395,7 +394,7 @@ class PythonFunction(Signal):
                 raise ConfigurationError([fault], str(path))
             return value
 
-        value_at(DeviceRandom.at(0, 0), origin_s)
+        value_at(DeviceRandom.at(0, 0), time.time())
         return value_at
 
 
@@ -419,45 +418,23 @@ def _fault_of(path: Path, error: Exception) -> ConfigurationError:
 _EPOCH_MS_FROM: Final = 100_000_000_000
 """Numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
 _ROWS_MAX: Final = 2_000_000
-_SERIES_MAX: Final = 10_000
 
 
 class Replay(Signal):
-    """Recorded values out of a CSV file, replayed."""
+    """Recorded values out of a CSV file: straight lines between them, again and again, each device at its own point."""
 
     kind: Literal["csv"]
-    file: str = key("CSV file with a line of column names", min_length=1, example="recordings/office.csv")
-    column: str = key(
-        "the column with the values; an empty cell is left out. Columns of one file stay lines on a device",
+    file: str = Field(description="CSV file with a line of column names", min_length=1)
+    column: str = Field(
+        description="the column with the values; an empty cell is left out. Columns of one file stay lines on a device",
         min_length=1,
     )
-    time_column: str | None = key(
-        "the column with the times: seconds, epoch milliseconds or RFC 3339; without it the lines are `every_s` apart",
+    time_column: str | None = Field(
+        description="the column with the times: seconds, epoch milliseconds or RFC 3339; without it the lines are "
+        "`every_s` apart",
         default=None,
     )
-    every_s: Seconds | None = key("distance of a device's lines where no column has times", unit="s", default=None)
-    device_column: str | None = key(
-        "the column that says whose a line is, in a file of several devices: device number n plays the lines of the "
-        "n-th of them, and begins again with the first",
-        default=None,
-        min_length=1,
-    )
-    where: dict[str, str] | None = key(
-        "in a file of several series the lines that count: column and what it says, such as `{field: temperature}`; "
-        "without it a file is refused in which a column of names that is not read tells lines apart; `{}` takes all",
-        default=None,
-    )
-    none: tuple[float | str, ...] = key(
-        "cells that mean that there is no value, such as -200 or NA; an empty one always does", default=()
-    )
-    between: Literal["linear", "hold"] = key(
-        "between two lines: a straight line, or the earlier value", default="linear"
-    )
-    loop: bool = key("begin again at the end; else the last value stays", default=True)
-    begin: Literal["hashed", "in_step"] = key(
-        "`hashed`: each device begins at a point of its own; `in_step`: all at the first line, when the run begins",
-        default="hashed",
-    )
+    every_s: Seconds | None = Field(description="distance of the lines where no column has times", default=None)
 
     @model_validator(mode="after")
     def _check_times(self) -> Self:
@@ -465,10 +442,10 @@ class Replay(Signal):
             raise ValueError("give either time_column or every_s")
         return self
 
-    def make(self, name: str, folder: Path, origin_s: float) -> ValueAt:
+    def make(self, name: str, folder: Path) -> ValueAt:
         path = folder / self.file
         try:
-            recordings = _read_recordings(path, self)
+            times, values, round_s = _read_recording(path, self)
         except OSError as error:
             raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
         except UnicodeDecodeError:
@@ -476,134 +453,69 @@ class Replay(Signal):
         except (csv.Error, ValueError) as error:
             raise ConfigurationError([str(error)], str(path)) from None
         # All columns of one file are at the same line on one device.
-        salt, is_hashed = salt_of("csv", self.file), self.begin == "hashed"
-        loop, linear = self.loop, self.between == "linear"
+        salt = salt_of("csv", self.file)
 
         def value_at(device: DeviceRandom, time_s: float) -> float:
-            recording = recordings[device.index % len(recordings)]
-            times, values, round_s = recording.times, recording.values, recording.round_s
-            at_s = time_s - origin_s + (device.fraction(salt) * round_s if is_hashed else 0.0)
-            if loop:
-                at_s %= round_s
+            at_s = (time_s + device.fraction(salt) * round_s) % round_s
             after = bisect_right(times, at_s)
             if after == 0:
                 return values[0]
-            if after == len(times):
-                # On the way back to the first value, where it begins again.
-                gap_s = round_s - times[-1]
-                if not (loop and linear and gap_s > 0):
-                    return values[-1]
-                return values[-1] + (values[0] - values[-1]) * (at_s - times[-1]) / gap_s
-            if not linear:
-                return values[after - 1]
-            part = (at_s - times[after - 1]) / (times[after] - times[after - 1])
-            return values[after - 1] + (values[after] - values[after - 1]) * part
+            # Behind the last line it is on the way back to the first.
+            next_s, following = (times[after], values[after]) if after < len(times) else (round_s, values[0])
+            part = (at_s - times[after - 1]) / (next_s - times[after - 1])
+            return values[after - 1] + (following - values[after - 1]) * part
 
         return value_at
 
 
-@dataclass(frozen=True, slots=True)
-class _Recording:
-    """Times (seconds since its first line, rising) and values of equal number, and how long it lasts."""
-
-    times: tuple[float, ...]
-    values: tuple[float, ...]
-    round_s: float
-
-
-def _read_recordings(path: Path, settings: Replay) -> tuple[_Recording, ...]:
-    """One recording for each device in a CSV file, in the order of their first lines.
-
-    The file has commas or semicolons; behind semicolons a comma may be a decimal one.
+def _read_recording(path: Path, settings: Replay) -> tuple[Sequence[float], Sequence[float], float]:
+    """Times in seconds since the first line, rising; as many values; and how long all lasts.
 
     Raises:
         OSError, csv.Error: it cannot be read.
         ValueError: it lacks a column, or has cells that are no numbers or times; the first such line is named.
     """
-    whose, where = settings.device_column, settings.where or {}
-    wanted = [settings.column, settings.time_column, whose, *where]
-    columns = [name for name in wanted if name is not None]
-    lines: dict[str, list[tuple[int, dict[str, str]]]] = {}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        head = file.readline()
-        decimal = "," if head.count(";") > head.count(",") else "."
-        file.seek(0)
-        reader = csv.DictReader(file, delimiter=";" if decimal == "," else ",", skipinitialspace=True)
-        names = reader.fieldnames or ()
-        if missing := [column for column in columns if column not in names]:
-            raise ValueError(f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
-        others = [] if settings.where is not None else [name for name in names if name not in columns]
-        series: dict[str, Counter[str]] = {name: Counter() for name in others}
-        for row in reader:
-            cells = {column: (row[column] or "").strip() for column in columns}
-            if all(cells[name] == value for name, value in where.items()):
-                lines.setdefault(cells[whose] if whose else "", []).append((reader.line_num, cells))
-            for name, texts in series.items():
-                if len(texts) <= _SERIES_MAX:
-                    texts[row[name] or ""] += 1
-            if reader.line_num > _ROWS_MAX:
-                raise ValueError(f"has more than {_ROWS_MAX} lines; thin it out")
-        _check_one_series(series, decimal)
-    if whose and "" in lines:
-        raise ValueError(f"line {lines[''][0][0]}: {whose} is empty: every line has to say whose it is")
-    if not lines:
-        raise ValueError(f"has no value in column {settings.column!r}")
-    return tuple(_recording(settings, device, rows, decimal) for device, rows in lines.items())
-
-
-def _check_one_series(series: Mapping[str, Counter[str]], decimal: str) -> None:
-    """Refuse lines of several series: a column of names that is not read has some of them again and again."""
-    for name, texts in series.items():
-        is_names = not any(_number(text, decimal) is not None for text in texts)
-        if 1 < len(texts) <= _SERIES_MAX and len(texts) < texts.total() and is_names:
-            one = next(iter(texts))[:40]
-            raise ValueError(
-                f"column {name!r} tells lines apart: take one series with 'where: {{{name}: {one}}}', a device for "
-                f"each with 'device_column: {name}', or all lines as one series with 'where: {{}}'",
-            )
-
-
-def _recording(settings: Replay, device: str, rows: Sequence[tuple[int, dict[str, str]]], decimal: str) -> _Recording:
-    clock = settings.time_column
+    column, clock = settings.column, settings.time_column
     at: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
     points: list[tuple[float, float]] = []
-    for place, (line, row) in enumerate(rows):
-        cell = row[settings.column]
-        value = None if not cell or cell in settings.none else _number(cell, decimal)
-        if value is None and cell and cell not in settings.none:
-            fix = "if it means none, name it: 'none'"
-            raise ValueError(f"line {line}: {settings.column} {cell[:40]!r} is no number; {fix}")
-        if value in settings.none:
-            value = None
-        at_s = _time_of(row[clock], decimal) if clock else place * (settings.every_s or 1.0)
-        if at_s is None:
-            if value is not None:
-                raise ValueError(f"line {line}: {clock} {row[clock or ''][:40]!r} is no time")
-            continue
-        if at and at_s <= at[-1]:
-            raise ValueError(f"line {line}: {clock} does not rise; sort the lines by time")
-        at.append(at_s)
-        if value is not None:
-            points.append((at_s, value))
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, skipinitialspace=True)
+        names = reader.fieldnames or ()
+        if missing := [name for name in (column, clock) if name is not None and name not in names]:
+            raise ValueError(f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
+        for place, row in enumerate(reader):
+            line, cell = reader.line_num, (row[column] or "").strip()
+            if line > _ROWS_MAX:
+                raise ValueError(f"has more than {_ROWS_MAX} lines; thin it out")
+            at_s = place * (settings.every_s or 1.0) if clock is None else _time_of((row[clock] or "").strip())
+            if at_s is None:
+                raise ValueError(f"line {line}: {clock} {row[clock or '']!r:.40} is no time")
+            if at and at_s <= at[-1]:
+                raise ValueError(f"line {line}: {clock} does not rise; one file has one series, sorted by time")
+            at.append(at_s)
+            if cell:
+                value = _number(cell)
+                if value is None:
+                    raise ValueError(f"line {line}: {column} {cell[:40]!r} is no number; leave the cell empty for none")
+                points.append((at_s - at[0], value))
     if not points:
-        whose = f" for {settings.device_column} {device!r}" if settings.device_column else ""
-        raise ValueError(f"has no value in column {settings.column!r}{whose}")
+        raise ValueError(f"has no value in column {column!r}")
     spans = sorted(later - earlier for earlier, later in pairwise(at))
     last_s = spans[len(spans) // 2] if spans else settings.every_s or 1.0
     times, values = zip(*points, strict=True)
-    return _Recording(tuple(at_s - at[0] for at_s in times), values, at[-1] - at[0] + last_s)
+    return times, values, at[-1] - at[0] + last_s
 
 
-def _number(text: str, decimal: str) -> float | None:
+def _number(text: str) -> float | None:
     try:
-        value = float(text.replace(decimal, "."))
+        value = float(text)
     except ValueError:
         return None
     return value if math.isfinite(value) else None
 
 
-def _time_of(text: str, decimal: str) -> float | None:
-    value = _number(text, decimal)
+def _time_of(text: str) -> float | None:
+    value = _number(text)
     if value is not None:
         return value / 1000 if abs(value) >= _EPOCH_MS_FROM else value
     try:
@@ -622,13 +534,12 @@ SignalMap = Annotated[dict[ReadingName, AnySignal], Field(min_length=1, max_leng
 _MAP: Final[TypeAdapter[SignalMap]] = TypeAdapter(SignalMap)
 
 
-def build_signals(settings: Mapping[str, Signal], *, folder: Path, origin_s: float = 0.0) -> SignalSet:
+def build_signals(settings: Mapping[str, Signal], *, folder: Path) -> SignalSet:
     """The signals of one device model.
 
     Args:
         settings: by reading name.
         folder: relative paths start here.
-        origin_s: when signals begin that are played once or in step, seconds since the epoch.
 
     Raises:
         ConfigurationError: files cannot be used; every such fault, each with the reading it belongs to.
@@ -637,7 +548,7 @@ def build_signals(settings: Mapping[str, Signal], *, folder: Path, origin_s: flo
     faults: list[str] = []
     for name, each in settings.items():
         try:
-            made[name] = each, each.make(name, folder, origin_s)
+            made[name] = each, each.make(name, folder)
         except ConfigurationError as error:
             faults += [f"{name}: {error.source}: {fault}" for fault in error.faults]
     if faults:

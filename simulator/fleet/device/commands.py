@@ -190,10 +190,7 @@ class Commands:
         started = device.disk.journal.put(start_entry(entry, now))
         handler = VOCABULARY[entry.handler]
         self._write("started", command_id, now, detail=handler.contract, attempt=started.attempts)
-        model = device.member.model
-        context = HandlerContext(
-            device.member.device_id, now, device.values(now), model.interval_s, device.firmware_version, model.firmware
-        )
+        context = HandlerContext(device.member.device_id, now, device.values(now), device.member.model.interval_s)
         work = handler.handle(parse_payload(handler, entry.command.payload), context)
         if work.duration_s >= _PROGRESS_FROM_S:
             self._progress.append(Report(command_id, IN_PROGRESS, started_at=now.wall_s))

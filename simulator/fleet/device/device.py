@@ -10,8 +10,7 @@ differs between the transports is in :mod:`~simulator.fleet.device.http_device` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent.core.outbox import is_refused_for_good
@@ -33,7 +32,6 @@ from simulator.fleet.signals import READING, DeviceRandom, device_key
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import DeviceDriver
 
-_VERSION: Final = "firmware"
 """The setting on the disk that holds the version after an update."""
 _INTERVAL: Final = "interval_s"
 AT_ONCE_S: Final = float("-inf")
@@ -226,8 +224,6 @@ class Device(Timer, ABC):
         commands = self.commands
         if commands is not None and commands.is_busy:
             for work in commands.advance(now):
-                if work.version is not None:
-                    self.disk.journal.settings[_VERSION] = work.version
                 if work.interval_s is not None:
                     self.disk.journal.settings[_INTERVAL] = repr(work.interval_s)
                     self._set_interval(now)
@@ -237,13 +233,6 @@ class Device(Timer, ABC):
                 self._read_sensor(now)
             due_s = self._sample_due_s
         self.own_due_s = due_s if commands is None else min(due_s, commands.due_s)
-
-    @property
-    def firmware_version(self) -> str:
-        """Of its firmware; empty where it reports none."""
-        firmware = self.member.model.firmware
-        factory = "" if firmware is None else firmware.factory_version(self.random)
-        return self.disk.journal.settings.get(_VERSION, factory)
 
     def values(self, now: Moment) -> dict[str, float]:
         """The values of its sensors now, by reading name."""
@@ -376,31 +365,6 @@ class Device(Timer, ABC):
         """Write down for the audit what became of readings."""
         self.fleet.ledger.readings(event, self.index, keys, self.run_s(now))
 
-    def send_copies(
-        self, request: Request, renamed: Callable[[Request, str], Request], send: Callable[[Request], None]
-    ) -> None:
-        """Send the copies of a request that went out just now, each at its time (the fault ``duplicates``).
-
-        Those that the service can recognise are written down; one with a key of its own is a new reading for everybody:
-        the audit has to find it doubled.
-
-        Args:
-            request: with its copies.
-            renamed: the request with this at the end of every key.
-            send: sends one.
-        """
-        now_s = self.fleet.monotonic()
-        for number, copy in enumerate(request.copies, 1):
-            again = request._replace(body=copy.content, copies=())
-            if not copy.same_key:
-                again = renamed(again, f"-copy-{number}")
-            else:
-                self.fleet.ledger.readings("resent", self.index, request.keys, now_s - self.fleet.began_s)
-            if copy.delay_s > 0:
-                self.fleet.wheel.at(now_s + copy.delay_s, partial(send, again))
-            else:
-                send(again)
-
     def _next_readings(self, now: Moment) -> Request:
         fleet, outbox, messages, index = self.fleet, self.disk.outbox, self.messages, self.index
         batch = outbox.next_batch(self._batch if messages.takes_arrays else 1, now)
@@ -430,10 +394,12 @@ class Device(Timer, ABC):
         request = request._replace(intended_s=intended_s, ready_s=ready_s, attempt=attempt)
         self.disk.in_flight = request
         if fleet.faults is not None and request.body is not None:
-            first, *copies = fleet.faults.bodies(self.random, now, request.body)
+            body, copies = fleet.faults.outgoing(self.random, now, request.body)
             # What is sent again is sent once.
-            self.disk.in_flight = request = request._replace(body=first.content)
-            request = request._replace(copies=tuple(copies))
+            self.disk.in_flight = request = request._replace(body=body)
+            request = request._replace(copies=copies)
+            for _ in range(copies):
+                self.write_readings("resent", request.keys, now)
         return request
 
     def _readings_again(self, request: Request, now: Moment) -> Request:

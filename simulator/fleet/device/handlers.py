@@ -19,45 +19,10 @@ from agent.handlers.base import HandlerPayload
 from agent.handlers.basic import Ping, ReadSensors, SetInterval
 from agent.wire.base import describe_faults
 from agent.wire.times import to_rfc3339
-from simulator.fleet.signals import DeviceRandom, salt_of
 
 HANDLER_KEY: Final = "command"
 SENSOR: Final = "climate"
 """The one sensor of a climate node, as commands call it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Firmware:
-    """A model's firmware.
-
-    Attributes:
-        versions: to their weights.
-        update_s: how long an update takes.
-        failure_share: which part of them fails.
-    """
-
-    versions: Mapping[str, float]
-    update_s: float = 60.0
-    failure_share: float = 0.0
-
-    def factory_version(self, device: DeviceRandom) -> str:
-        """What the device left the factory with."""
-        place = device.fraction(salt_of("firmware")) * sum(self.versions.values())
-        for version, weight in self.versions.items():
-            place -= weight
-            if place < 0:
-                return version
-        return list(self.versions)[-1]
-
-    def fails(self, device_id: str, version: str) -> bool:
-        """Whether an update to this version fails on this device; it fails there each time."""
-        return DeviceRandom(0, device_id).uniform(salt_of("firmware", "update", version), 0) < self.failure_share
-
-
-class UpdatePayload(HandlerPayload):
-    """Which firmware to have."""
-
-    version: str = Field(min_length=1, max_length=64)
 
 
 class SlowPayload(HandlerPayload):
@@ -74,16 +39,12 @@ class HandlerContext:
         now: this instant.
         values: what its sensors read now.
         interval_s: how often they are read by default.
-        version: of its firmware; empty where it does not report one.
-        firmware: how its updates go; None where there are none.
     """
 
     device_id: str
     now: Moment
     values: Mapping[str, float]
     interval_s: float
-    version: str = ""
-    firmware: Firmware | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +55,11 @@ class Work:
         duration_s: how long it takes.
         outcome: how it ends.
         interval_s: the new period of the sensors; None leaves it.
-        version: the new firmware at its end; None leaves it.
     """
 
     outcome: Outcome
     duration_s: float = 0.0
     interval_s: float | None = None
-    version: str | None = None
 
 
 Handle = Callable[[Any, HandlerContext], Work]
@@ -131,8 +90,6 @@ def _rejected(code: str, sentence: str) -> Work:
 
 def _ping(payload: Ping.Payload, around: HandlerContext) -> Work:
     result = {"pong": True, "echo": payload.echo, "agent_time": to_rfc3339(around.now.wall_s)}
-    if around.version:
-        result["firmware"] = around.version
     return _succeeded({**result, "device_id": around.device_id})
 
 
@@ -158,17 +115,6 @@ def _self_test(payload: SlowPayload, around: HandlerContext) -> Work:
     return _succeeded({"passed": True, "checked": sorted(around.values)}, duration_s=payload.seconds)
 
 
-def _update_firmware(payload: UpdatePayload, around: HandlerContext) -> Work:
-    if around.firmware is None:
-        return _rejected("no_firmware", "this device has no firmware that could be updated")
-    takes_s = around.firmware.update_s
-    if around.firmware.fails(around.device_id, payload.version):
-        sentence = f"version {payload.version} could not be written; it has {around.version} still"
-        return Work(Outcome(OutcomeStatus.FAILED, error=f"update_failed: {sentence}"), takes_s)
-    result = {"version": payload.version, "previous": around.version}
-    return Work(Outcome(OutcomeStatus.SUCCEEDED, result), takes_s, version=payload.version)
-
-
 VOCABULARY: Final[Mapping[str, VirtualHandler]] = MappingProxyType(
     {
         "ping": VirtualHandler(Contract.IDEMPOTENT, Ping.Payload, _ping),
@@ -176,7 +122,6 @@ VOCABULARY: Final[Mapping[str, VirtualHandler]] = MappingProxyType(
         "set_interval": VirtualHandler(Contract.IDEMPOTENT, SetInterval.Payload, _set_interval),
         "open_valve": VirtualHandler(Contract.ONCE, SlowPayload, _open_valve),
         "self_test": VirtualHandler(Contract.IDEMPOTENT, SlowPayload, _self_test),
-        "update_firmware": VirtualHandler(Contract.IDEMPOTENT, UpdatePayload, _update_firmware),
     }
 )
 """The climate node's handlers; each has a lane of its own."""

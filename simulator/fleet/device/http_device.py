@@ -12,7 +12,6 @@ from simulator.fleet.device.commands import take_in
 from simulator.fleet.device.device import AT_ONCE_S, Device
 from simulator.fleet.device.http_messages import (
     HELD_POLL,
-    ONCE,
     HttpMessages,
     Listing,
     Operation,
@@ -109,12 +108,8 @@ class HttpDevice(Device):
     def _send(self, request: Request) -> None:
         message = self._head.message(request.method, request.target, request.headers, request.body)
         self.driver.send(self.index, message, _Sent(self, request), self.fleet.timeout_s + request.wait_s)
-        if request.copies:
-            self.send_copies(request, _renamed, self._send_copy)
-
-    def _send_copy(self, copy: Request) -> None:
-        message = self._head.message(copy.method, copy.target, copy.headers, copy.body)
-        self.driver.send(self.index, message, _Nobody(), self.fleet.timeout_s)
+        for _ in range(request.copies):
+            self.driver.send(self.index, message, _Nobody(), self.fleet.timeout_s)
 
     # --- polls --------------------------------------------------------------------------------------------------------
 
@@ -263,10 +258,3 @@ class _Nobody:
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-
-
-def _renamed(request: Request, suffix: str) -> Request:
-    """The same request with a key of its own, where it has one."""
-    if ONCE not in request.headers:
-        return request
-    return request._replace(headers={**request.headers, ONCE: request.headers[ONCE] + suffix})

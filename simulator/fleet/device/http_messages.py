@@ -43,7 +43,6 @@ from agent.wire.times import to_rfc3339
 from gateway.client import SendCommand
 from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
 from simulator.fleet.engine.ports import HttpAnswer
-from simulator.fleet.faults import Body
 from simulator.fleet.outcomes import Attempt
 
 ONCE: Final = "idempotency-key"
@@ -80,7 +79,7 @@ class Request(NamedTuple):
         intended_s: when it was due, on the monotonic clock.
         ready_s: when the device was free to send it; not before ``intended_s``.
         attempt: whether it went out before.
-        copies: of the body, which go out as well and which nobody waits for.
+        copies: how often the same goes out once more, and nobody waits for the answer (the fault ``duplicates``).
     """
 
     operation: Operation
@@ -94,7 +93,7 @@ class Request(NamedTuple):
     intended_s: float = 0.0
     ready_s: float = 0.0
     attempt: Attempt = Attempt.FIRST
-    copies: tuple[Body, ...] = ()
+    copies: int = 0
 
 
 class Reading:

@@ -12,7 +12,6 @@ from agent.core.schedule import PollIntervals
 from agent.retry import Backoff
 from agent.wire.server import Dialect
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.device.handlers import Firmware
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import Ages
@@ -37,7 +36,6 @@ class DeviceModel:
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
         ignores_limit: go on after 429 instead of waiting as ``Retry-After`` says.
-        firmware: None where nobody asks for it.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
@@ -48,7 +46,6 @@ class DeviceModel:
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
     ignores_limit: bool = False
-    firmware: Firmware | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ device, with growing pauses.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -30,7 +29,7 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire import topics
-from agent.wire.json_text import encode_json, parse_json, parse_object
+from agent.wire.json_text import parse_json, parse_object
 from agent.wire.models import CommandRecord
 from agent.wire.secret import Secret
 from agent.wire.topics import (
@@ -192,12 +191,8 @@ class MqttDevice(Device):
         self._sent_s = self.fleet.monotonic()
         self._settle_due_s = self._sent_s + self.fleet.timeout_s
         self._publish(request.target, request.body or b"", partial(self.acknowledged, request))
-        # A refusal of what is no JSON names no key: that of a copy would be taken for one of the next message.
-        if request.copies and _is_json(request.body):
-            self.send_copies(request, _renamed, self._publish_copy)
-
-    def _publish_copy(self, copy: Request) -> None:
-        self._publish(copy.target, copy.body or b"", _nobody_waits)
+        for _ in range(request.copies):
+            self._publish(request.target, request.body or b"", _nobody_waits)
 
     # --- links, where faults are done to them -------------------------------------------------------------------------
 
@@ -487,22 +482,6 @@ def _result_key(report: Report) -> str:
     """The key of a result: stays equal over every repeat."""
     key = f"result-{report.status}-{report.command_id}"
     return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def _is_json(body: bytes | None) -> bool:
-    try:
-        json.loads(body or b"")
-    except ValueError:
-        return False
-    return True
-
-
-def _renamed(request: Request, suffix: str) -> Request:
-    """The same readings with keys of their own: this at the end of each."""
-    document = json.loads(request.body or b"")
-    for reading in document if isinstance(document, list) else [document]:
-        reading["key"] += suffix
-    return request._replace(body=encode_json(document))
 
 
 def _status_of(device_id: str, *, online: bool) -> Will:

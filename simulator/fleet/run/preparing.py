@@ -156,7 +156,6 @@ class Preparation:
                 operator_url=target.base_url,
                 operator_ca_file=target.ca_file,
                 worker=worker,
-                origin_s=self.began_ms / 1000,
                 device_offers=offers,
                 run=self.run,
             )

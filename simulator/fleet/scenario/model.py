@@ -76,19 +76,6 @@ class PollSettings(Section):
     )
 
 
-Version = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
-
-
-class FirmwareSettings(Section):
-    """Which firmware devices have, and how an update goes (command ``update_firmware`` with ``version``)."""
-
-    versions: dict[Version, Annotated[float, Field(gt=0)]] = Field(
-        min_length=1, max_length=50, description="Versions that devices leave the factory with, and their weights."
-    )
-    update_s: Seconds = Field(default=60.0, description="How long an update takes, with the restart at its end.")
-    failure_share: Share = Field(default=0.0, description="Which part of the updates fails and leaves the old version.")
-
-
 class ModelSettings(Section):
     """One kind of device that requests are made for."""
 
@@ -110,9 +97,6 @@ class DeviceModelSettings(ReadingModelSettings):
     """One kind of device with the agent's core."""
 
     poll: PollSettings = Field(default_factory=PollSettings, description="Asking for commands.")
-    firmware: FirmwareSettings | None = Field(
-        default=None, description="Which firmware it has, and how updates go; left out: it reports none."
-    )
 
 
 class _Fleet(Section):

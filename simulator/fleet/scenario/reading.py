@@ -314,9 +314,6 @@ def _refusal(scenario: Scenario, command: CommandSettings, words: list[str]) -> 
         return fault[:200]
     if others := {*command.payload.get("names", ()), command.payload.get("name", SENSOR)} - {SENSOR}:
         return f"virtual devices have one sensor, {SENSOR!r}, and no {str(others.pop())[:80]!r}"
-    for model in scenario.fleet.models if isinstance(scenario, DevicesScenario) else ():
-        if name == "update_firmware" and model.firmware is None:
-            return f"devices of the model {model.name!r} have no firmware that could be updated: give it 'firmware:'"
     return ""
 
 

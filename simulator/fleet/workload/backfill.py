@@ -105,7 +105,7 @@ class BackfillWorkload:
         self._job = job
         self._from_s = job.to_s - job.scenario.backfill.history_s
         self._first_number = first_number_of(job.run)
-        self._models = build_models(job.scenario, job.folder, job.to_s)
+        self._models = build_models(job.scenario, job.folder)
         timeout_s = job.scenario.target.timeout_s
         self._requests = MeasuredRequests(job.base_url, job.keys, job.connections, timeout_s, job.ca_file, recorder)
         self._messages = HttpMessages(job.offers, job.scenario.target.dialect.dialect())

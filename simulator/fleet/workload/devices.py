@@ -12,7 +12,6 @@ from agent.errors import ConfigurationError
 from agent.wire.network import trust_store
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import HttpDriver, MqttDriver
-from simulator.fleet.device.handlers import Firmware
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.device.request_load import RequestDriver
@@ -149,33 +148,30 @@ def _sources_of(scenario: Scenario) -> tuple[str, ...]:
     return own
 
 
-def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[DeviceModel, ...]:
+def build_models(scenario: Scenario, folder: Path) -> tuple[DeviceModel, ...]:
     """The models of a scenario, in its order.
 
     Args:
         scenario: that has them.
         folder: relative paths start here.
-        origin_s: the run's begin, or the end of history, seconds since the epoch.
 
     Raises:
         ConfigurationError: a file cannot be used.
     """
-    return tuple(_build(each, scenario, folder, origin_s) for each in scenario.fleet.models)
+    return tuple(_build(each, scenario, folder) for each in scenario.fleet.models)
 
 
-def _build(settings: ModelSettings, scenario: Scenario, folder: Path, origin_s: float) -> DeviceModel:
+def _build(settings: ModelSettings, scenario: Scenario, folder: Path) -> DeviceModel:
     try:
-        signals = build_signals(settings.signals, folder=folder, origin_s=origin_s)
+        signals = build_signals(settings.signals, folder=folder)
     except ConfigurationError as error:
         raise ConfigurationError([f"model {settings.name}: {fault}" for fault in error.faults], "models") from None
     telemetry = settings.telemetry if isinstance(settings, ReadingModelSettings) else TelemetrySettings()
     poll = settings.poll if isinstance(settings, DeviceModelSettings) else PollSettings()
-    firmware = settings.firmware if isinstance(settings, DeviceModelSettings) else None
     # Where the service holds the polls the core's own pace only counts when it cannot.
     is_held = scenario.target.transport != "http_poll"
     return DeviceModel(
         signals=signals,
-        firmware=Firmware(firmware.versions, firmware.update_s, firmware.failure_share) if firmware else None,
         interval_s=telemetry.every_s,
         in_step=telemetry.phase == "in_step",
         polling=PollIntervals() if is_held else PollIntervals(poll.every_s, poll.every_s, poll.every_s),

@@ -49,7 +49,6 @@ class FleetJob(DeviceJob):
         operator_url: where commands are sent.
         operator_ca_file: the authorities that alone are trusted there; None trusts the system's.
         worker: its number.
-        origin_s: when what is played once begins, seconds since the epoch.
         device_offers: the extensions of whatever the devices talk to: the service, or the gateway in front of it.
         run: identifies this run.
     """
@@ -57,7 +56,6 @@ class FleetJob(DeviceJob):
     address: Address
     operator_url: str
     worker: int
-    origin_s: float
     device_offers: frozenset[str]
     run: str
     operator_ca_file: Path | None = None
@@ -85,7 +83,7 @@ class FleetWorkload:
         self._recorder = recorder
         self._wheel = Wheel(LoopClock())
         self._keys = read_keys(job.keys)
-        self._models = build_models(job.scenario, job.folder, job.origin_s)
+        self._models = build_models(job.scenario, job.folder)
         self._measurement = Measurement(recorder)
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
@@ -111,8 +109,7 @@ class FleetWorkload:
         """Build the devices; the plan's events begin at ``at_s``."""
         job, scenario = self._job, self._job.scenario
         self._began_s = at_s
-        origin_s = time.time() + at_s - time.monotonic()
-        faults = ActiveFaults(at_s, origin_s)
+        faults = ActiveFaults(at_s, time.time() + at_s - time.monotonic())
         kept: Ledger = self._file_ledger or Ledger()
         fleet = Fleet(
             wheel=self._wheel,

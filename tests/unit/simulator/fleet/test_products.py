@@ -30,8 +30,6 @@ def test_the_climate_node_says_exactly_what_virtual_devices_understand():
         {"name": "climate", "interval_s": None},
         {"seconds": 3},
         {"seconds": -1},
-        {"version": "1.2.3"},
-        {"version": ""},
         {"colour": "red"},
     ],
     ids=str,

@@ -91,30 +91,25 @@ def test_every_kind_is_the_same_in_any_order_and_in_another_process(folder):
 
 
 def test_a_recording_is_played_with_straight_lines_and_begins_again(folder):
-    settings = {**REPLAY, "time_column": "time", "begin": "in_step"}
-    played = played_as(folder, settings, origin_s=NOW)
-    assert [played(A, NOW + t) for t in (0, 5, 10, 15, 20, 30, 40)] == [1, 1.5, 2, 3, 4, 2, 0]
-    assert played(A, NOW + 50) == played(A, NOW)  # ten seconds, the usual distance, after the last
-    held = played_as(folder, {**settings, "between": "hold", "loop": False}, origin_s=NOW)
-    assert [held(A, NOW + t) for t in (-5, 0, 9, 10, 39, 40, 9999)] == [1, 1, 1, 2, 4, 0, 0]
-    hashed = played_as(folder, {**REPLAY, "every_s": 10})
-    assert len({hashed(DeviceRandom(1, str(n)), NOW) for n in range(40)}) > 20
+    played = played_as(folder, {**REPLAY, "time_column": "time", "digits": 9})
+    phase_s = next(t for t in range(50) if abs(played(A, NOW + t)) + abs(played(A, NOW + t + 1)) < 0.5)
+    assert played(A, NOW + 50 + phase_s) == pytest.approx(played(A, NOW + phase_s))  # ten seconds after the last line
+    assert max(played(A, NOW + t / 10) for t in range(500)) == pytest.approx(4, abs=0.05)
+    own = played_as(folder, {**REPLAY, "every_s": 10})
+    assert len({own(DeviceRandom(1, str(n)), NOW) for n in range(40)}) > 20
 
 
 def test_every_file_that_cannot_be_used_is_said_at_once(folder):
     (folder / "bad.csv").write_text("time,value\n1,1\n1,2\n", encoding="utf-8")
     (folder / "words.csv").write_text("value\none\n", encoding="utf-8")
-    (folder / "several.csv").write_text("time,Device ID,value\n1,a,1\n2,b,\n3,a,3\n", encoding="utf-8")
-    (folder / "whose.csv").write_text("device,value\na,1\n,2\n", encoding="utf-8")
+    (folder / "clock.csv").write_text("time,value\nnoon,1\n", encoding="utf-8")
     replay = {"kind": "csv", "column": "value", "every_s": 1}
     document = {
         "none": {**replay, "file": "none.csv"},
         "column": {**replay, "file": "values.csv", "column": "valu"},
         "bad": {"kind": "csv", "column": "value", "time_column": "time", "file": "bad.csv"},
         "words": {**replay, "file": "words.csv"},
-        "several": {**replay, "file": "several.csv"},
-        "gap": {**replay, "file": "several.csv", "device_column": "Device ID"},
-        "whose": {**replay, "file": "whose.csv", "device_column": "device"},
+        "clock": {"kind": "csv", "column": "value", "time_column": "time", "file": "clock.csv"},
     }
     with pytest.raises(ConfigurationError) as caught:
         signals(folder, document)
@@ -123,41 +118,10 @@ def test_every_file_that_cannot_be_used_is_said_at_once(folder):
         "none.csv: cannot be read: No such file or directory",
         "values.csv: has no column 'valu'; it has time, value",
         "bad.csv: line 3: time does not rise",
-        "words.csv: line 2: value 'one' is no number; if it means none, name it: 'none'",
-        "several.csv: column 'Device ID' tells lines apart",
-        "several.csv: has no value in column 'value' for Device ID 'b'",
-        "whose.csv: line 3: device is empty",
+        "words.csv: line 2: value 'one' is no number; leave the cell empty for none",
+        "clock.csv: line 2: time 'noon' is no time",
     ):
         assert sentence in said, (sentence, said)
-
-
-HISTORY = "entity_id,state,last_changed\n" + "".join(
-    f"{name},{value},2024-05-01T10:{minute:02d}:00.000Z\n"
-    for n in range(12)
-    for name, value, minute in (("sensor.temperature", 20 + n, 5 * n), ("sensor.humidity", 60 - n, 5 * n + 1))
-)
-LONG = {"kind": "csv", "file": "history.csv", "column": "state", "time_column": "last_changed", "begin": "in_step"}
-
-
-def test_one_of_several_series_is_read_by_naming_it(folder):
-    (folder / "history.csv").write_text(HISTORY, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="column 'entity_id' tells lines apart.*where: {entity_id: sensor"):
-        signals(folder, {"t": LONG})
-    wanted = {"t": {**LONG, "where": {"entity_id": "sensor.temperature"}}}
-    wanted["h"] = {**LONG, "where": {"entity_id": "sensor.humidity"}, "between": "hold"}
-    played = signals(folder, wanted, origin_s=NOW)
-    assert [played.read(A, NOW + 300 * n) for n in range(3)] == [{"t": 20.0 + n, "h": 60.0 - n} for n in range(3)]
-    with pytest.raises(ConfigurationError, match="has no value in column 'state'"):
-        signals(folder, {"t": {**LONG, "where": {"entity_id": "sensor.wind"}}})
-
-
-def test_semicolons_decimal_commas_and_words_for_none_are_read(folder):
-    (folder / "values.csv").write_text("time;value;other\n0;1,5;7\n10;-200;7\n20;NA;7\n30;4,5;8\n", encoding="utf-8")
-    document = {**REPLAY, "time_column": "time", "begin": "in_step"}
-    with pytest.raises(ConfigurationError, match="line 4: value 'NA' is no number; if it means none, name it"):
-        signals(folder, {"v": document})
-    played = played_as(folder, {**document, "none": [-200, "NA"]}, origin_s=NOW)
-    assert [played(A, NOW + t) for t in (0, 15, 30)] == [1.5, 3.0, 4.5]
 
 
 # --- functions of a file ----------------------------------------------------------------------------------------------

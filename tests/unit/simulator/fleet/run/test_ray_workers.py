@@ -45,7 +45,6 @@ def make_job(folder: Path, **more: object) -> FleetJob:
         names=("n0", "n1"),
         product_id="p",
         folder=folder,
-        origin_s=0.0,
         model_numbers=(0, 0),
         offers=frozenset(),
         device_offers=frozenset(),

@@ -266,10 +266,6 @@ CASES = {
         WHOLE + PING.replace("ping", "read_sensors, names: [boiler]"),
         "commands[0].payload: virtual devices have one sensor, 'climate', and no 'boiler'",
     ),
-    "an update without firmware": (
-        WHOLE + PING.replace("ping", "update_firmware, version: a"),
-        "commands[0].payload: devices of the model 'climate' have no firmware",
-    ),
     "a key that is not there": (
         WHOLE + "target: {keys: [{api_key: k, secret_key_file: none}]}",
         "target.keys[0].secret_key_file:",
