@@ -29,10 +29,10 @@ from simulator.fleet.forecast import describe, forecast
 from simulator.fleet.plan import Plan
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.compare import compare_runs, print_comparison
-from simulator.fleet.report.folder import RUN_FILE, read_record, record_text
+from simulator.fleet.report.folder import RUN_FILE, read_record
 from simulator.fleet.report.formatting import Tone, finite, plural
 from simulator.fleet.report.live import ConsoleView
-from simulator.fleet.report.making import make_reports, summary_json
+from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunView, note
 from simulator.fleet.report.prometheus import MetricsView
 from simulator.fleet.report.summary import print_summary
@@ -204,7 +204,6 @@ def _read(path: Path, *, allow_python: bool) -> ScenarioFile:
     "machine belongs to. Needs the extra 'cluster'.",
 )
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code says how it ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
 @takes_python
 def run_command(
     *,
@@ -219,7 +218,6 @@ def run_command(
     progress: str | None,
     cluster: str | None,
     quiet: bool,
-    as_json: bool,
     allow_python: bool,
 ) -> ExitCode:
     """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
@@ -230,8 +228,6 @@ def run_command(
     """
     with _ended_by_hand(local=local), terminations_as_interrupts(), ExitStack() as ends:
         takes_output = progress == STANDARD_OUTPUT
-        if takes_output and as_json:
-            raise CommandLineError("--progress -: --json prints to standard output, too: give it a file")
         if rate_limit is not None and not local:
             raise CommandLineError("--rate-limit is the quota of the service that --local starts: give --local")
         if local and target != TargetOptions():
@@ -251,7 +247,7 @@ def run_command(
         broker = [f"mqtt://{settings.broker.host}"] if settings.broker else []
         for address in sorted({*way.addresses, *broker}):
             may_load(address)
-        console = Console(stderr=as_json or takes_output)
+        console = Console(stderr=takes_output)
 
         shown = RunView() if quiet else ConsoleView(console)
         views = [shown]
@@ -260,9 +256,7 @@ def run_command(
         if metrics_port is not None:
             views.append(MetricsView(metrics_port, lambda text: shown.show(note(text))))
         record = perform_run(RunOptions(file, way, folder, audit, cluster), views)
-    if as_json:
-        click.echo(record_text(record), nl=False)
-    elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
+    if not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
         click.echo(bounded(f"report: {folder / 'report.html'}"), err=takes_output)
     return ExitCode(record.verdict.exit_code)
 
@@ -301,8 +295,7 @@ def _ended_by_hand(*, local: bool) -> Iterator[None]:
 
 @click.command("report")
 @click.argument("folder", type=_RUN_FOLDER)
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON, as in summary.json.")
-def report_command(*, folder: Path, as_json: bool) -> ExitCode:
+def report_command(*, folder: Path) -> ExitCode:
     """Make all reports of a run anew, also of one that was killed or still goes on.
 
     FOLDER is what a run was given with --out. Made are report.html, summary.json, junit.xml, and the tables figures and
@@ -312,12 +305,9 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
     not be written.
     """
     made = make_reports(folder)
-    if as_json:
-        click.echo(summary_json(made.record), nl=False)
-    else:
-        print_summary(Console(), made.record)
-        if made.page.exists() and not any(str(made.page) in sentence for sentence in made.missing):
-            click.echo(f"report: {made.page}")
+    print_summary(Console(), made.record)
+    if made.page.exists() and not any(str(made.page) in sentence for sentence in made.missing):
+        click.echo(f"report: {made.page}")
     for sentence in made.missing:
         click.echo(bounded(f"Error: {sentence}; make room there and run it again"), err=True)
     return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
@@ -326,9 +316,8 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
 @click.command("compare")
 @click.argument("a", type=_RUN_FOLDER)
 @click.argument("b", type=_RUN_FOLDER)
-@click.option("--phase", help="Compare this phase only. By default everything but ramps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
-def compare_command(*, a: Path, b: Path, phase: str | None, as_json: bool) -> ExitCode:
+def compare_command(*, a: Path, b: Path, as_json: bool) -> ExitCode:
     """Hold the run in folder B against the one in folder A, both of one scenario.
 
     A rate or a time counts as better or worse when it differs by more than a tenth, and a share of errors when it
@@ -337,7 +326,7 @@ def compare_command(*, a: Path, b: Path, phase: str | None, as_json: bool) -> Ex
     Exit codes: 0 B is not worse in anything, 1 it is, 2 usage, or runs of different scenarios, 3 a run proves nothing,
     such as one whose generator was the limit.
     """
-    found = compare_runs(a, b, phase)
+    found = compare_runs(a, b)
     if as_json:
         click.echo(json.dumps(finite(found), indent=1, ensure_ascii=False, allow_nan=False))
     else:

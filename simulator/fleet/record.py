@@ -15,7 +15,7 @@ from typing import Any, Final
 from simulator.exit_codes import ExitCode
 from simulator.fleet.outcomes import OutcomeClass
 
-RECORD_FORMAT: Final = "fleet-run/3"
+RECORD_FORMAT: Final = "fleet-run/4"
 
 
 class VerdictStatus(StrEnum):
@@ -188,21 +188,6 @@ class DeviceFinding:
     kind: str
     count: int
     keys: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SlowDevice:
-    """A device among those that waited longest for an answer.
-
-    Attributes:
-        response_s: how long it waited, from when the request was due.
-        operation: which one it was.
-    """
-
-    device_id: str
-    name: str
-    response_s: float
-    operation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +385,6 @@ class RunRecord:
         operations: all that was measured: requests, the stages of commands (``commands.sent``), how old readings were
             when they were accepted (``readings.age``), and commands when they ended (``commands.age[NAME].STATE``).
         commands: how commands ended, one entry for each of the scenario's, in its order.
-        slowest: the devices that waited longest for an answer, the slowest first.
         scenario_text: the scenario as it was given.
         extras: what a scenario of its own kind found, by name.
         drained_from_s: when the phases were over and devices only handed over what they had; None when there was no
@@ -435,7 +419,6 @@ class RunRecord:
     thresholds: tuple[ThresholdResult, ...] = ()
     audit: AuditRecord | None = None
     commands: tuple[CommandEnds, ...] = ()
-    slowest: tuple[SlowDevice, ...] = ()
     gaps: tuple[WorkerGap, ...] = ()
     scenario_text: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)

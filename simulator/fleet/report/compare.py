@@ -45,28 +45,27 @@ _STYLES: Final = {BETTER: "bold green", WORSE: "bold red", NOT_JUDGED: "yellow"}
 _FORMS: Final[Mapping[str, Callable[[float], str]]] = {"s": time_text, "share": percent_text, "per_s": count_text}
 
 
-def compare_runs(folder_a: Path, folder_b: Path, phase: str | None = None) -> dict[str, Any]:
+def compare_runs(folder_a: Path, folder_b: Path) -> dict[str, Any]:
     """Compare the runs in two folders.
 
     Args:
         folder_a: the run that the other one is held against.
         folder_b: the other one.
-        phase: compare this one only; None takes all but ramps.
 
     Returns:
-        ``a`` and ``b``: which runs; ``conclusion``: in one sentence; ``compared``: phases; ``unjudged``: why nothing is
-        judged, a sentence each; ``broken``: what A held and B does not; ``differences``: a figure of an operation each,
-        with its ``unit`` (``s``, ``per_s``, ``share`` of 1), its value in ``a`` and ``b``, and the ``finding``;
-        ``worse`` and ``better``: how many of them.
+        ``a`` and ``b``: which runs; ``conclusion``: in one sentence; ``compared``: phases, all but ramps;
+        ``unjudged``: why nothing is judged, a sentence each; ``broken``: what A held and B does not; ``differences``: a
+        figure of an operation each, with its ``unit`` (``s``, ``per_s``, ``share`` of 1), its value in ``a`` and ``b``,
+        and the ``finding``; ``worse`` and ``better``: how many of them.
 
     Raises:
-        ConfigurationError: a folder holds no run or a damaged one, the scenarios differ, or there is no such phase.
+        ConfigurationError: a folder holds no run or a damaged one, or the scenarios differ.
     """
     a, b = (_read_run(folder) for folder in (folder_a, folder_b))
     if differing := _scenario_differences(a, b):
         text = f"{folder_a} and {folder_b} are runs of different scenarios ({', '.join(differing)} differ)"
         raise ConfigurationError([text])
-    of_a, of_b = (_figures(folder, record, phase) for folder, record in ((folder_a, a), (folder_b, b)))
+    of_a, of_b = (_figures(folder, record) for folder, record in ((folder_a, a), (folder_b, b)))
     unjudged = [f"{label} {why}" for label, record in (("A", a), ("B", b)) if (why := _unfit(record))]
     broken = [] if unjudged else [*_broken(a, b)]
     names = sorted(of_a.keys() & of_b.keys(), key=lambda name: (name != READING_AGE, not is_age(name), name))
@@ -93,7 +92,7 @@ def compare_runs(folder_a: Path, folder_b: Path, phase: str | None = None) -> di
     return {
         **runs,
         "conclusion": conclusion,
-        "compared": [span.name for span in _chosen_phases(a, phase)] or ["the whole run"],
+        "compared": [span.name for span in _chosen_phases(a)] or ["the whole run"],
         "unjudged": unjudged,
         "broken": broken,
         "differences": differences,
@@ -140,24 +139,14 @@ def _broken(a: RunRecord, b: RunRecord) -> Iterator[str]:
             yield f"the threshold {result.expression} held in A, and does not in B"
 
 
-def _chosen_phases(record: RunRecord, phase: str | None) -> tuple[Span, ...]:
-    """The phases to compare: the named one, or all but ramps; all when there are only ramps, none when there are none.
-
-    Raises:
-        ConfigurationError: there is no such phase.
-    """
-    if phase is None:
-        return tuple(span for span in record.phases if span.kind != "ramp") or record.phases
-    found = tuple(span for span in record.phases if span.name == phase)
-    if not found:
-        names = ", ".join(span.name for span in record.phases) or "none"
-        raise ConfigurationError([f"--phase {phase}: the run {record.name} has no such phase; it has {names}"])
-    return found
+def _chosen_phases(record: RunRecord) -> tuple[Span, ...]:
+    """All phases but ramps; all when there are only ramps."""
+    return tuple(span for span in record.phases if span.kind != "ramp") or record.phases
 
 
-def _figures(folder: Path, record: RunRecord, phase: str | None) -> dict[str, Figures]:
+def _figures(folder: Path, record: RunRecord) -> dict[str, Figures]:
     """The figures of each operation in the phases that are compared."""
-    spans, totals = _chosen_phases(record, phase), Totals()
+    spans, totals = _chosen_phases(record), Totals()
     try:
         for second in read_seconds(folder):
             middle = second.second + 0.5

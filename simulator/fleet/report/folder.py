@@ -204,7 +204,6 @@ def _without_figures(record: RunRecord) -> RunRecord:
     return replace(
         record,
         operations={},
-        slowest=(),
         faults=tuple(replace(fault, truth={}) for fault in record.faults),
         audit=None if record.audit is None else replace(record.audit, findings=()),
     )

@@ -49,7 +49,6 @@ from simulator.watched import describe
 
 _log = logging.getLogger(__name__)
 
-_SLOWEST_KEPT: Final = 20
 _WITHOUT_DRAIN: Final = "backfill"
 """Its phase does not make all the load: history just takes its time."""
 _ANY: Final = "any"
@@ -262,7 +261,6 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
     summaries = [run.summaries[number] for number in sorted(run.summaries)]
     partial = _why_partial(run)
     faults = tuple(_named(span, device_names) for summary in summaries for span in summary.faults) or run.record.faults
-    slowest = sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.response_s)
     record = replace(
         run.record,
         ended_at=to_rfc3339(time.time()),
@@ -271,7 +269,6 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
         audit=audit,
         seconds=run.merger.given,
         commands=joined_ends(summary.commands for summary in summaries),
-        slowest=tuple(slowest[:_SLOWEST_KEPT]),
         gaps=run.merger.gaps,
         extras=_extras(run, assessment.notes),
         drained_from_s=None if scenario.kind == _WITHOUT_DRAIN else run.record.drained_from_s,

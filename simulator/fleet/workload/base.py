@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simulator.fleet.audit.ledger import LedgerTarget
-from simulator.fleet.record import AuditRecord, CommandEnds, SlowDevice, Span
+from simulator.fleet.record import AuditRecord, CommandEnds, Span
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import KeyPairFile
 
@@ -48,7 +48,6 @@ class WorkloadSummary:
 
     Attributes:
         faults: what was broken on purpose, with the instants at which it was.
-        slowest: devices of this worker with the longest answers.
         failures: what did not come out as the scenario says, one sentence each.
         missed: what could not be written down; the audit is not complete then.
         audit: of a play that reads back by itself; None where the coordinator does.
@@ -58,7 +57,6 @@ class WorkloadSummary:
     """
 
     faults: tuple[Span, ...] = ()
-    slowest: tuple[SlowDevice, ...] = ()
     failures: tuple[str, ...] = ()
     missed: int = 0
     audit: AuditRecord | None = None

@@ -245,7 +245,6 @@ class FleetWorkload:
         return WorkloadSummary(
             # Each worker knows this of the whole fleet: the first one reports it.
             faults=() if job.worker else self._switches.truths(),
-            slowest=self._measurement.slowest(list(zip(job.device_ids, job.names, strict=True)), job.devices.start),
             failures=tuple(failures),
             missed=missed,
             commands=self._operator.command_ends(self._commands.ends),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,18 +13,15 @@ from agent.core.values import OutcomeStatus
 from agent.errors import ServiceError
 from simulator.fleet.audit.ledger import CommandEvent, Ledger
 from simulator.fleet.device.answers import judge, outcome_of
-from simulator.fleet.device.http_messages import HELD_POLL
 from simulator.fleet.device.model import Exchange, Observer
 from simulator.fleet.engine.pool import HttpPool, NoAnswerInTime
 from simulator.fleet.engine.ports import HttpAnswer
 from simulator.fleet.metrics.ages import CommandTracker, EndState, Stage
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.record import SlowDevice
 from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.fleet.target.target import KeyPairFile, read_keys
 
-_SLOWEST_KEPT = 20
 _SENTENCES_KEPT = 50
 _SENTENCE_CHARACTERS = 200
 
@@ -39,7 +36,7 @@ _STAGES: Final[Mapping[str, Stage]] = {
 
 
 class Measurement(Observer):
-    """The observer of a worker (:class:`~simulator.fleet.device.model.Observer`): counts, and keeps the extremes.
+    """The observer of a worker (:class:`~simulator.fleet.device.model.Observer`): counts.
 
     Args:
         recorder: counts.
@@ -51,8 +48,6 @@ class Measurement(Observer):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.is_excused: Callable[[int], bool] = lambda _device: False
-        self._worst: dict[int, tuple[float, str]] = {}
-        self._bar_s = 0.0
         self.sentences: Counter[str] = Counter()
 
     def exchanged(self, exchange: Exchange) -> None:
@@ -67,9 +62,6 @@ class Measurement(Observer):
         recorder.record(
             operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, attempt=attempt
         )
-        # A poll that is held is long on purpose: no device is slow for that.
-        if now_s - intended_s > self._bar_s and operation != HELD_POLL:
-            self._keep(device, now_s - intended_s, operation)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""
@@ -77,28 +69,6 @@ class Measurement(Observer):
         text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
         if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
             self.sentences[text] += 1
-
-    def slowest(self, names: Sequence[tuple[str, str]], first_index: int) -> tuple[SlowDevice, ...]:
-        """The devices that waited longest for an answer, the slowest first.
-
-        Args:
-            names: device id and name of each of the worker's devices.
-            first_index: of the first of them, in the fleet.
-        """
-        ranked = sorted(self._worst.items(), key=lambda entry: -entry[1][0])
-        return tuple(
-            SlowDevice(*names[device - first_index], waited_s, operation)
-            for device, (waited_s, operation) in ranked[:_SLOWEST_KEPT]
-        )
-
-    def _keep(self, device: int, waited_s: float, operation: str) -> None:
-        worst = self._worst
-        if device not in worst or worst[device][0] < waited_s:
-            worst[device] = (waited_s, operation)
-        if len(worst) > 2 * _SLOWEST_KEPT:
-            kept = sorted(worst.items(), key=lambda entry: -entry[1][0])[:_SLOWEST_KEPT]
-            self._worst = dict(kept)
-            self._bar_s = kept[-1][1][0]
 
 
 class TrackedLedger(Ledger):

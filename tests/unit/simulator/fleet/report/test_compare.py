@@ -93,6 +93,4 @@ def test_what_cannot_be_compared_is_refused(base, tmp_path):
     base = kept(tmp_path / "one", replace(record, scenario_text=one), seconds)
     with pytest.raises(ConfigurationError, match="are runs of different scenarios"):
         compare_runs(base, other)
-    with pytest.raises(ConfigurationError, match="has no such phase"):
-        compare_runs(base, base, "none")
     assert compared(base, tmp_path / "nothing")[0] == 2

@@ -113,7 +113,6 @@ def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
         audit=None,
         thresholds=(),
         scenario_text="",
-        slowest=(),
         faults=(),
         gaps=(),
     )
@@ -265,7 +264,6 @@ def test_the_page_escapes_everything_and_loads_nothing(tmp_path):
         verdict=Verdict(VerdictStatus.FAILED, 1, (ATTACK,)),
         phases=(replace(RECORD.phases[0], name=ATTACK, kind=ATTACK),),
         thresholds=(ThresholdResult(ATTACK, held=False, observed=1.0, unit=ATTACK),), extras={ATTACK: {ATTACK: 1}},
-        slowest=(replace(RECORD.slowest[0], name=ATTACK, device_id=ATTACK, operation=ATTACK),),
         operations={ATTACK: RECORD.operations["http.poll"]},
     )  # fmt: skip
     folder = kept(tmp_path / "run", nasty)
