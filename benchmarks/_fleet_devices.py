@@ -25,7 +25,6 @@ from agent.core.schedule import PollIntervals
 from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Exchange, Fleet, Member, Observer
-from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.preflight import raise_descriptor_limit
@@ -124,7 +123,11 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
     )
     origin = read_origin(given.url)
     wheel = Wheel(LoopClock())
-    sources = loopback_addresses(given.devices // _SOURCE_SHARE + 1) if given.per_device else ()
+    sources = (
+        tuple(f"127.0.0.{number + 1}" for number in range(given.devices // _SOURCE_SHARE + 1))
+        if given.per_device
+        else ()
+    )
     per_device, pool = given.per_device, given.pool
     engine = Http1Engine(origin, wheel, per_device=per_device, device_sockets=1, pool=pool, sources=sources)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]

@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
 
-from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.origin import read_origin
 from simulator.fleet.engine.ports import Headers
@@ -217,7 +216,7 @@ async def run_closed(url: str, *, connections: int, per_device: bool, seconds: f
 
 
 def _start(url: str, connections: int, *, per_device: bool) -> tuple[Http1Engine, _Run]:
-    sources = loopback_addresses(connections // _SOURCE_SHARE + 1)
+    sources = tuple(f"127.0.0.{number + 1}" for number in range(connections // _SOURCE_SHARE + 1))
     wheel = Wheel(LoopClock())
     engine = Http1Engine(read_origin(url), wheel, per_device=per_device, pool=connections, sources=sources)
     return engine, _Run(engine, wheel, url)

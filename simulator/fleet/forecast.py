@@ -192,7 +192,7 @@ def describe(made: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield f"requests    about {made['requests']:,}"
     is_short = made["sockets"] > made["ports"]
-    short = f"; only {made['ports']:,} ports: raise target.source_addresses" if is_short else ""
+    short = f"; only {made['ports']:,} ports: list more in target.source_addresses" if is_short else ""
     yield f"sockets     at most about {made['sockets']:,}{short}"
     keys = "1 key" if made["keys"] == 1 else f"{made['keys']} keys"
     yield f"quota       {made['quota_per_minute']:,} requests a minute with {keys}; at 1,000 a minute "

@@ -17,32 +17,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from agent.errors import ConfigurationError
 from agent.wire.network import connect
 
 # Linux's number (include/uapi/linux/in.h); the socket module has the name from Python 3.12 on.
 _IP_BIND_ADDRESS_NO_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
-_LOOPBACK_MAX: Final = 250
 _ANY_PORT: Final = 9
 _REACH_S: Final = 10.0
 """An address of several that does not answer for so long is given up."""
 _FIXES: Final = {
-    errno.EADDRNOTAVAIL: "no free port from this source address: raise target.source_addresses",
+    errno.EADDRNOTAVAIL: "no free port from this source address: list more in target.source_addresses",
     errno.EMFILE: "no free file descriptor: raise the limit (ulimit -n), or use more workers",
     errno.ENFILE: "the host has no free file descriptor: raise fs.file-max",
     errno.ENOBUFS: "the host has no memory for sockets left",
 }
-
-
-def loopback_addresses(count: int) -> tuple[str, ...]:
-    """The first ``count`` addresses of this machine to connect to itself from; Linux answers on all of 127/8.
-
-    Raises:
-        ConfigurationError: fewer than one, or more than 250.
-    """
-    if not 1 <= count <= _LOOPBACK_MAX:
-        raise ConfigurationError([f"source_addresses {count}: write a number from 1 to {_LOOPBACK_MAX}"], "fleet")
-    return tuple(f"127.0.0.{number}" for number in range(1, count + 1))
 
 
 def own_addresses(listed: Iterable[str]) -> tuple[str, ...]:

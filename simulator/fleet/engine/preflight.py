@@ -113,10 +113,12 @@ def examine(demand: Demand, host: Host) -> tuple[ResourceCheck, ...]:
     workers = math.ceil(demand.sockets / max(host.descriptors - _SPARE_DESCRIPTORS, 1))
     ports = int(host.ports * _PORT_SHARE)  # some are taken, or wait for a minute in TIME_WAIT
     addresses = math.ceil(demand.sockets / max(ports, 1))
-    more = str(addresses) if is_here else f"a list of {addresses} addresses of the machine"
     others = max(host.cores - is_here, 1)
     descriptors_fix = f"ulimit -n {each} (as root, or LimitNOFILE= of the unit), or workers: {workers}"
-    ports_fix = f"target.source_addresses: {more}, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
+    ports_fix = (
+        f"target.source_addresses: a list of {addresses} addresses of the machine, or "
+        "sysctl net.ipv4.ip_local_port_range='1024 65535'"
+    )
     cores_fix = f"they disturb each other: workers: {others}" + (
         ", or the target on another machine" if is_here else ""
     )

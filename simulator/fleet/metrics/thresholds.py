@@ -9,7 +9,7 @@
     OUTCOME    a class of outcomes, "failed" (all but ok and limited) or "all"; of the age of commands an end state:
                succeeded, failed, rejected, expired, open, or "all"
     MEASURE    p50 to p100, min, max, mean, count, rate; of gauges also last; of the audit one of its counts
-    OPERATOR   < <= > >= == !=
+    OPERATOR   < <= > >= ==
     VALUE      with its unit: us ms s m h for times, /s /m /h or % for rates, nothing for counts
 
 Without an outcome, times are those of ``ok`` and ``timeout`` together (a request that was never answered has waited,
@@ -78,6 +78,15 @@ TIMED: Final = frozenset({"percentile", "min", "max", "mean"})
 """Measures of an operation that are times."""
 
 
+COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
+
+
 class ThresholdError(ValueError):
     """A threshold that nobody can hold a run against; the text says what to write instead."""
 
@@ -107,7 +116,7 @@ class Threshold:
         expression: as it was given.
         names: the operations, ``http.*`` for a whole family; of the audit its streams; else one name.
         measure: ``percentile``, ``min``, ``max``, ``mean``, ``last``, ``count``, ``rate``; the audit's count.
-        operator: one of ``< <= > >= == !=``.
+        operator: one of ``< <= > >= ==``.
         limit: in seconds, per second, percent or pieces, as ``unit`` says.
         percent: of a percentile.
         outcomes: of the operations.
@@ -169,7 +178,7 @@ _FORM: Final = re.compile(
     (?:\[ (?P<command>[^\]]*) \])?
     (?:\. (?P<outcome>{"|".join({**_OUTCOMES, **_STATES})}))?
     \. (?P<measure>p(?P<percent>100|\d{{1,2}}(?:\.\d+)?)|{"|".join(_MEASURES)})
-    \s* (?P<operator><=|>=|==|!=|<|>)
+    \s* (?P<operator><=|>=|==|<|>)
     \s* (?P<number>{_NUMBER}) \s* (?P<unit>%|/?[a-zµ]+)?
     (?:\s+ in \s+ (?P<phase>\S+))?
     (?:\s+ over \s+ (?P<over>{_NUMBER}) \s* (?P<over_unit>[a-zµ]+))?
@@ -303,14 +312,6 @@ def _choice(known: Collection[str], percentile: str = "percentile") -> str:
 
 # --- held against a run ----------------------------------------------------------------------------------------------
 
-_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
 _CLOCKS_S: Final = 0.001
 """Sums of durations are not exact; no phase is this short."""
 # What only grows when more is read back: what was found counts, that nothing was found does not.
@@ -406,7 +407,7 @@ class Alarm:
             threshold, found = watch.threshold, watch.latest
             if found is None or found.value is None:
                 continue
-            if not _COMPARE[threshold.operator](found.value, threshold.limit):
+            if not COMPARISONS[threshold.operator](found.value, threshold.limit):
                 unit = threshold.unit.value
                 return ThresholdResult(threshold.expression, False, found.value, unit, found.at_s).missed_text
         return ""
@@ -526,9 +527,7 @@ class _Watch:
         if value is None:
             return math.inf
         distance = abs(value - self.threshold.limit)
-        return {"<": value, "<=": value, ">": -value, ">=": -value, "==": distance, "!=": -distance}[
-            self.threshold.operator
-        ]
+        return {"<": value, "<=": value, ">": -value, ">=": -value, "==": distance}[self.threshold.operator]
 
     def _is_in_phase(self, second: Second) -> bool:
         """Whole seconds only: what fell into two phases belongs to none."""
@@ -564,7 +563,7 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
         reason = f"no {' or '.join(sorted(threshold.names))} were read back"
         return _Observed(None, reason=reason, unknown=not audit.complete)
     value = float(sum(getattr(stream, threshold.measure) for stream in named.values()))
-    is_safe = not _COMPARE[threshold.operator](value, threshold.limit)
+    is_safe = not COMPARISONS[threshold.operator](value, threshold.limit)
     is_judged = all(audit.judges(name, threshold.measure) for name in named)
     if not is_judged and not (is_safe and threshold.measure in _FOUND):
         return _Observed(None, reason="the audit is not complete: not everything could be read back", unknown=True)
@@ -572,7 +571,7 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
 
 
 def _result(threshold: Threshold, observed: _Observed, record: RunRecord) -> ThresholdResult:
-    held = observed.value is not None and _COMPARE[threshold.operator](observed.value, threshold.limit)
+    held = observed.value is not None and COMPARISONS[threshold.operator](observed.value, threshold.limit)
     doubt = _why_unjudged(threshold, record) if held or observed.value is None else ""
     return ThresholdResult(
         threshold.expression,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.engine.addresses import loopback_addresses, own_addresses, why_unreachable
+from simulator.fleet.engine.addresses import own_addresses, why_unreachable
 from simulator.fleet.engine.preflight import Demand, Host, ResourceCheck, examine, missing, read_host
 from simulator.fleet.forecast import sockets_of
 from simulator.fleet.scenario.model import Scenario
@@ -32,28 +32,24 @@ class Sources:
     faults: tuple[str, ...] = ()
 
 
-def find_sources(listed: int | Sequence[str], addresses: Sequence[str]) -> Sources:
+def find_sources(listed: Sequence[str], addresses: Sequence[str]) -> Sources:
     """Those of this machine, held against the ways to the target; nothing is sent.
 
     Args:
         listed: ``target.source_addresses`` of a scenario.
         addresses: that devices connect to, as URLs.
     """
-    if listed == 1:
+    if not listed:
         return Sources()
-    if isinstance(listed, int):
-        own = loopback_addresses(listed)
-        fix = "a number is for targets on the same machine: list the machine's addresses"
-    else:
-        own, fix = own_addresses(listed), "leave it out, or set up a route"
-        if not own:
-            return Sources(0, (f"has none of {', '.join(listed)}: list one of its addresses",))
+    own = own_addresses(listed)
+    if not own:
+        return Sources(0, (f"has none of {', '.join(listed)}: list one of its addresses",))
     ways = [(source, address, why_unreachable(source, address)) for source in own for address in addresses]
     first = next(((source, address, why) for source, address, why in ways if why), None)
     if first is None:
         return Sources(len(own))
     source, address, why = first
-    return Sources(len(own), (f"no way from {source} to {address} ({why}): {fix}",))
+    return Sources(len(own), (f"no way from {source} to {address} ({why}): leave it out, or set up a route",))
 
 
 def addresses_of_devices(scenario: Scenario, target: Target) -> tuple[str, ...]:

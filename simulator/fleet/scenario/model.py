@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
-import operator
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -20,6 +19,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, mod
 
 from agent.config.model import DialectConfig
 from simulator.fleet.faults import AnyFault, AnyLinkFault
+from simulator.fleet.metrics.thresholds import COMPARISONS
 from simulator.fleet.settings import Delay, Name, Rate, Seconds, Section, Share
 from simulator.fleet.signals import CLIMATE_SETTINGS, SignalMap
 
@@ -36,7 +36,7 @@ _SHARES_TOLERANCE: Final = 1e-6
 
 
 def _form(value: object) -> str:
-    return "(text)" if isinstance(value, str) else "(list)" if isinstance(value, list | tuple) else "(number)"
+    return "(text)" if isinstance(value, str) else "(number)"
 
 
 # --- the devices ------------------------------------------------------------------------------------------------------
@@ -167,11 +167,7 @@ def _check_networks(listed: tuple[str, ...]) -> tuple[str, ...]:
     return listed
 
 
-SourceAddresses = Annotated[
-    Annotated[int, Field(ge=1, le=250), Tag("(number)")]
-    | Annotated[tuple[str, ...], Field(min_length=1, max_length=1000), AfterValidator(_check_networks), Tag("(list)")],
-    Discriminator(_form),
-]
+SourceAddresses = Annotated[tuple[str, ...], Field(max_length=1000), AfterValidator(_check_networks)]
 PoolSize = Annotated[int, Field(ge=1, le=65_536)]
 Connections = Annotated[
     Annotated[Literal["per_device"], Tag("(text)")] | Annotated[PoolSize, Tag("(number)")], Discriminator(_form)
@@ -182,9 +178,9 @@ _CA_FILE: Final[Any] = Field(
     default=None, description="PEM file with the authority that alone is trusted over TLS; left out: the system's."
 )
 _SOURCES: Final[Any] = Field(
-    default=1,
-    description="Addresses to connect from, each with about 28,000 ports: how many of 127.0.0.1, 127.0.0.2, ..., for a "
-    "target on this machine; or a list of IPv4 addresses and networks, of which a machine takes its own.",
+    default=(),
+    description="IPv4 addresses and networks to connect from, each address with about 28,000 ports; a machine takes "
+    "its own of them, and has all of 127.0.0.0/8 for a target on itself. Left out: the system's choice.",
 )
 _CONNECTIONS: Final[Any] = Field(
     default="per_device",
@@ -251,13 +247,12 @@ class _Target(Section):
         @property
         def connections(self) -> int | Literal["per_device"]: ...
         @property
-        def source_addresses(self) -> int | tuple[str, ...]: ...
+        def source_addresses(self) -> tuple[str, ...]: ...
 
     @property
     def source_count(self) -> int:
         """How many addresses to connect from there are, on all machines together, at most."""
-        listed = self.source_addresses
-        return listed if isinstance(listed, int) else count_addresses(listed)
+        return count_addresses(self.source_addresses) or 1
 
     @property
     def protocol(self) -> Literal["http", "mqtt"]:
@@ -329,7 +324,7 @@ class ServiceTarget(_Target):
     broker: ClassVar[None] = None
     transport: ClassVar = "http_poll"
     through: ClassVar[Through] = "service"
-    source_addresses: ClassVar[int] = 1
+    source_addresses: ClassVar[tuple[str, ...]] = ()
     connections: PoolSize = Field(default=_POOL, description="Connections of the whole run.")
 
 
@@ -348,16 +343,9 @@ DeviceTarget = Annotated[
 
 GAUGES: Final = ("online", "connections", "open_commands", "waiting_readings")
 """What a condition may be about; the gauges of a run's seconds."""
-_COMPARE: Final = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
 _COMPARISON: Final = re.compile(
-    rf"\s*({'|'.join(GAUGES)})\s*({'|'.join(_COMPARE)})\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*", re.ASCII
+    rf"\s*({'|'.join(GAUGES)})\s*({'|'.join(COMPARISONS)})\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*",
+    re.ASCII,
 )
 _OF_DEVICES: Final = frozenset({"online", "connections"})
 _WHOLE_PERCENT: Final = 100.0
@@ -387,7 +375,7 @@ def holds(condition: str, gauges: Mapping[str, float], devices: int) -> bool:
         value = gauges.get(gauge, math.nan)
         # Half a percent of 1,000 devices must not fail for the last binary digit of 0.995.
         value = limit if math.isclose(value, limit, rel_tol=1e-9) else value
-        held = held and not math.isnan(value) and _COMPARE[comparison](value, limit)
+        held = held and not math.isnan(value) and COMPARISONS[comparison](value, limit)
     return held
 
 

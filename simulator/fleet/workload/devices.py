@@ -15,7 +15,7 @@ from simulator.fleet.device.driver import HttpDriver, MqttDriver
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.device.request_load import RequestDriver
-from simulator.fleet.engine.addresses import loopback_addresses, own_addresses
+from simulator.fleet.engine.addresses import own_addresses
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
 from simulator.fleet.engine.origin import RequestHead, read_origin
@@ -141,9 +141,8 @@ def _sources_of(scenario: Scenario) -> tuple[str, ...]:
         ConfigurationError: this machine has none of those that are listed.
     """
     listed = scenario.target.source_addresses
-    if isinstance(listed, int):
-        return loopback_addresses(listed) if listed > 1 else ()
-    if not (own := own_addresses(listed)):
+    own = own_addresses(listed)
+    if listed and not own:
         raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
     return own
 

@@ -264,9 +264,7 @@ def test_a_run_that_ended_early_is_judged_by_what_it_measured_and_by_no_more():
     assert whole == [(True, True), (True, False), (True, False), (True, False)]
 
 
-@pytest.mark.parametrize(
-    ("operator", "worst"), [("<", 6.0), ("<=", 6.0), (">", 1.0), (">=", 1.0), ("==", 6.0), ("!=", 3.0)]
-)
+@pytest.mark.parametrize(("operator", "worst"), [("<", 6.0), ("<=", 6.0), (">", 1.0), (">=", 1.0), ("==", 6.0)])
 def test_the_worst_window_is_the_one_furthest_on_the_wrong_side(operator, worst):
     seconds = [[(OK, 0.1)] * count for count in (3, 1, 6, 2)]
     result = result_of(f"http.poll.count {operator} 3 over 1s", seconds)
