@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from agent.config.faults import nearest, sentences
 
 if TYPE_CHECKING:
-    from agent.runtime.health import Part
+    from agent.health import Part
 
 BUILT_IN: Final = "built-in"
 CONFIGURATION: Final = "configuration"

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
 
-from agent.core.schedule import PollIntervals
+from agent.core.timekeeping import PollIntervals
 from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Exchange, Fleet, Member, Observer

@@ -8,10 +8,9 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from agent.wire import paths
-from agent.wire.base import JsonObject, Sent, Text
 from agent.wire.client import DeviceClient, read_record
 from agent.wire.limits import IDENTIFIER_CHARACTERS, TTL_MAX_S
-from agent.wire.models import CommandRecord, Device, RuntimeRecord
+from agent.wire.models import CommandRecord, Device, JsonObject, RuntimeRecord, Sent, Text
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=IDENTIFIER_CHARACTERS)]
 """The id of a user or a device."""

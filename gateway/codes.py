@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError, Refused
-from agent.wire.base import Sent, SentSecret, Text, describe_faults
 from agent.wire.enrollment import SECRET_BYTES, EnrollmentAnswer, EnrollmentCode, make_code
+from agent.wire.models import Sent, SentSecret, Text, describe_faults
 from agent.wire.secret import Secret
 from gateway.client import RegisterDevice
 from gateway.service import Service

@@ -23,12 +23,11 @@ from pydantic_core import from_json
 
 from agent.core.commands import FINAL_STATUSES, listed_state
 from agent.errors import InvalidMessage, NotFound, RateLimited, Refused, ServiceError
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog
-from agent.wire.base import JsonObject
-from agent.wire.lists import CommandList
-from agent.wire.models import OPEN, CommandRecord, CommandStatus
+from agent.health import REPEAT_AFTER_S, FailureLog
+from agent.wire.answers import CommandList
+from agent.wire.encoding import parse_time, to_rfc3339
+from agent.wire.models import OPEN, CommandRecord, CommandStatus, JsonObject
 from agent.wire.server import COMMAND_EVENTS, COMMAND_STATUS, CommandLists
-from agent.wire.times import parse_time, to_rfc3339
 from gateway.quota import Kind
 from gateway.service import Service, Unavailable
 from gateway.tokens import Tokens

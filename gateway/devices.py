@@ -20,10 +20,10 @@ from agent.files import replace_file
 from agent.identity import as_owner_of
 from agent.text import unescaped
 from agent.wire import topics
+from agent.wire.encoding import to_rfc3339
 from agent.wire.enrollment import EnrollmentAnswer, label_text
 from agent.wire.network import authority as authority_of
 from agent.wire.network import is_this_machine
-from agent.wire.times import to_rfc3339
 from gateway.certificates import shown_certificate
 from gateway.codes import Access, Code, Codes, Terms
 from gateway.config import GatewayConfig

@@ -38,12 +38,11 @@ from agent.errors import (
     Refused,
     ServiceError,
 )
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog
-from agent.wire.base import describe_faults, list_faults
+from agent.health import REPEAT_AFTER_S, FailureLog
+from agent.wire.encoding import parse_json, to_rfc3339
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
-from agent.wire.json_text import parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
-from agent.wire.models import OPEN, CommandResult, CommandStatus, PostSensorData
+from agent.wire.models import OPEN, CommandResult, CommandStatus, PostSensorData, describe_faults, list_faults
 from agent.wire.server import (
     BATCH_SENSOR_DATA,
     COMMAND_RESULTS,
@@ -53,7 +52,6 @@ from agent.wire.server import (
     LONG_POLL,
     RECORDED_AT,
 )
-from agent.wire.times import to_rfc3339
 from gateway.codes import Codes, EnrollmentRequest, enroll
 from gateway.commands import Commands, tag_of
 from gateway.config import HttpConfig

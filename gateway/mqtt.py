@@ -22,8 +22,7 @@ from weakref import WeakValueDictionary
 from pydantic import ValidationError
 
 from agent.errors import ErrorAnswer, InvalidMessage, LockedOut, NotFound, Offline, Refused, ServiceError
-from agent.retry import RetryPolicy
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog
+from agent.health import REPEAT_AFTER_S, FailureLog, RetryPolicy
 from agent.transports.mqtt_connection import (
     Arrival,
     Broker,
@@ -35,10 +34,9 @@ from agent.transports.mqtt_connection import (
     try_connection,
 )
 from agent.wire import topics
-from agent.wire.base import JsonObject, describe_faults
-from agent.wire.json_text import encode_json, parse_json
+from agent.wire.encoding import encode_json, parse_json
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
-from agent.wire.models import CommandResult
+from agent.wire.models import CommandResult, JsonObject, describe_faults
 from agent.wire.secret import Secret, never_show
 from agent.wire.server import KEY_REUSED
 from agent.wire.topics import (

@@ -26,7 +26,7 @@ from agent.errors import (
     TransportError,
     UnexpectedAnswer,
 )
-from agent.retry import describe
+from agent.health import describe
 from agent.wire.network import authority
 from gateway.broker import CONFIGURATION, DIRECTORY, LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble

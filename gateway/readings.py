@@ -20,13 +20,12 @@ from typing import Any, Final, TypeVar
 
 from agent.core.outbox import is_refused_for_good
 from agent.errors import Conflict, ErrorAnswer, NoPlaceForResults, NotFound, Refused
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog
+from agent.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import paths
-from agent.wire.base import JsonObject
+from agent.wire.encoding import parse_time
 from agent.wire.limits import BATCH_MAX
-from agent.wire.models import BatchAnswer, CommandResult
+from agent.wire.models import BatchAnswer, CommandResult, JsonObject
 from agent.wire.server import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED, READING_KEYS, RECORDED_AT
-from agent.wire.times import parse_time
 from gateway.quota import Kind
 from gateway.service import Service, Unavailable
 

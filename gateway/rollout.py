@@ -41,10 +41,9 @@ from agent.errors import (
     ServiceError,
 )
 from agent.text import bounded
-from agent.wire.base import JsonObject
-from agent.wire.json_text import parse_object
+from agent.wire.encoding import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, IDEMPOTENCY_S, TTL_MAX_S
-from agent.wire.models import FINAL_STATES, RESULT_STATES, CommandStatus
+from agent.wire.models import FINAL_STATES, RESULT_STATES, CommandStatus, JsonObject
 from agent.wire.server import (
     COMMAND_RESULTS,
     COMMAND_STATUS,

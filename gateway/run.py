@@ -26,8 +26,8 @@ from agent.app.metrics import MetricsServer
 from agent.app.status import StatusFile, status_path, write_status
 from agent.app.version import VERSION
 from agent.errors import EXIT_CRASHED, EXIT_STOPPED, ConfigurationError
+from agent.health import Health
 from agent.runtime.clocks import ServiceClock, SystemClock
-from agent.runtime.health import Health
 from agent.runtime.supervisor import Notifier
 from gateway.certificates import certificate_trouble
 from gateway.commands import Commands

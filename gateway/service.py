@@ -30,20 +30,28 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.retry import RetryPolicy, describe
+from agent.health import REPEAT_AFTER_S, FailureLog, RetryPolicy, describe
 from agent.runtime.clocks import ServiceClock
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.wire import paths
-from agent.wire.answers import DECIDED, FAULTS, Answer, explain, one_line
+from agent.wire.answers import (
+    DECIDED,
+    FAULTS,
+    ITEMS_MAX,
+    Answer,
+    CommandList,
+    Page,
+    PageWalk,
+    explain,
+    one_line,
+    read_commands,
+)
 from agent.wire.client import check_base_url, is_certain, read_record, url_of
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json, to_rfc3339
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import ITEMS_MAX, CommandList, Page, PageWalk, read_commands
 from agent.wire.models import CommandResult, CommandResultPayload, Device, NewRuntimeRecord
 from agent.wire.network import origin_of, service_trust
 from agent.wire.secret import KeyPair
 from agent.wire.server import COMMAND_RESULTS, IDEMPOTENCY_KEY, ResultPlace, read_announcement
-from agent.wire.times import to_rfc3339
 from gateway.client import RegisterDevice
 from gateway.quota import Kind, Quota
 

@@ -17,7 +17,7 @@ import click
 
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import replace_file
-from agent.wire.json_text import parse_object
+from agent.wire.encoding import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, INT_MAX, TTL_MAX_S
 from agent.wire.models import FINAL_STATES, CommandRecord
 from agent.wire.server import COMMAND_TTL

@@ -18,7 +18,7 @@ from agent.app.transport import OwnInstance, make_transport
 from agent.app.version import VERSION
 from agent.config import AgentConfig
 from agent.core.admission import SignaturePolicy
-from agent.core.schedule import PollIntervals, ReportRule, ReportStrategy, phase_s
+from agent.core.timekeeping import PollIntervals, ReportRule, ReportStrategy, phase_s
 from agent.core.values import CommandState, JournalEntry, JsonObject, Outcome, Priority, Report
 from agent.errors import EXIT_RESTART
 from agent.plugins import PluginInfo

@@ -29,8 +29,8 @@ from agent.doctor.checks import Endpoint, judge_connection
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.files import give_to, replace_file
 from agent.text import bounded
+from agent.wire.encoding import parse_json
 from agent.wire.enrollment import PATH, EnrollmentAnswer, EnrollmentCode, fingerprint_of, parse_code
-from agent.wire.json_text import parse_json
 from agent.wire.network import connect, host_and_port, read_url, trust_store
 
 CONFIGURATION: Final = "config.yaml"

@@ -27,9 +27,9 @@ from agent.config import LoadedConfig, read_credentials
 from agent.config.load import changed_keys
 from agent.core.outbox import Bounds
 from agent.errors import EXIT_CRASHED, EXIT_REPLACE, ConfigurationError, StorageError
+from agent.health import Health
 from agent.plugins import packages_of, states_of
 from agent.runtime.clocks import SystemClock
-from agent.runtime.health import Health
 from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, Ending, Notifier, Supervisor
 from agent.store.sqlite import FILE_NAME
 from agent.store.store import OK, Store

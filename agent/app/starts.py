@@ -37,8 +37,8 @@ from agent.core.values import JsonObject, Outcome, OutcomeStatus
 from agent.errors import EXIT_REPLACE, ConfigurationError, StorageError
 from agent.files import replace_file, sync_directory
 from agent.handlers.base import HandlerRejected
+from agent.health import Part
 from agent.plugins import PluginInfo
-from agent.runtime.health import Part
 from agent.trial import KEPT, ROLLED_BACK, TRYING, Trial
 
 if TYPE_CHECKING:

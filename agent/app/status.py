@@ -23,7 +23,7 @@ from agent.app.lock import holder_of
 from agent.config import AgentConfig
 from agent.errors import ConfigurationError, StorageError
 from agent.files import read_plain_file, replace_file
-from agent.runtime.health import Part
+from agent.health import Part
 from agent.store.sqlite import FILE_NAME as STORE
 from agent.store.status import StoreStatus, read_store_status
 from agent.wire.secret import mask_json

@@ -19,8 +19,8 @@ from agent.config.model import MqttConfig, ServiceConfig
 from agent.core.commands import HISTORY_LOST
 from agent.core.values import Command
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
+from agent.health import RetryPolicy
 from agent.ports import CommandSource, Uplink
-from agent.retry import RetryPolicy
 from agent.runtime.clocks import ServiceClock
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER, OLDER_STATE, TWO_AGENTS, Instance
 from agent.wire.secret import BearerToken, Credential, KeyPair, RenewedToken, Secret
@@ -28,8 +28,8 @@ from agent.wire.topics import user_name
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess
+    from agent.health import Health
     from agent.ports import Clock
-    from agent.runtime.health import Health
     from agent.store.journal import Journal
     from agent.transports.mqtt_connection import Broker
     from agent.transports.mqtt_device import MqttDevice

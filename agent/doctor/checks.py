@@ -32,8 +32,8 @@ from agent.config.model import MqttConfig
 from agent.core.timekeeping import is_plausible
 from agent.doctor import Check, Finding, failed, ok, skipped, unreachable, warning
 from agent.errors import ConfigurationError
+from agent.health import describe
 from agent.plugins import PluginStatus, states_of
-from agent.retry import describe
 from agent.runtime.clocks import is_synchronized
 from agent.store.sqlite import FILE_NAME, damaged_copies
 from agent.wire.client import DeviceClient

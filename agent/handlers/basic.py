@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, NoPayload
-from agent.wire.times import to_rfc3339
+from agent.wire.encoding import to_rfc3339
 
 
 class Ping(Handler):

@@ -12,7 +12,7 @@ import httpx
 
 from agent.files import sync_directory
 from agent.handlers.base import CommandContext, HandlerRejected
-from agent.retry import RetryPolicy
+from agent.health import RetryPolicy
 from agent.text import bounded
 from agent.wire.network import trust_store
 

@@ -49,7 +49,7 @@ from agent.program import (
     run_program,
     text_of,
 )
-from agent.wire.json_text import parse_object
+from agent.wire.encoding import parse_object
 
 EXIT_REJECTED: Final = 64
 _EXIT_FAILED: Final = 70

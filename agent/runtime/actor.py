@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.core.values import JournalEntry, Report
+from agent.health import Health
 from agent.ports import Clock
 from agent.runtime.clocks import ServiceClock
-from agent.runtime.health import Health
 from agent.store.store import Store
 from agent.threads import OnCrash, WatchedThread, only_logged, reporting_crash
 

@@ -12,14 +12,13 @@ from typing import Final
 
 from agent.core.admission import Decisions, Verdict, decide_commands
 from agent.core.commands import HISTORY_LOST, OPEN_STATUSES, OVER_STATES
-from agent.core.schedule import MIN_GAP_S, PollIntervals, PollPace
+from agent.core.timekeeping import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll, CommandState
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
+from agent.health import FLOOD_S, HOURLY_S, REPEAT_AFTER_S, FailureLog, RetryPolicy, describe
 from agent.ports import CommandSource
-from agent.retry import HOURLY_S, RetryPolicy, describe
 from agent.runtime.actor import Actor, Context
 from agent.runtime.engine import CommandEngine
-from agent.runtime.health import FLOOD_S, REPEAT_AFTER_S, FailureLog
 from agent.wire.limits import TTL_MAX_S
 
 _log = logging.getLogger(__name__)

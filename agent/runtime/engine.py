@@ -41,9 +41,8 @@ from agent.core.values import (
 from agent.errors import StorageError
 from agent.handlers.base import AgentControls, CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.registry import HandlerRegistry, ResultTooLarge, copy_result, read_payload
-from agent.retry import RetryPolicy
+from agent.health import REPEAT_AFTER_S, FailureLog, RetryPolicy
 from agent.runtime.actor import Actor, Context
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 
 _log = logging.getLogger(__name__)
 

@@ -22,10 +22,9 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError, Unanswered
+from agent.health import FLOOD_S, HOURLY_S, REPEAT_AFTER_S, FailureLog, RetryPolicy, describe
 from agent.ports import Uplink
-from agent.retry import HOURLY_S, RetryPolicy, describe
 from agent.runtime.actor import Actor, Context
-from agent.runtime.health import FLOOD_S, REPEAT_AFTER_S, FailureLog
 from agent.wire.secret import mask, mask_json
 
 _log = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ class SendLoop(Actor):
         self.context.health.put(self.name, state, text)
 
     def describe(self, error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:
-        """See :func:`agent.retry.describe`."""
+        """See :func:`agent.health.describe`."""
         return describe(error)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from agent.core.schedule import ReportRule, Schedule, Sent
+from agent.core.timekeeping import ReportRule, Schedule, Sent
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
+from agent.health import REPEAT_AFTER_S, FailureLog
 from agent.runtime.actor import Actor, Context
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog
 from agent.store.journal import Journal
 
 if TYPE_CHECKING:

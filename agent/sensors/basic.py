@@ -15,7 +15,7 @@ from pydantic import Field
 from agent.errors import InvalidMessage
 from agent.program import GRACE_S, ProgramNotStarted, ProgramSettings, program_fault, run_program
 from agent.sensors.base import Sensor, SensorFailed, SensorSettings
-from agent.wire.json_text import parse_object
+from agent.wire.encoding import parse_object
 
 _FILE_BYTES: Final = 4096
 # A number, then perhaps a unit: "23.5", "23.5 °C", "42%", "1024 kB".

@@ -32,8 +32,8 @@ from agent.core.outbox import ROW_BYTES, Bounds, DropReason, Gap
 from agent.core.timekeeping import BootTime, with_true_wall
 from agent.core.values import Moment, Priority
 from agent.errors import AgentError, StorageError
+from agent.health import RetryPolicy
 from agent.ports import Clock
-from agent.retry import RetryPolicy
 from agent.store.journal import Journal
 from agent.store.outbox import Draft, FoundOutbox, Outbox
 from agent.store.sqlite import Table, damage, error_name, explain, is_damage, move_aside, open_database, read, wal_bytes

@@ -36,9 +36,8 @@ from agent.errors import (
 )
 from agent.ports import Clock
 from agent.store.journal import Journal
-from agent.wire.base import describe_faults
 from agent.wire.client import DeviceClient, Interrupted
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json, to_rfc3339
 from agent.wire.limits import BATCH_MAX
 from agent.wire.models import (
     OPEN,
@@ -47,6 +46,7 @@ from agent.wire.models import (
     CommandStatus,
     NewRuntimeRecord,
     PostSensorData,
+    describe_faults,
 )
 from agent.wire.server import (
     BATCH_SENSOR_DATA,
@@ -63,7 +63,6 @@ from agent.wire.server import (
     describe,
     read_profile,
 )
-from agent.wire.times import to_rfc3339
 
 _log = logging.getLogger(__name__)
 

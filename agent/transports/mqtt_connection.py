@@ -38,7 +38,7 @@ from agent.errors import (
     Unanswered,
     UnexpectedAnswer,
 )
-from agent.retry import RetryPolicy
+from agent.health import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire.network import authority, certificate_fault, connect, trust_store
 from agent.wire.secret import Secret

@@ -20,9 +20,8 @@ from pydantic import ValidationError
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import IN_PROGRESS, BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceError, TransportError, Unanswered
+from agent.health import HOURLY_S, REPEAT_AFTER_S, FailureLog, Health, RetryPolicy, describe
 from agent.ports import Clock, CommandSource
-from agent.retry import HOURLY_S, RetryPolicy, describe
-from agent.runtime.health import REPEAT_AFTER_S, FailureLog, Health
 from agent.threads import OnCrash, only_logged
 from agent.transports.mqtt_connection import (
     MESSAGE_BYTES_MAX,
@@ -35,12 +34,10 @@ from agent.transports.mqtt_connection import (
     Session,
 )
 from agent.wire import topics
-from agent.wire.base import describe_faults
-from agent.wire.json_text import parse_json, parse_object
+from agent.wire.encoding import parse_json, parse_object, to_rfc3339
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
-from agent.wire.models import CommandRecord
+from agent.wire.models import CommandRecord, describe_faults
 from agent.wire.secret import Secret
-from agent.wire.times import to_rfc3339
 from agent.wire.topics import (
     KEY_CHARACTERS,
     Notice,

@@ -17,8 +17,8 @@ from agent.errors import ErrorAnswer, InvalidMessage, RateLimited, Unauthorized,
 from agent.store.journal import Journal
 from agent.store.outbox import FoundOutbox
 from agent.wire import paths
+from agent.wire.answers import read_page
 from agent.wire.client import DeviceClient, given
-from agent.wire.lists import read_page
 from agent.wire.models import SensorDataRecord
 
 _log = logging.getLogger(__name__)

@@ -27,12 +27,31 @@ import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import DECIDED, FAULTS, Answer, explain, one_line, portal_text
-from agent.wire.base import JsonObject, Received, Sent
-from agent.wire.json_text import encode_json
+from agent.wire.answers import (
+    DECIDED,
+    FAULTS,
+    Answer,
+    CommandList,
+    Page,
+    PageWalk,
+    Params,
+    explain,
+    one_line,
+    portal_text,
+    read_commands,
+)
+from agent.wire.encoding import encode_json
 from agent.wire.limits import ANSWER_BYTES, BATCH_MAX, LONG_POLL_MAX_S, PAGE_MAX
-from agent.wire.lists import CommandList, Page, PageWalk, Params, read_commands
-from agent.wire.models import BatchAnswer, CommandResult, Device, NewRuntimeRecord, PostSensorData
+from agent.wire.models import (
+    BatchAnswer,
+    CommandResult,
+    Device,
+    JsonObject,
+    NewRuntimeRecord,
+    PostSensorData,
+    Received,
+    Sent,
+)
 from agent.wire.network import DEAD_AFTER_S, attempts, origin_of, read_url, service_trust
 from agent.wire.secret import Credential
 from agent.wire.server import Dialect, ServerProfile, read_announcement
@@ -225,7 +244,7 @@ class Connection:
 
         Raises:
             UnexpectedAnswer: no list; or one that goes on for ever, or in a way that the answer does not name: see
-                :meth:`agent.wire.lists.PageWalk.proceed`.
+                :meth:`agent.wire.answers.PageWalk.proceed`.
         """
         walk = PageWalk(path, params or {}, url_of(self.base_url, path))
         while not walk.done:
@@ -441,7 +460,7 @@ class DeviceClient(Connection):
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
         content when the service gives none (:meth:`.CommandRecord.with_derived_id`). Of a list beyond
-        :data:`~agent.wire.lists.ITEMS_MAX` commands both ends are read, and no page after that many.
+        :data:`~agent.wire.answers.ITEMS_MAX` commands both ends are read, and no page after that many.
 
         A page after the first that does not come takes nothing away from those before: see
         :attr:`CommandList.incomplete`, which also says when there are more pages than are read.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import InvalidMessage
-from agent.wire.base import Received, ReceivedSecret, Text
+from agent.wire.models import Received, ReceivedSecret, Text
 
 PATH: Final = "/enroll"
 """Of the gateway's HTTP front; it needs no token."""

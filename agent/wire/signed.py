@@ -29,11 +29,10 @@ from pydantic import Field, ValidationError
 
 from agent.core.admission import SignedCommand
 from agent.errors import ConfigurationError, InvalidMessage, InvalidSignature
-from agent.wire.base import Sent, describe_faults
-from agent.wire.json_text import find_fault, parse_object
+from agent.wire.encoding import find_fault, parse_object, parse_time, to_rfc3339
 from agent.wire.limits import INT_MAX, SIGNED_MEMBER
+from agent.wire.models import Sent, describe_faults
 from agent.wire.secret import key_fault, read_key_file, write_new
-from agent.wire.times import parse_time, to_rfc3339
 
 try:
     from cryptography.exceptions import InvalidSignature as _DoesNotHold

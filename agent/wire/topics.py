@@ -41,11 +41,9 @@ from urllib.parse import unquote
 from pydantic import BaseModel, Field, StringConstraints
 
 from agent.errors import InvalidMessage
-from agent.wire.base import JsonObject, LooseTime, Number, Received, Sent, Text, WireTime
-from agent.wire.json_text import encode_json
-from agent.wire.models import ResultStatus
+from agent.wire.encoding import encode_json, to_rfc3339
+from agent.wire.models import JsonObject, LooseTime, Number, Received, ResultStatus, Sent, Text, WireTime
 from agent.wire.paths import segment
-from agent.wire.times import to_rfc3339
 
 ROOT: Final = "v1/devices"
 DEVICE_ID_CHARACTERS: Final = 255

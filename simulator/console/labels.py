@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import from_json
 
 from agent.errors import InvalidMessage, InvalidQr
-from agent.wire.base import Sent, Text
+from agent.wire.models import Sent, Text
 from simulator.service.child_program import ChildProgram
 from simulator.service.db import one
 from simulator.service.errors import ApiError, conflict, invalid, not_found

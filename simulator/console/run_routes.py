@@ -10,7 +10,7 @@ from fastapi.params import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.errors import StorageError
-from agent.wire.base import Sent, Text
+from agent.wire.models import Sent, Text
 from simulator.console.plain_files import is_name
 from simulator.console.runs import RunsFolder, RunShown
 from simulator.console.started import StartedRuns

@@ -20,8 +20,8 @@ import click
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.text import bounded
 from agent.wire import paths
+from agent.wire.encoding import parse_time
 from agent.wire.server import LIST_PARAMETERS
-from agent.wire.times import parse_time
 from simulator.credentials import takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit, offers_of

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from agent.core.schedule import Schedule
+from agent.core.timekeeping import Schedule
 from simulator.fleet.scenario.model import (
     BackfillScenario,
     OnboardingScenario,

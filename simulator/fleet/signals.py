@@ -28,8 +28,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.wire.base import JsonObject, list_faults
-from agent.wire.times import parse_time
+from agent.wire.encoding import parse_time
+from agent.wire.models import JsonObject, list_faults
 from simulator.fleet.settings import Delay, ReadingName, Seconds, Section
 
 READING: Final = "reading"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agent.wire.base import describe_faults
+from agent.wire.models import describe_faults
 from simulator.labels.errors import LabelError
 
 PAPERS: Final = {"a4": (210.0, 297.0), "letter": (215.9, 279.4)}

@@ -14,11 +14,10 @@ from pydantic_core import to_json
 
 from agent.errors import Advice, InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.files import read_plain_file, replace_file
-from agent.wire.base import JsonObject, LooseTime, Received, ReceivedSecret, Text
 from agent.wire.client import Connection, read_record
-from agent.wire.json_text import parse_json
+from agent.wire.encoding import parse_json, to_rfc3339
+from agent.wire.models import JsonObject, LooseTime, Received, ReceivedSecret, Text
 from agent.wire.secret import Credential, Secret, never_show
-from agent.wire.times import to_rfc3339
 from simulator.login.errors import SignInEnded, TokensNotStored
 from simulator.wire import paths
 

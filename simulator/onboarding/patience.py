@@ -9,7 +9,7 @@ from random import random
 from typing import Final, TypeVar
 
 from agent.errors import Advice, RateLimited, ServiceError
-from agent.retry import Backoff
+from agent.health import Backoff
 
 Value = TypeVar("Value")
 

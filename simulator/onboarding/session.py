@@ -19,8 +19,7 @@ from agent.errors import (
     TransportError,
 )
 from agent.wire.answers import one_line
-from agent.wire.base import JsonObject
-from agent.wire.models import Device
+from agent.wire.models import Device, JsonObject
 from gateway.client import RegisterDevice
 from simulator.onboarding.agreement import Known, contradictions, is_same, scan_contradictions
 from simulator.onboarding.journey import Action, Answer

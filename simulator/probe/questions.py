@@ -12,13 +12,12 @@ import httpx
 
 from agent.errors import InvalidMessage, ServiceError, TransportError
 from agent.wire import paths
-from agent.wire.answers import Answer, one_line
+from agent.wire.answers import Answer, Page, one_line, read_page
 from agent.wire.client import check_base_url
-from agent.wire.lists import Page, read_page
+from agent.wire.encoding import parse_received_time, to_rfc3339
 from agent.wire.models import ID_NAMES
 from agent.wire.network import trust_store
 from agent.wire.secret import Credential, redact
-from agent.wire.times import parse_received_time, to_rfc3339
 
 HOLDS: Final = "holds"
 BROKEN: Final = "BROKEN"

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
-from agent.wire.base import describe_issue
+from agent.wire.models import describe_issue
 from simulator.service import documents
 from simulator.service.api import analytics, commands, database, devices, products, readings, rules
 from simulator.service.control import accounts, clock, faults, requests, seed, state

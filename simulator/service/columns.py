@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from agent.errors import InvalidMessage
-from agent.wire.base import JsonObject
-from agent.wire.times import parse_time, to_rfc3339
+from agent.wire.encoding import parse_time, to_rfc3339
+from agent.wire.models import JsonObject
 from simulator.wire.models import ColumnType, NewColumn
 
 Problem = tuple[str, str]

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from agent.errors import ConfigurationError
-from agent.wire.base import list_faults
+from agent.wire.models import list_faults
 from agent.wire.secret import Secret
 from simulator.options import Option
 from simulator.service.clock import ServiceClock, SystemClock

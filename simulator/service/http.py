@@ -24,7 +24,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from agent.errors import InvalidMessage
-from agent.wire.json_text import parse_json
+from agent.wire.encoding import parse_json
 from agent.wire.limits import BODY_BYTES, IDEMPOTENCY_S
 from simulator.service import variant_answers
 from simulator.service.caller import Caller, authenticate, headers_of
@@ -116,7 +116,7 @@ CallDep = Annotated[Call, Depends(_get_call)]
 
 
 class _StrictRequest(Request):
-    """A request whose JSON is read by :func:`agent.wire.json_text.parse_json`."""
+    """A request whose JSON is read by :func:`agent.wire.encoding.parse_json`."""
 
     async def body(self) -> bytes:
         """The body.

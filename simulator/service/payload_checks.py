@@ -18,7 +18,7 @@ from jsonschema.exceptions import SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from agent.wire.base import JsonObject
+from agent.wire.models import JsonObject
 from simulator.service.child_program import ChildProgram
 from simulator.service.errors import invalid, invalid_all
 

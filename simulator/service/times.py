@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from agent.wire.times import to_rfc3339
+from agent.wire.encoding import to_rfc3339
 
 
 def show_time(ms: int) -> str:

@@ -13,8 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
-from agent.wire.base import list_faults
-from agent.wire.models import CommandStatus
+from agent.wire.models import CommandStatus, list_faults
 from simulator.service.errors import nearest
 
 PAGE_SIZE_MAX: Final = 1_000

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from agent.wire import paths
-from agent.wire.base import JsonObject
 from agent.wire.instances import INSTANCE_HEADER
+from agent.wire.models import JsonObject
 from agent.wire.server import COMMAND_RESULTS
 from simulator.service.errors import ApiError, invalid
 from simulator.service.variant import STATUS_WORDS, ServerVariant

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agent.wire.base import JsonObject
 from agent.wire.client import Query, Record, given, read_record
-from agent.wire.models import Device, RuntimeRecord, SensorDataRecord
+from agent.wire.encoding import to_rfc3339
+from agent.wire.models import Device, JsonObject, RuntimeRecord, SensorDataRecord
 from agent.wire.secret import Secret
-from agent.wire.times import to_rfc3339
 from gateway.client import OperatorClient
 from simulator.login.tokens import TokenAnswer
 from simulator.wire import paths

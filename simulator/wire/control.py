@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from agent.wire.base import JsonObject
 from agent.wire.client import Connection
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json
+from agent.wire.models import JsonObject
 from agent.wire.secret import Secret
 
 TOKEN_HEADER = "X-Emulator-Token"  # noqa: S105 - the header's name

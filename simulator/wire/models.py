@@ -1,7 +1,7 @@
 """Requests and answers that operators and apps exchange with the service, and devices do not (:mod:`agent.wire`).
 
-One set for all: the service checks requests with the :class:`~agent.wire.base.Sent` ones, its OpenAPI document and
-:class:`~simulator.wire.client.ServiceClient` use the same and the :class:`~agent.wire.base.Received` ones.
+One set for all: the service checks requests with the :class:`~agent.wire.models.Sent` ones, its OpenAPI document and
+:class:`~simulator.wire.client.ServiceClient` use the same and the :class:`~agent.wire.models.Received` ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, StringConstraints, model_validator
 
-from agent.wire.base import Items, JsonObject, LooseTime, Number, Received, Sent, SentSecret, Text, WireTime
+from agent.wire.models import Items, JsonObject, LooseTime, Number, Received, Sent, SentSecret, Text, WireTime
 from simulator.wire.limits import NAME_CHARACTERS
 
 Order = Literal["asc", "desc"]

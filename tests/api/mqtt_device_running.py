@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.core.values import Command
-from agent.retry import RetryPolicy
-from agent.runtime.health import Health
+from agent.health import Health, RetryPolicy
 from agent.transports.mqtt_connection import Arrival, Broker, Version
 from agent.transports.mqtt_device import PART, MqttDevice
 from agent.wire.secret import Secret

@@ -15,8 +15,8 @@ from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
 from agent.store.journal import Journal
 from agent.transports.http import Discovery, HttpDevice
+from agent.wire.answers import ITEMS_MAX
 from agent.wire.client import DeviceClient
-from agent.wire.lists import ITEMS_MAX
 from agent.wire.server import PROFILE_SETTING, CommandLists, Dialect, ResultPlace, describe
 from tests.api.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.api.test_uplink_port import stored

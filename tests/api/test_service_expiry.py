@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.wire.times import parse_time
+from agent.wire.encoding import parse_time
 from simulator.wire.limits import OPEN_COMMANDS_MAX
 from tests.support.service_running import Bench, running
 

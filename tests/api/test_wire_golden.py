@@ -10,11 +10,10 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from agent.wire.base import Sent
-from agent.wire.lists import CommandList
-from agent.wire.models import CommandResult, CommandResultPayload, NewRuntimeRecord, PostSensorData
+from agent.wire.answers import CommandList
+from agent.wire.encoding import parse_time
+from agent.wire.models import CommandResult, CommandResultPayload, NewRuntimeRecord, PostSensorData, Sent
 from agent.wire.secret import KeyPair, Secret
-from agent.wire.times import parse_time
 from gateway.client import RegisterDevice, SendCommand
 from simulator.wire.client import ServiceClient
 from simulator.wire.models import (

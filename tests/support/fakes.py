@@ -23,9 +23,9 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import AgentError, StorageError
+from agent.health import Health
 from agent.runtime.actor import Actor, Context
 from agent.runtime.clocks import ServiceClock
-from agent.runtime.health import Health
 from agent.store.outbox import Draft
 from agent.store.sqlite import make_tables
 from agent.store.store import Store, _Request

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
-from agent.wire.base import describe_faults
+from agent.wire.models import describe_faults
 from simulator.fleet.faults import AnyFault
 
 _READER: Final[TypeAdapter[Any]] = TypeAdapter(AnyFault)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agent.wire.times import parse_time
+from agent.wire.encoding import parse_time
 from tests.system.unread_bytes import unread_bytes
 
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)

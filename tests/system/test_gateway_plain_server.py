@@ -15,7 +15,7 @@ import yaml
 
 from agent.core.admission import FIRST_CONTACT, Contact
 from agent.store.sqlite import FILE_NAME
-from agent.wire.times import to_rfc3339
+from agent.wire.encoding import to_rfc3339
 from gateway.tokens import FILE_NAME as TOKENS
 from gateway.tokens import Tokens, make_token
 from simulator.children import ChildProcess, Children, program_path

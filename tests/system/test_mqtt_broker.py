@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.errors import LockedOut, Offline, ServiceError
-from agent.retry import RetryPolicy
+from agent.health import RetryPolicy
 from agent.transports.mqtt_connection import (
     POSTED_MAX,
     Arrival,

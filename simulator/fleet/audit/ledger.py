@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.config.model import AUTO, DialectConfig
 from agent.errors import ConfigurationError, StorageError
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json
 from agent.wire.server import COMMAND_RESULTS, COMMAND_STATUS
 from simulator.watched import OnFailure, make_thread
 

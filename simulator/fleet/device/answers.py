@@ -14,10 +14,9 @@ import httpx
 
 from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, StillRunning, UnexpectedAnswer
 from agent.wire.answers import Answer
-from agent.wire.base import JsonObject, Received
 from agent.wire.client import read_record
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.models import CommandRecord
+from agent.wire.models import CommandRecord, JsonObject, Received
 from simulator.fleet.engine.ports import Headers, HttpAnswer
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent.core.outbox import is_refused_for_good
-from agent.core.schedule import Schedule, phase_s
-from agent.core.timekeeping import ServiceTime
+from agent.core.timekeeping import Schedule, ServiceTime, phase_s
 from agent.core.values import Moment
 from agent.errors import Advice, ServiceError
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values

@@ -17,8 +17,8 @@ from agent.core.commands import HandlerRule
 from agent.core.values import Contract, JsonObject, Moment, Outcome, OutcomeStatus
 from agent.handlers.base import HandlerPayload
 from agent.handlers.basic import Ping, ReadSensors, SetInterval
-from agent.wire.base import describe_faults
-from agent.wire.times import to_rfc3339
+from agent.wire.encoding import to_rfc3339
+from agent.wire.models import describe_faults
 
 HANDLER_KEY: Final = "command"
 SENSOR: Final = "climate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agent.core.schedule import PollPace, phase_s
+from agent.core.timekeeping import PollPace, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.answers import outcome_of

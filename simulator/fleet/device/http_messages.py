@@ -22,10 +22,9 @@ from agent.core.commands import listed_state
 from agent.core.values import IN_PROGRESS, Command, CommandPoll, Report
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import Answer
-from agent.wire.json_text import encode_json
+from agent.wire.answers import Answer, Page, PageWalk, read_commands
+from agent.wire.encoding import encode_json, to_rfc3339
 from agent.wire.limits import ANSWER_BYTES
-from agent.wire.lists import Page, PageWalk, read_commands
 from agent.wire.models import OPEN, BatchAnswer, CommandResult, CommandResultPayload, NewRuntimeRecord
 from agent.wire.server import (
     BATCH_SENSOR_DATA,
@@ -39,7 +38,6 @@ from agent.wire.server import (
     Dialect,
     ResultPlace,
 )
-from agent.wire.times import to_rfc3339
 from gateway.client import SendCommand
 from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
 from simulator.fleet.engine.ports import HttpAnswer
@@ -274,7 +272,7 @@ def _shape(names: tuple[str, ...]) -> str:
 
 
 def time_text(epoch_ms: int) -> str:
-    """As :func:`agent.wire.times.to_rfc3339`; many devices read in the same second."""
+    """As :func:`agent.wire.encoding.to_rfc3339`; many devices read in the same second."""
     second, millisecond = divmod(epoch_ms, 1000)
     return f"{_second_text(second)}{millisecond:03d}Z"
 

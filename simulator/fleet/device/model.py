@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from agent.core.schedule import PollIntervals
-from agent.retry import Backoff
+from agent.core.timekeeping import PollIntervals
+from agent.health import Backoff
 from agent.wire.server import Dialect
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.engine.wheel import Wheel

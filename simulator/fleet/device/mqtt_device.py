@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from mqtt5 import QoS, Will
 
-from agent.core.schedule import phase_s
+from agent.core.timekeeping import phase_s
 from agent.core.values import IN_PROGRESS, Command, CommandPoll, Moment, Report
 from agent.errors import (
     InvalidMessage,
@@ -29,7 +29,7 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire import topics
-from agent.wire.json_text import parse_json, parse_object
+from agent.wire.encoding import parse_json, parse_object
 from agent.wire.models import CommandRecord
 from agent.wire.secret import Secret
 from agent.wire.topics import (

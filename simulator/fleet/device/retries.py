@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.errors import RateLimited, ServiceError
-from agent.retry import Backoff, RetryPolicy
+from agent.health import Backoff, RetryPolicy
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.outcomes import Attempt
 

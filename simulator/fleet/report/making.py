@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
-from agent.wire.times import parse_time, to_rfc3339
+from agent.wire.encoding import parse_time, to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of, with_shown_ages
 from simulator.fleet.metrics.recorder import Totals

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from agent.errors import AgentError, StorageError
-from agent.wire.times import to_rfc3339
+from agent.wire.encoding import to_rfc3339
 from simulator.fleet.audit.ledger import has_ledgers
 from simulator.fleet.audit.run_audit import audit_run
 from simulator.fleet.metrics.ages import EndState

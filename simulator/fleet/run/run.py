@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from agent.errors import StorageError, TransportError
-from agent.wire.times import to_rfc3339
+from agent.wire.encoding import to_rfc3339
 from simulator.fleet.forecast import planned_faults
 from simulator.fleet.metrics.health import STOOD_STILL_S, Saturation, boot_time
 from simulator.fleet.metrics.recorder import PATIENCE, Merger, Totals

@@ -16,11 +16,10 @@ from urllib.parse import urlencode
 import httpx
 
 from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
-from agent.retry import Backoff
-from agent.wire.answers import Answer
-from agent.wire.json_text import encode_json
+from agent.health import Backoff
+from agent.wire.answers import Answer, PageWalk, Params
+from agent.wire.encoding import encode_json
 from agent.wire.limits import PAGE_MAX
-from agent.wire.lists import PageWalk, Params
 from agent.wire.server import LIST_PARAMETERS, NO_EXTENSIONS
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.retries import Retries

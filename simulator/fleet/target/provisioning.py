@@ -21,8 +21,7 @@ import yaml
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError, Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
-from agent.wire.base import describe_faults
-from agent.wire.models import Device
+from agent.wire.models import Device, describe_faults
 from agent.wire.secret import Secret
 from gateway.client import RegisterDevice
 from simulator.children import program_path

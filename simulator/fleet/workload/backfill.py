@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.core.outbox import is_refused_for_good
-from agent.core.schedule import Schedule
+from agent.core.timekeeping import Schedule
 from agent.errors import ServiceError
-from agent.retry import Backoff
+from agent.health import Backoff
+from agent.wire.encoding import to_rfc3339
 from agent.wire.server import BATCH_SENSOR_DATA
-from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, Ledger, ReadingEvent, digest_values, first_number_of
 from simulator.fleet.device.answers import is_refused, judge
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text

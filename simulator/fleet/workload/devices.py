@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.core.schedule import PollIntervals
+from agent.core.timekeeping import PollIntervals
 from agent.errors import ConfigurationError
 from agent.wire.network import trust_store
 from agent.wire.secret import Secret

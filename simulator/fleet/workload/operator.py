@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from agent.errors import ErrorAnswer, RateLimited, ServiceError, StillRunning, TransportError, UnexpectedAnswer
-from agent.retry import Backoff
+from agent.health import Backoff
 from agent.wire.server import COMMAND_TTL, IDEMPOTENCY_KEY
 from simulator.fleet.audit.ledger import digest_document
 from simulator.fleet.device.answers import command_id_in

@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from agent.errors import AgentError, NotFound, ServiceError, TransportError
-from agent.retry import Backoff
+from agent.health import Backoff
 from agent.wire.answers import Answer
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json
 from agent.wire.models import Device
 from agent.wire.server import NO_EXTENSIONS
 from gateway.client import RegisterDevice

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.wire.base import TIME_RANGE_MS, JsonObject
+from agent.wire.models import TIME_RANGE_MS, JsonObject
 from simulator.service import scopes
 from simulator.service.api.readings import INTERVAL_MAX_S, TimeMs
 from simulator.service.errors import invalid

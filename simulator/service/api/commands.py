@@ -26,10 +26,18 @@ from pydantic_core import from_json, to_json
 from starlette.responses import Response, StreamingResponse
 
 from agent.wire import paths
-from agent.wire.base import JsonObject, list_faults
 from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
-from agent.wire.models import OPEN, OPEN_STATES, RESULT_STATES, CommandRecord, CommandResult, CommandStatus
+from agent.wire.models import (
+    OPEN,
+    OPEN_STATES,
+    RESULT_STATES,
+    CommandRecord,
+    CommandResult,
+    CommandStatus,
+    JsonObject,
+    list_faults,
+)
 from agent.wire.server import COMMAND_EVENTS, COMMAND_RESULTS
 from gateway.client import SendCommand
 from simulator.service import scopes

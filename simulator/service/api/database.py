@@ -13,9 +13,8 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from agent.errors import InvalidMessage
-from agent.wire.base import JsonObject
-from agent.wire.models import NewRuntimeRecord, RuntimeRecord
-from agent.wire.times import parse_time, to_rfc3339
+from agent.wire.encoding import parse_time, to_rfc3339
+from agent.wire.models import JsonObject, NewRuntimeRecord, RuntimeRecord
 from simulator.service import scopes
 from simulator.service.api.devices import find_device
 from simulator.service.api.products import find_product

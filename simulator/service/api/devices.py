@@ -10,8 +10,7 @@ from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
 from agent.errors import InvalidMessage, InvalidQr, InvalidSignature
-from agent.wire.base import JsonObject
-from agent.wire.models import Device, DeviceStatus
+from agent.wire.models import Device, DeviceStatus, JsonObject
 from gateway.client import RegisterDevice
 from simulator.service import scopes
 from simulator.service.api.products import find_product, label_key, show_product

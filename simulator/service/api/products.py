@@ -13,7 +13,7 @@ from fastapi import Query
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
-from agent.wire.base import JsonObject
+from agent.wire.models import JsonObject
 from simulator.service import scopes
 from simulator.service.db import insert, one, update
 from simulator.service.errors import conflict, invalid, invalid_all, not_found

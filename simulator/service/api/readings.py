@@ -15,11 +15,19 @@ from starlette.responses import Response
 
 from agent.errors import InvalidMessage
 from agent.wire import paths
-from agent.wire.base import TIME_RANGE_MS, JsonObject, describe_faults, list_faults
+from agent.wire.encoding import parse_time
 from agent.wire.limits import BATCH_MAX, IDEMPOTENCY_S
-from agent.wire.models import BatchAnswer, KeyedReading, PostSensorData, SensorDataRecord
+from agent.wire.models import (
+    TIME_RANGE_MS,
+    BatchAnswer,
+    JsonObject,
+    KeyedReading,
+    PostSensorData,
+    SensorDataRecord,
+    describe_faults,
+    list_faults,
+)
 from agent.wire.server import KEY_REUSED
-from agent.wire.times import parse_time
 from simulator.service import scopes
 from simulator.service.api.devices import find_device
 from simulator.service.db import one

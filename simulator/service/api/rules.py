@@ -18,9 +18,9 @@ from fastapi import Query, Response
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
-from agent.wire.base import JsonObject
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
+from agent.wire.models import JsonObject
 from gateway.client import SendCommand
 from simulator.service import scopes
 from simulator.service.api.commands import queue

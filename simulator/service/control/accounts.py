@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from agent.errors import ConfigurationError
-from agent.wire.base import Items, Sent, Text
+from agent.wire.models import Items, Sent, Text
 from agent.wire.secret import Secret
 from simulator.service.caller import Caller, hash_secret
 from simulator.service.config import fault_of_keys

@@ -7,8 +7,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
-from agent.wire.base import Sent, WireTime
-from agent.wire.times import parse_time
+from agent.wire.encoding import parse_time
+from agent.wire.models import Sent, WireTime
 from simulator.service.clock import LATEST_MS, ClockMode
 from simulator.service.errors import invalid
 from simulator.service.gate import CONTROL_PREFIX

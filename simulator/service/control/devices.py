@@ -17,10 +17,9 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import from_json
 from starlette.responses import Response
 
-from agent.wire import json_text
-from agent.wire.base import Items, JsonObject, Sent, Text
+from agent.wire import encoding
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from agent.wire.models import CommandResult, PostSensorData
+from agent.wire.models import CommandResult, Items, JsonObject, PostSensorData, Sent, Text
 from simulator.fleet.signals import DeviceRandom, SignalFaultsError, SignalSet, signals_of_json
 from simulator.service.api.commands import IS_OPEN, end_overdue, take_result
 from simulator.service.api.readings import store_reading
@@ -75,7 +74,7 @@ class ScriptedAnswer(Sent):
             raise ValueError("never has no result, error or after_s: leave them out")
         if self.status == "succeeded" and self.error is not None:
             raise ValueError("error belongs to failed and rejected")
-        if self.result is not None and len(json_text.encode_json(self.result)) > COMMAND_PAYLOAD_BYTES:
+        if self.result is not None and len(encoding.encode_json(self.result)) > COMMAND_PAYLOAD_BYTES:
             raise ValueError(f"result is larger than {COMMAND_PAYLOAD_BYTES} bytes")
         return self
 

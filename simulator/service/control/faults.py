@@ -27,9 +27,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InvalidMessage
-from agent.wire.base import Sent, list_faults
-from agent.wire.json_text import parse_json
+from agent.wire.encoding import parse_json
 from agent.wire.limits import BODY_BYTES, INT_MAX
+from agent.wire.models import Sent, list_faults
 from simulator.service.caller import check_control, headers_of, is_local, is_observer
 from simulator.service.connections import until_gone
 from simulator.service.control.matching import Facts, Matcher, RequestMatch, make_matcher, read_facts

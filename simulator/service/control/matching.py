@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
-from agent.wire.base import Sent, Text
+from agent.wire.models import Sent, Text
 from simulator.service.caller import Caller, caller_named
 from simulator.service.control.accounts import find_account
 from simulator.service.db import one

@@ -14,7 +14,7 @@ from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.wire.base import Sent, Text
+from agent.wire.models import Sent, Text
 from simulator.service.caller import Caller, is_observer
 from simulator.service.control.masking import mask_body, mask_fields, mask_header, mask_keys, mask_path
 from simulator.service.control.matching import Difference, Facts, Matcher, RequestMatch, make_matcher, read_facts

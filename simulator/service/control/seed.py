@@ -20,9 +20,9 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from agent.errors import ConfigurationError
-from agent.wire.base import Items, JsonObject, Sent, Text, describe_issue, list_faults
-from agent.wire.json_text import find_fault
+from agent.wire.encoding import find_fault
 from agent.wire.limits import JSON_DEPTH
+from agent.wire.models import Items, JsonObject, Sent, Text, describe_issue, list_faults
 from gateway.client import Identifier, RegisterDevice
 from simulator.service.api.devices import register
 from simulator.service.api.products import SERVER_SET, add_product, change_definition, check_vocabulary

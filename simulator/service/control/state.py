@@ -13,7 +13,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
-from agent.wire.base import Sent
+from agent.wire.models import Sent
 from simulator.service.caller import hash_secret
 from simulator.service.clock import ClockMode, ClockState
 from simulator.service.control.accounts import OfAccount, account_of_key, add_key, first_account, variant_of

@@ -11,7 +11,7 @@ from oauthlib.oauth2 import OAuth2Error
 from pydantic import BaseModel
 
 from agent.errors import InvalidMessage
-from agent.wire.json_text import parse_json
+from agent.wire.encoding import parse_json
 from simulator.service.caller import KEY_CHALLENGE
 from simulator.service.errors import ApiError
 from simulator.service.http import CallDep, Json, Router, answers, extends

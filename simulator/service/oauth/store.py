@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from agent.wire.base import Items, Sent, SentSecret
+from agent.wire.models import Items, Sent, SentSecret
 from agent.wire.secret import Secret
 from simulator.service.caller import hash_secret
 from simulator.service.db import insert, one, update

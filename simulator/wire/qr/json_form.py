@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from agent.errors import InvalidMessage, InvalidQr
-from agent.wire.json_text import find_fault, parse_json
+from agent.wire.encoding import find_fault, parse_json
 from simulator.wire.limits import QR_BYTES
 from simulator.wire.qr.label import JSON, VERSION, LabelText
 

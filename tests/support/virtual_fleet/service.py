@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agent.wire import topics
+from agent.wire.encoding import to_rfc3339
 from agent.wire.server import BATCH_SENSOR_DATA, LONG_POLL
-from agent.wire.times import to_rfc3339
 from agent.wire.topics import Receipt, Refusal, encode
 from tests.support.virtual_fleet.virtual_time import Time
 from tests.unit.simulator.fleet.device.fleet_fakes import Request

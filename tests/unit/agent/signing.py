@@ -11,7 +11,7 @@ from typing import Any
 from agent.core.admission import CommandRules, Decisions, SignaturePolicy, Verdict, decide_commands
 from agent.core.commands import HandlerRule
 from agent.core.values import Command, Contract
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json
 from agent.wire.signed import PREFIX, SigningKey, TrustedKeys
 from tests.support.factories import make_moment
 from tests.support.fakes import START_WALL_S, StoreInMemory

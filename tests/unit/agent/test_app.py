@@ -15,8 +15,8 @@ from agent.core.values import Contract, OutboxStats, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
 from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected
 from agent.handlers.registry import HandlerRegistry
+from agent.health import Part
 from agent.runtime.engine import CommandEngine, HandlerRun, command_rules
-from agent.runtime.health import Part
 from agent.store.status import StoreStatus
 from agent.wire.secret import RenewedToken, Secret
 from tests.support.factories import make_command, make_entry

@@ -16,7 +16,7 @@ from agent.app.metrics import OTHER, AgentMetrics
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState
 from agent.errors import StorageError
-from agent.runtime.health import Health
+from agent.health import Health
 from agent.wire.instances import Instance
 from tests.support.factories import make_entry, make_outcome
 from tests.support.fakes import FakeClock, StoreInMemory

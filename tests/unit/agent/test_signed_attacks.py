@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from agent.core.admission import setting_of
 from agent.core.values import Command
 from agent.errors import InvalidMessage
-from agent.wire.json_text import encode_json, parse_object
+from agent.wire.encoding import encode_json, parse_object
 from agent.wire.signed import SigningKey, parse_body, parse_envelope
 from simulator.wire.qr import LabelText, encode_label
 from tests.support.fakes import START_WALL_S

@@ -36,10 +36,10 @@ from agent.sensors.basic import FileSensor, ProgramSensor
 from agent.sensors.hwmon import HwmonSensor
 from agent.sensors.one_wire import OneWireSensor
 from agent.store.store import Store
-from agent.wire import json_text, topics
-from agent.wire.answers import Answer, read_retry_after
+from agent.wire import encoding, topics
+from agent.wire.answers import Answer, Page, PageWalk, read_page, read_retry_after
 from agent.wire.client import Connection, read_record
-from agent.wire.lists import Page, PageWalk, read_page
+from agent.wire.encoding import parse_received_time, parse_time
 from agent.wire.models import BatchAnswer, CommandRecord
 from agent.wire.server import Dialect
 from agent.wire.signed import (
@@ -50,7 +50,6 @@ from agent.wire.signed import (
     read_public_key,
     read_signing_key,
 )
-from agent.wire.times import parse_received_time, parse_time
 from gateway import mqtt as gateway_messages
 from gateway.quota import read_rate_limit
 from simulator.labels.pictures import PictureError, load_picture
@@ -129,9 +128,9 @@ COMMAND = (
 
 @target("json", *JSON, COMMAND, raises=(InvalidMessage,))
 def _json(raw: bytes) -> None:
-    value = json_text.parse_json(raw)
-    assert json_text.find_fault(value) is None
-    assert json_text.parse_json(json_text.encode_json(value)) == value
+    value = encoding.parse_json(raw)
+    assert encoding.find_fault(value) is None
+    assert encoding.parse_json(encoding.encode_json(value)) == value
 
 
 @target("answer", *JSON, COMMAND, raises=(UnexpectedAnswer,))
@@ -203,7 +202,7 @@ def _time(raw: bytes) -> None:
     raises=(InvalidMessage,),
 )
 def _token_file(raw: bytes) -> None:
-    TokenSet.receive(json_text.parse_json(raw))
+    TokenSet.receive(encoding.parse_json(raw))
 
 
 # --- headers ----------------------------------------------------------------------------------------------------------
@@ -323,7 +322,7 @@ ENVELOPE = b'{"signed_command":{"v":1,"key_id":"ed25519-00","body":"{}","signatu
 
 @target("envelope", ENVELOPE, raises=(InvalidMessage,))
 def _envelope(raw: bytes) -> None:
-    payload = json_text.parse_object(raw)
+    payload = encoding.parse_object(raw)
     parse_envelope(payload)
     _TRUSTED.open(payload)
     raise AssertionError("a made-up signature holds")
@@ -374,17 +373,17 @@ def _mqtt_status(raw: bytes) -> None:
 
 @target("mqtt receipt", b'{"stored":["k"],"refused":[{"key":"k","error":"x","message":"m"}]}', raises=(InvalidMessage,))
 def _mqtt_receipt(raw: bytes) -> None:
-    topics.Receipt.receive(json_text.parse_json(raw))
+    topics.Receipt.receive(encoding.parse_json(raw))
 
 
 @target("mqtt notice", b'{"time":"2026-01-01T00:00:00Z","poll_s":60}', raises=(InvalidMessage,))
 def _mqtt_notice(raw: bytes) -> None:
-    topics.Notice.receive(json_text.parse_json(raw))
+    topics.Notice.receive(encoding.parse_json(raw))
 
 
 @target("mqtt command", b'{"id":"c","command_payload":{"command":"ping"},"expires_at":1}', raises=(InvalidMessage,))
 def _mqtt_command(raw: bytes) -> None:
-    CommandRecord.receive(json_text.parse_json(raw)).to_command("d1")
+    CommandRecord.receive(encoding.parse_json(raw)).to_command("d1")
 
 
 # --- a request to the gateway, and a browser's answer -----------------------------------------------------------------

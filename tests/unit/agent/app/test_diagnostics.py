@@ -14,7 +14,7 @@ from agent.app.diagnostics import collect
 from agent.app.status import StatusFile
 from agent.config import load_config
 from agent.handlers.base import HandlerRejected
-from agent.runtime.health import Part
+from agent.health import Part
 from agent.wire.secret import MASK
 
 SECRET = "msk_canary-one/two+three"

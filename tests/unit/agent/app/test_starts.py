@@ -16,7 +16,7 @@ from agent.core.values import Outcome, OutcomeStatus
 from agent.errors import EXIT_REPLACE, StorageError
 from agent.handlers.base import HandlerRejected
 from agent.handlers.maintenance import UpdateConfig
-from agent.runtime.health import Health, Part
+from agent.health import Health, Part
 from agent.trial import KEPT, ROLLED_BACK, TRYING
 from tests.support.fakes import FakeClock
 

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 
 from agent.core.admission import Contact
-from agent.core.schedule import PollIntervals
+from agent.core.timekeeping import PollIntervals
 from agent.core.values import Command, CommandPoll
 from agent.errors import TransportError
 from agent.runtime.command_poller import CommandPoller

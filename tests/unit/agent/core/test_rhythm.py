@@ -11,7 +11,7 @@ from agent.core.outbox import (
     StoredItem,
     choose_next,
 )
-from agent.core.schedule import (
+from agent.core.timekeeping import (
     MIN_GAP_S,
     PollIntervals,
     PollPace,
@@ -20,7 +20,7 @@ from agent.core.schedule import (
     Schedule,
     phase_s,
 )
-from agent.retry import RETRY_AFTER_CAP_S, Backoff
+from agent.health import RETRY_AFTER_CAP_S, Backoff
 from tests.support.factories import make_moment
 
 FRACTIONS = st.floats(0, 1, exclude_max=True)

@@ -13,7 +13,7 @@ from agent.app.version import VERSION
 from agent.core.outbox import Bounds
 from agent.doctor import CheckStatus
 from agent.errors import ConfigurationError
-from agent.runtime.health import Part
+from agent.health import Part
 from agent.store.sqlite import FILE_NAME
 from agent.store.store import Store
 from tests.support.factories import make_reading

@@ -13,7 +13,7 @@ import pytest
 from agent.app.lock import state_lock
 from agent.app.status import StatusFile, write_status
 from agent.doctor import CheckStatus, Finding
-from agent.runtime.health import Part
+from agent.health import Part
 from tests.support.certificates import Authority, Pair
 from tests.support.mosquitto import write_passwords
 from tests.support.ports import free_port

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.core.schedule import PollIntervals
+from agent.core.timekeeping import PollIntervals
 from agent.core.values import Command, CommandPoll
 from agent.runtime.command_poller import CommandPoller
 from tests.support.factories import make_command, make_outcome, make_rules

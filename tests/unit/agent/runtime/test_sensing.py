@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from agent.core.schedule import ReportRule, ReportStrategy
+from agent.core.timekeeping import ReportRule, ReportStrategy
 from agent.runtime.sensing import POLL, Intervals, SensingService
 from tests.support.fakes import Driven, StoreInMemory, make_context
 

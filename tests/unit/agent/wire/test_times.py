@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage
-from agent.wire.times import parse_received_time, parse_time, to_rfc3339
+from agent.wire.encoding import parse_received_time, parse_time, to_rfc3339
 
 T0 = 1767225600.0
 """2026-01-01T00:00:00Z."""

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.wire.times import parse_time
+from agent.wire.encoding import parse_time
 from simulator.fleet.faults import KINDS
 from simulator.fleet.record import VerdictStatus
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from agent.wire.base import describe_faults, list_faults
+from agent.wire.models import describe_faults, list_faults
 from agent.wire.secret import Secret
 from gateway.client import SendCommand
 from simulator.wire.models import NewRule, Product, ScanAnswer, SignIn

@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.errors import ConfigurationError, TransportError
+from agent.wire.encoding import parse_time, to_rfc3339
 from agent.wire.secret import Secret
-from agent.wire.times import parse_time, to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit
 from simulator.fleet.engine.ports import HttpAnswer

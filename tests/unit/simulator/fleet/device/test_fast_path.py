@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from agent.core.outbox import StoredItem, choose_next
 from agent.core.values import Moment
 from agent.errors import ServiceError
-from agent.wire.json_text import encode_json
+from agent.wire.encoding import encode_json, to_rfc3339
 from agent.wire.models import PostSensorData
 from agent.wire.server import RECORDED_AT
-from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.disk import MemoryOutbox
 from simulator.fleet.device.http_messages import (

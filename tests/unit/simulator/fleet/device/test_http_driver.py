@@ -8,9 +8,9 @@ from email.utils import formatdate
 
 import pytest
 
-from agent.core.schedule import PollIntervals
+from agent.core.timekeeping import PollIntervals
+from agent.wire.encoding import parse_time
 from agent.wire.server import ALL_EXTENSIONS, BATCH_SENSOR_DATA, LONG_POLL
-from agent.wire.times import parse_time
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.engine.origin import RequestHead, read_origin

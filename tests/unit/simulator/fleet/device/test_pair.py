@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.core.schedule import PollIntervals
+from agent.core.timekeeping import PollIntervals
 from agent.core.values import CommandState, Contract
-from agent.retry import Backoff
+from agent.health import Backoff
+from agent.wire.encoding import parse_time, to_rfc3339
 from agent.wire.server import ALL_EXTENSIONS, COMMAND_STATUS, LONG_POLL, RECORDED_AT
-from agent.wire.times import parse_time, to_rfc3339
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.handlers import VOCABULARY

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage
-from agent.wire.json_text import encode_json, find_fault, parse_json, parse_object
+from agent.wire.encoding import encode_json, find_fault, parse_json, parse_object
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"))
 VALUES = st.recursive(
