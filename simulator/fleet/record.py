@@ -237,7 +237,6 @@ class AuditRecord:
         unjudged: why it is not complete, one sentence each.
         unjudged_counts: which counts nobody can say, such as ``commands.lost``; of an audit that is not complete
             without any that is true of all.
-        took_s: how long reading back and judging took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None
@@ -248,7 +247,6 @@ class AuditRecord:
     registrations: StreamAudit | None = None
     failures: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
-    took_s: float = 0.0
     unjudged_counts: tuple[str, ...] = ()
 
     @property

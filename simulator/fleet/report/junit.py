@@ -3,7 +3,7 @@
 A case for each phase, which fails with its barrier, for each threshold, and for each count of the audit. A sentence of
 the verdict that none of these says in the same words is a case of its own, so that a run that did not pass is never
 without one. It is an error, instead of a failure, where the run says nothing about the target: its generator was at the
-limit, or it ended early. Times are those of phases, of what a threshold is about, and of reading back.
+limit, or it ended early. Only phases have a time.
 
 There is no specification. The file keeps to what Jenkins' xUnit plug-in takes (its ``junit-10.xsd``), which is what
 GitLab, GitHub actions and the like read too.
@@ -43,20 +43,19 @@ class _Case(NamedTuple):
 
 def junit_xml(record: RunRecord) -> str:
     """The whole file as text, to be written as UTF-8."""
-    audit_s = record.audit.took_s if record.audit else 0.0
     suites = {
-        "phases": ([*_phases(record)], _phases_s(record)),
-        "thresholds": ([_threshold(result, record) for result in record.thresholds], _phases_s(record)),
-        "audit": ([*_audit(record)], audit_s),
+        "phases": [*_phases(record)],
+        "thresholds": [_threshold(result) for result in record.thresholds],
+        "audit": [*_audit(record)],
     }
-    told = {case.text for cases, _ in suites.values() for case in cases if case.result == "failure"}
-    suites["run"] = ([*_verdict(record, told)], record.duration_s)
+    told = {case.text for cases in suites.values() for case in cases if case.result == "failure"}
+    suites["run"] = [*_verdict(record, told)]
     root = ET.Element("testsuites", name=_clean(f"fleet run {record.name}"))
-    _count(root, [case for cases, _ in suites.values() for case in cases], record.duration_s + audit_s)
-    for name, (cases, seconds) in suites.items():
+    _count(root, [case for cases in suites.values() for case in cases])
+    for name, cases in suites.items():
         if cases:
             suite = ET.SubElement(root, "testsuite", name=name, timestamp=record.began_at)
-            _count(suite, cases, seconds)
+            _count(suite, cases)
             for case in cases:
                 element = ET.SubElement(suite, "testcase", classname=name, name=_clean(case.name))
                 _set_time(element, case.seconds)
@@ -67,11 +66,11 @@ def junit_xml(record: RunRecord) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _count(element: ET.Element, cases: list[_Case], seconds: float) -> None:
+def _count(element: ET.Element, cases: list[_Case]) -> None:
     element.set("tests", str(len(cases)))
     for name, result in _RESULTS.items():
         element.set(name, str(sum(case.result == result for case in cases)))
-    _set_time(element, seconds)
+    _set_time(element, sum(case.seconds for case in cases))
 
 
 def _set_time(element: ET.Element, seconds: float) -> None:
@@ -91,19 +90,12 @@ def _phases(record: RunRecord) -> Iterator[_Case]:
         yield _Case(span.name, "failure" if about else "", "\n".join(about), span.end_s - span.begin_s)
 
 
-def _phases_s(record: RunRecord, name: str | None = None) -> float:
-    """How long the phases of this name lasted together, or all of them; of a run without phases all of it."""
-    lengths = [span.end_s - span.begin_s for span in record.phases if name in {None, span.name}]
-    return sum(lengths) if record.phases else record.duration_s
-
-
-def _threshold(result: ThresholdResult, record: RunRecord) -> _Case:
-    phase = next((span.name for span in record.phases if f" in {span.name} " in f"{result.expression} "), None)
+def _threshold(result: ThresholdResult) -> _Case:
     if not result.judged:
         word, text = "skipped", f"not judged: {result.reason}"
     else:
         word, text = ("", "") if result.held else ("failure", result.missed_text)
-    return _Case(result.expression, word, text, _phases_s(record, phase))
+    return _Case(result.expression, word, text)
 
 
 def _audit(record: RunRecord) -> Iterator[_Case]:
@@ -118,15 +110,15 @@ def _audit(record: RunRecord) -> Iterator[_Case]:
                 result, text = "failure", f"{count:,} of {stream.sent:,} sent: {which}"
             elif not audit.judges(name, word):
                 result, text = "skipped", "not judged: not everything that it takes could be read back"
-            yield _Case(f"{name} {word}", result, text, audit.took_s)
+            yield _Case(f"{name} {word}", result, text)
     why = "" if audit.complete else "; ".join(audit.unjudged or audit.sentences) or "not everything was read back"
-    yield _Case("complete", "failure" if why else "", why, audit.took_s)
+    yield _Case("complete", "failure" if why else "", why)
 
 
 def _verdict(record: RunRecord, told: set[str]) -> Iterator[_Case]:
     """The sentences of the verdict that no other case says; of an incomplete run at least the first one."""
     if record.verdict.word is VerdictStatus.PASSED:
-        yield _Case("verdict", seconds=record.duration_s)
+        yield _Case("verdict")
         return
     is_incomplete = record.verdict.word in _INCOMPLETE
     sentences = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
