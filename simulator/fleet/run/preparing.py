@@ -28,7 +28,7 @@ from simulator.fleet.faults import CLOCK_KINDS, REFUSED_KINDS
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.run.workers import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
-from simulator.fleet.scenario.reading import ScenarioFile, read_identifiers
+from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client
 from simulator.fleet.target.provisioning import Provisioned, issue_gateway_tokens, load_product, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
@@ -108,15 +108,15 @@ class Preparation:
         """
         file, target, scenario = self.file, self.target, self.file.scenario
         product = load_product(scenario.fleet.product, file.folder)
-        identifiers = read_identifiers(scenario, file.folder)
+        identities = scenario.fleet.identities
+        identifiers = [f"{identities.prefix}{number:06d}" for number in range(1, scenario.fleet.devices + 1)]
         self.offers = find_offers(target, scenario.target.dialect.dialect())
         if scenario.kind == "backfill":
             check_backfill(self.offers)
         registered = [] if isinstance(scenario, OnboardingScenario) else identifiers
-        user = scenario.fleet.identities.user_id
         async with open_client(target, self.offers, timeout_s=scenario.target.timeout_s) as client:
             provisioned = await provision(
-                client, product, registered, on_progress, scenario=scenario.scenario, user_id=user
+                client, product, registered, on_progress, scenario=scenario.scenario, user_id=identities.user_id
             )
         self.began_ms = round(time.time() * 1000)
         if isinstance(scenario, OnboardingScenario):
@@ -299,8 +299,7 @@ def claim_name(scenario: Scenario, base_url: str) -> str | None:
     if scenario.kind == _WITHOUT_DEVICES:
         return None
     fleet = scenario.fleet
-    names = fleet.identities.from_file or fleet.identities.prefix
-    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, str(names)))
+    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, fleet.identities.prefix))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 

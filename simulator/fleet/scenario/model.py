@@ -46,11 +46,6 @@ class IdentitySettings(Section):
     """What the devices are called."""
 
     prefix: Name = Field(default="sim-", description="Identifiers are this and a number: sim-000001.")
-    from_file: Path | None = Field(
-        default=None,
-        alias="from",
-        description="CSV file with a column device_identifier and a row for each device, instead of made-up names.",
-    )
     user_id: str = Field(default="fleet", min_length=1, max_length=128, description="Who registers them.")
 
 

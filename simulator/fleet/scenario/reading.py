@@ -6,9 +6,7 @@ own: whether the parts fit each other, and the files that they name.
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,8 +36,6 @@ from simulator.yaml_document import Document, Fault, KeyPath, Place, read_docume
 
 _SHOWN: Final = 60
 _OTHERS_MAY_NOT: Final = 0o077
-_COLUMN: Final = "device_identifier"
-_IDENTIFIER_MAX: Final = 128
 
 Found = Iterator[tuple[KeyPath, str]]
 """Where something does not fit, and what to do about it."""
@@ -296,10 +292,6 @@ def _files(scenario: Scenario, folder: Path) -> Found:
     for here, path in named.items():
         if path is not None and not (folder / path).is_file():
             yield here, f"{folder / path} is no file; name a PEM file that is there"
-    try:
-        read_identifiers(scenario, folder)
-    except ConfigurationError as error:
-        yield ("fleet", "identities", "from"), "; ".join(error.faults)
 
 
 def _refusal(scenario: Scenario, command: CommandSettings, words: list[str]) -> str:
@@ -315,43 +307,3 @@ def _refusal(scenario: Scenario, command: CommandSettings, words: list[str]) -> 
     if others := {*command.payload.get("names", ()), command.payload.get("name", SENSOR)} - {SENSOR}:
         return f"virtual devices have one sensor, {SENSOR!r}, and no {str(others.pop())[:80]!r}"
     return ""
-
-
-def read_identifiers(scenario: Scenario, folder: Path) -> list[str]:
-    """What the devices are called, in the order of their numbers.
-
-    Args:
-        scenario: whose they are.
-        folder: a relative path of its file starts here.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or does not have enough good rows.
-    """
-    fleet, identities = scenario.fleet, scenario.fleet.identities
-    if identities.from_file is None:
-        return [f"{identities.prefix}{number:06d}" for number in range(1, fleet.devices + 1)]
-    path = folder / identities.from_file
-    names: list[str] = []
-    fault = ""
-    try:
-        rows = csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig")))
-        if _COLUMN not in (rows.fieldnames or ()):
-            fault = f"{path} has no column {_COLUMN!r}; its first row names the columns"
-        else:
-            names = [(row[_COLUMN] or "").strip() for row in rows][: fleet.devices]
-    except OSError as error:
-        fault = f"{path} cannot be read: {error.strerror}"
-    except (UnicodeDecodeError, csv.Error) as error:
-        fault = f"{path} is no CSV in UTF-8: {error}"
-    if not fault and len(names) < fleet.devices:
-        fault = f"{path} has {len(names)} rows for {fleet.devices} devices; add rows"
-    seen: set[str] = set()
-    for row, name in enumerate(names, start=2):
-        if not fault and not 0 < len(name) <= _IDENTIFIER_MAX:
-            fault = f"{path}, row {row}: an identifier has 1 to {_IDENTIFIER_MAX} characters"
-        if not fault and name in seen:
-            fault = f"{path}, row {row}: {name!r} is there already; each device has one"
-        seen.add(name)
-    if fault:
-        raise ConfigurationError([fault], str(path))
-    return names

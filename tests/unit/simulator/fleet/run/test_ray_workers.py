@@ -112,7 +112,6 @@ def test_files_that_this_machine_alone_reads_or_that_travel_as_paths_may_be_anyw
     job = make_job(
         folder,
         target={"keys": [{"api_key": "mk_key", "secret_key_file": str(secret)}]},
-        fleet={"devices": 2, "identities": {"from": str(names)}},
         commands=[{"rate_per_s": 1, "payload": {"command": "ping", "path": str(names)}, "expect": "rejected"}],
     )
     check_files(job.scenario, folder)

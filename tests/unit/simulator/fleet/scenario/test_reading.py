@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.model import holds
-from simulator.fleet.scenario.reading import parse_scenario, read_identifiers
+from simulator.fleet.scenario.reading import parse_scenario
 
 SMALL = """\
 scenario: small
@@ -306,34 +306,6 @@ def test_a_secret_key_that_others_can_read_is_refused(tmp_path):
 def test_a_refusal_that_is_expected_may_be_planned():
     text = WHOLE + "commands: [{payload: {command: pong}, rate_per_s: 1, expect: rejected}]"
     assert parse_scenario(text.encode(), Path()).commands[0].expect == "rejected"
-
-
-def identities(tmp_path: Path, content: bytes, devices: int = 2) -> list[str]:
-    (tmp_path / "devices.csv").write_bytes(content)
-    text = HEAD + PHASES + f"fleet: {{devices: {devices}, identities: {{from: devices.csv}}}}"
-    return read_identifiers(parse_scenario(text.encode(), tmp_path), tmp_path)
-
-
-def test_identifiers_are_made_or_come_out_of_a_file(tmp_path):
-    made = parse_scenario(WHOLE.encode(), tmp_path)
-    assert read_identifiers(made, tmp_path)[:2] == ["sim-000001", "sim-000002"]
-    assert identities(tmp_path, b"name,device_identifier\nx,SN-1\ny,SN-2\nz,SN-3\n") == ["SN-1", "SN-2"]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"name\nx\n", "has no column 'device_identifier'"),
-        (b"device_identifier\nSN-1\n", "has 1 rows for 2 devices"),
-        (b"device_identifier\nSN-1\nSN-1\n", "row 3: 'SN-1' is there already"),
-        (b'device_identifier\nSN-1\n""\n', "row 3: an identifier has 1 to 128 characters"),
-        (b"device_identifier\n\xff\n", "is no CSV in UTF-8"),
-    ],
-)
-def test_a_file_of_identifiers_that_cannot_be_used_is_told(tmp_path, content, said):
-    with pytest.raises(ConfigurationError, match="fleet.identities.from") as caught:
-        identities(tmp_path, content)
-    assert said in caught.value.faults[0]
 
 
 @pytest.mark.parametrize(
