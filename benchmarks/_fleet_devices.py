@@ -25,8 +25,8 @@ from agent.core.timekeeping import PollIntervals
 from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Exchange, Fleet, Member, Observer
+from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.health import GcFreeze

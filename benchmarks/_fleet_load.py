@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
 
+from simulator.fleet.engine.addresses import read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.origin import read_origin
-from simulator.fleet.engine.ports import Headers
+from simulator.fleet.engine.http_answers import Headers
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.histogram import Histogram

@@ -12,9 +12,8 @@ from typing import Any, Final
 import yaml
 
 from simulator.children import ChildProcess, program_path
-from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.fleet.runner import DeviceIdentity, DeviceLedger, FleetTarget, FleetThread
 from simulator.fleet.signals import signals_of_json
 from simulator.keys import write_secret
 from simulator.pytest_plugin.account import WAIT_S, Account

@@ -19,10 +19,9 @@ from agent.transports.mqtt_connection import Session as SessionOfAgent
 from agent.wire.client import Connection
 from agent.wire.network import connect
 from agent.wire.secret import Secret
-from simulator.fleet.engine.addresses import TargetAddress
+from simulator.fleet.engine.addresses import TargetAddress, read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions, Opening
-from simulator.fleet.engine.origin import read_origin
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program

@@ -14,7 +14,7 @@ from agent.wire.models import PostSensorData
 from agent.wire.secret import KeyPair, Secret
 from simulator.fleet.device.answers import judge
 from simulator.fleet.device.http_messages import Operation, Request, read_refusals
-from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.http_answers import HttpAnswer
 
 STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
 BODIES = (

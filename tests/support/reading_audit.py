@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from simulator.fleet.audit.ledger import digest_values
-from simulator.fleet.device.memory_ledger import DeviceLedger
+from simulator.fleet.runner import DeviceLedger
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,11 @@ from agent.core.timekeeping import Schedule, ServiceTime, phase_s
 from agent.core.values import Moment
 from agent.errors import Advice, ServiceError
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
-from simulator.fleet.device.answers import is_refused
+from simulator.fleet.device.answers import HashedRandom, Retries, is_refused
 from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.http_messages import HttpMessages, Request, values_text
 from simulator.fleet.device.model import Member
-from simulator.fleet.device.retries import HashedRandom, Retries
 from simulator.fleet.engine.wheel import NEVER, Timer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import READING, DeviceRandom, device_key
@@ -31,7 +30,6 @@ from simulator.fleet.signals import READING, DeviceRandom, device_key
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import DeviceDriver
 
-"""The setting on the disk that holds the version after an update."""
 _INTERVAL: Final = "interval_s"
 AT_ONCE_S: Final = float("-inf")
 

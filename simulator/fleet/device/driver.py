@@ -16,9 +16,9 @@ from simulator.fleet.device.http_messages import HttpMessages
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import Fleet, Member
 from simulator.fleet.device.mqtt_device import MqttDevice, MqttMessages
+from simulator.fleet.engine.addresses import RequestHead
+from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import MqttSessions
-from simulator.fleet.engine.origin import RequestHead
-from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -34,7 +34,7 @@ class DeviceDriver(ABC):
         is_sampling: sensors are read; otherwise everything drains.
     """
 
-    engine: HttpEngine | MqttSessions
+    engine: Http1Engine | MqttSessions
     devices: Sequence[Device]
 
     def __init__(self, fleet: Fleet, links: Links | None) -> None:
@@ -150,11 +150,11 @@ class HttpDriver(DeviceDriver):
         send: the engine's, or that of the links in front of it.
     """
 
-    engine: HttpEngine
+    engine: Http1Engine
 
     def __init__(
         self,
-        engine: HttpEngine,
+        engine: Http1Engine,
         fleet: Fleet,
         members: Sequence[Member],
         heads: Sequence[RequestHead],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.timekeeping import PollPace, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
-from simulator.fleet.device.answers import outcome_of
+from simulator.fleet.device.answers import Retries, outcome_of
 from simulator.fleet.device.commands import take_in
 from simulator.fleet.device.device import AT_ONCE_S, Device
 from simulator.fleet.device.http_messages import (
@@ -21,9 +21,8 @@ from simulator.fleet.device.http_messages import (
 )
 from simulator.fleet.device.links import DOWN
 from simulator.fleet.device.model import RUN_OVER, Exchange, Member
-from simulator.fleet.device.retries import Retries
-from simulator.fleet.engine.origin import RequestHead
-from simulator.fleet.engine.ports import Headers, HttpAnswer
+from simulator.fleet.engine.addresses import RequestHead
+from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.engine.wheel import NEVER
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -223,7 +222,7 @@ class HttpDevice(Device):
 
 
 class _Sent:
-    """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
+    """A request on its way: the engine's :class:`~simulator.fleet.engine.http_answers.Caller`."""
 
     __slots__ = ("_device", "_request")
 
@@ -237,14 +236,14 @@ class _Sent:
         return self._request is self._device.posted or self._request is self._device.polled
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
         device, request, answer = self._device, self._request, HttpAnswer(status, headers, body)
         now = device.moment(now_s)
         take = device.poll_answered if request.operation is _POLL else device.post_answered
         device.ended(request, take(request, answer, sent_s, now), sent_s, now)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
         self._device.failed(self._request, outcome, reason, sent_s, now_s)
 
 
@@ -254,7 +253,7 @@ class _Nobody:
     is_wanted = True
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""

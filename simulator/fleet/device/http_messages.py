@@ -40,7 +40,7 @@ from agent.wire.server import (
 )
 from gateway.client import SendCommand
 from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
-from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.outcomes import Attempt
 
 ONCE: Final = "idempotency-key"

@@ -18,7 +18,8 @@ from typing import Final
 
 from agent.errors import LockedOut, Offline
 from simulator.fleet.device.model import Fleet
-from simulator.fleet.engine.ports import Caller, Headers, HttpEngine
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.http_answers import Caller, Headers
 from simulator.fleet.faults import FREE, ActiveFaults, Passage
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals import DeviceRandom
@@ -92,7 +93,7 @@ class Links:
             return Offline("closed", _OTHER), OutcomeClass.UNEXPECTED
         return (LockedOut("unauthorized", _NOT_TAKEN), OutcomeClass.REFUSED) if passage.wrong_key else None
 
-    def send(self, engine: HttpEngine, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
+    def send(self, engine: Http1Engine, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """Send one whole request, as far as the device's link lets it; arguments as of the engine's own ``send``."""
         fleet, now_s = self._fleet, self._fleet.monotonic()
         if device in self.down:

@@ -41,6 +41,7 @@ from agent.wire.topics import (
     TopicKind,
     encode,
 )
+from simulator.fleet.device.answers import Retries
 from simulator.fleet.device.commands import take_in
 from simulator.fleet.device.device import AT_ONCE_S, Device
 from simulator.fleet.device.http_messages import (
@@ -53,7 +54,6 @@ from simulator.fleet.device.http_messages import (
 )
 from simulator.fleet.device.links import DOWN
 from simulator.fleet.device.model import Exchange
-from simulator.fleet.device.retries import Retries
 from simulator.fleet.engine.mqtt import (
     FAILURES_FROM,
     MAX_PACKET_BYTES,

@@ -17,8 +17,9 @@ from simulator.fleet.device.answers import command_id_in, judge, outcome_of
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
 from simulator.fleet.device.links import DOWN, Links
 from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet, Member
-from simulator.fleet.engine.origin import RequestHead
-from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
+from simulator.fleet.engine.addresses import RequestHead
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.scenario.model import Arrivals
 from simulator.fleet.signals import DeviceRandom
@@ -49,7 +50,7 @@ class RequestDriver:
 
     def __init__(
         self,
-        engine: HttpEngine,
+        engine: Http1Engine,
         fleet: Fleet,
         members: Sequence[Member],
         heads: Sequence[RequestHead],
@@ -185,7 +186,7 @@ class RequestDriver:
 
 
 class _Sending:
-    """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
+    """A request on its way: the engine's :class:`~simulator.fleet.engine.http_answers.Caller`."""
 
     __slots__ = ("_driver", "device", "is_wanted", "request", "taken_s")
 
@@ -197,7 +198,7 @@ class _Sending:
         self.taken_s = taken_s
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
         answer, outcome, fault, command_id = HttpAnswer(status, headers, body), class_of(status), "", ""
         is_order = self.request.operation is Operation.ORDER
         if is_order or outcome is not OutcomeClass.OK or body[:1] not in _GOOD_BEGINNINGS:

@@ -17,10 +17,8 @@ from typing import Final
 
 import httptools
 
-from simulator.fleet.engine.addresses import TargetAddress, explain
-from simulator.fleet.engine.http_answers import END_OF_HEAD, AnswerReader, KnownHeads
-from simulator.fleet.engine.origin import Origin
-from simulator.fleet.engine.ports import Caller, Headers
+from simulator.fleet.engine.addresses import Origin, TargetAddress, explain
+from simulator.fleet.engine.http_answers import END_OF_HEAD, AnswerReader, Caller, Headers, KnownHeads
 from simulator.fleet.engine.wheel import NEVER, LoopClock, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.watched import describe, start_task
@@ -32,7 +30,7 @@ _CLOSED: Final = "the engine was closed"
 
 
 class Http1Engine:
-    """HTTP/1.1 on the running loop; an :class:`~simulator.fleet.engine.ports.HttpEngine`.
+    """HTTP/1.1 on the running loop: a request goes out, and exactly one call comes back to its caller.
 
     Never repeated here: a request that found its connection closed by the other side ends as ``TRANSPORT``, with the
     time at which it was sent, since the service may have seen it (RFC 9110 section 9.2.2). The device decides.
@@ -99,7 +97,7 @@ class Http1Engine:
     def cut(self, device: int) -> None:
         """The device's power goes: its own sockets are reset; a shared connection lives on.
 
-        Its callers do not want their answers any more, see :class:`~simulator.fleet.engine.ports.Caller`.
+        Its callers do not want their answers any more, see :class:`~simulator.fleet.engine.http_answers.Caller`.
         """
         if (pool := self._pools.pop(device, None)) is not None:
             pool.cut()

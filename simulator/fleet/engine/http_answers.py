@@ -1,12 +1,70 @@
-"""Parses HTTP/1.1 responses. Between two answers a parser belongs to no socket, so a few serve any number of them."""
+"""HTTP/1.1 answers: what they are, who takes them, and how they are parsed.
+
+Callbacks take them, not coroutines: a hundred thousand devices would need two tasks each, and a task weighs more than a
+device. Between two answers a parser belongs to no socket, so a few serve any number of them.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 import httptools
 
-from simulator.fleet.engine.ports import Headers
+from simulator.fleet.outcomes import OutcomeClass
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""Names and values as they came. A tuple where the same head came before: then it is the same tuple."""
+
+
+class HttpAnswer(NamedTuple):
+    """An answer of the server: status, headers, body.
+
+    Attributes:
+        status: the status code.
+        headers: names and values as they came.
+        body: as it came; requests ask for ``identity``, and a server may compress it all the same.
+    """
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Caller(Protocol):
+    """Receives the end of a request: exactly one call, once, from the loop's thread, never from within ``send``.
+
+    Times are seconds on the loop's monotonic clock.
+    """
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody still waits for the answer; else the request does not leave, and nobody is called."""
+        ...
+
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
+        """Take the answer to the request.
+
+        Args:
+            status: the HTTP status.
+            headers: names as they came; look them up without regard to case.
+            body: as it came; requests ask for ``identity``.
+            sent_s: when the request's bytes went to the socket.
+            now_s: when the last byte of the answer was there.
+        """
+        ...
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """Take the reason why no answer came.
+
+        Args:
+            outcome: ``TIMEOUT``, ``TRANSPORT`` or ``UNEXPECTED``.
+            reason: for a person.
+            sent_s: when it was sent; None when nothing went out, so that the service cannot have seen it.
+            now_s: when it was given up.
+        """
+        ...
+
 
 END_OF_HEAD: Final = b"\r\n\r\n"
 _INTERIM_END: Final = 200

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
+from simulator.fleet.engine.addresses import RequestHead, header_lines, read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.origin import RequestHead, header_lines, read_origin
-from simulator.fleet.engine.ports import Headers, HttpAnswer
+from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.outcomes import OutcomeClass
 
 

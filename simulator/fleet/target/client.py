@@ -21,8 +21,7 @@ from agent.wire.answers import Answer, PageWalk, Params
 from agent.wire.encoding import encode_json
 from agent.wire.limits import PAGE_MAX
 from agent.wire.server import LIST_PARAMETERS, NO_EXTENSIONS
-from simulator.fleet.device.answers import judge
-from simulator.fleet.device.retries import Retries
+from simulator.fleet.device.answers import Retries, judge
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.target import Target
 from simulator.keys import Keys, headers_of

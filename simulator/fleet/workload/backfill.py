@@ -25,18 +25,16 @@ from agent.health import Backoff
 from agent.wire.encoding import to_rfc3339
 from agent.wire.server import BATCH_SENSOR_DATA
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, Ledger, ReadingEvent, digest_values, first_number_of
-from simulator.fleet.device.answers import is_refused, judge
+from simulator.fleet.device.answers import HashedRandom, Retries, is_refused, judge
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text
 from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.device.retries import HashedRandom, Retries
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.plan import reading_schedule
 from simulator.fleet.scenario.model import BackfillScenario
 from simulator.fleet.signals import DeviceRandom, SignalSet
-from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
+from simulator.fleet.workload.base import DeviceJob, Leftover, MeasuredRequests, WorkloadSummary
 from simulator.fleet.workload.devices import build_models
-from simulator.fleet.workload.measurement import MeasuredRequests
 from simulator.watched import into_loop, start_task
 
 OPERATION: Final = "http.sensor_data"

@@ -1,16 +1,29 @@
-"""What a worker plays: devices under load, onboarding, or history. One interface for all of them."""
+"""What all kinds of workload have: a job, one interface, and what they measure of devices, commands and requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from simulator.fleet.audit.ledger import LedgerTarget
+from agent.core.values import OutcomeStatus
+from agent.errors import ServiceError
+from simulator.fleet.audit.ledger import CommandEvent, Ledger, LedgerTarget
+from simulator.fleet.device.answers import judge, outcome_of
+from simulator.fleet.device.model import Exchange, Observer
+from simulator.fleet.engine.http_answers import HttpAnswer
+from simulator.fleet.engine.pool import HttpPool, NoAnswerInTime
+from simulator.fleet.metrics.ages import CommandTracker, EndState, Stage
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import AuditRecord, CommandEnds, Span
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.target.target import KeyPairFile
+from simulator.fleet.target.client import Keyring, TargetClient
+from simulator.fleet.target.target import KeyPairFile, read_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +123,175 @@ class Workload(Protocol):
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; the last word."""
         ...
+
+
+_SENTENCES_KEPT = 50
+_SENTENCE_CHARACTERS = 200
+
+
+_STAGES: Final[Mapping[str, Stage]] = {
+    "ordered": Stage.SENT,
+    "received": Stage.DELIVERED,
+    "started": Stage.STARTED,
+    "finished": Stage.FINISHED,
+    "reported": Stage.REPORTED,
+}
+
+
+class Measurement(Observer):
+    """The observer of a worker (:class:`~simulator.fleet.device.model.Observer`): counts.
+
+    Args:
+        recorder: counts.
+
+    Attributes:
+        is_excused: whether what a device cannot send is its link's doing, and no fault of the generator's.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.is_excused: Callable[[int], bool] = lambda _device: False
+        self.sentences: Counter[str] = Counter()
+
+    def exchanged(self, exchange: Exchange) -> None:
+        """See :meth:`Observer.exchanged`."""
+        operation, outcome, device, intended_s, ready_s, sent_s, now_s, attempt = exchange
+        recorder = self._recorder
+        if sent_s is not None:
+            recorder.intended += 1
+            recorder.sent += 1
+        elif not self.is_excused(device):
+            recorder.intended += 1
+        recorder.record(
+            operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, attempt=attempt
+        )
+
+    def faulted(self, operation: str, device: int, sentence: str) -> None:
+        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""
+        del device
+        text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
+        if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
+            self.sentences[text] += 1
+
+
+class TrackedLedger(Ledger):
+    """A ledger that also notes where the commands are.
+
+    Args:
+        ledger: keeps everything.
+        commands: where the commands are.
+        began_s: the run's begin on the monotonic clock: the ledger's times count from it.
+    """
+
+    def __init__(self, ledger: Ledger, commands: CommandTracker, began_s: float = 0.0) -> None:
+        self._ledger = ledger
+        self._commands = commands
+        self._began_s = began_s
+        # Nothing is added to these: the ledger itself is called, since each reading calls them.
+        self.reading_sent = ledger.reading_sent  # type: ignore[method-assign]
+        self.readings = ledger.readings  # type: ignore[method-assign]
+
+    def command(self, event: CommandEvent, device: int, command_id: str, at_s: float, **facts: Any) -> None:
+        """See :meth:`Ledger.command`."""
+        self._ledger.command(event, device, command_id, at_s, **facts)
+        stage = _STAGES.get(event)
+        if stage is not None:
+            state = _end_state(facts["detail"], facts["error"]) if stage is Stage.FINISHED else None
+            self._commands.mark(command_id, stage, at_s + self._began_s, state)
+        elif event == "undeliverable":
+            self._commands.end(command_id)
+
+
+def _end_state(status: str, error: str | None) -> EndState:
+    """The end state for the sender of the command: one that reached its device too late has expired."""
+    is_late = status == OutcomeStatus.REJECTED and error is not None and error.partition(":")[0] == "expired"
+    return EndState.EXPIRED if is_late else EndState(status)
+
+
+class MeasuredRequests:
+    """Sends requests to one service with keys that take turns, and records each.
+
+    Args:
+        base_url: of the service.
+        keys: at least one pair.
+        connections: that may be open at once.
+        timeout_s: for one request.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
+        recorder: of the worker.
+
+    Attributes:
+        count: how many requests went out.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        keys: tuple[KeyPairFile, ...],
+        connections: int,
+        timeout_s: float,
+        ca_file: Path | None,
+        recorder: Recorder,
+    ) -> None:
+        self.count = 0
+        self._keys = Keyring(read_keys(keys))
+        self._pool = HttpPool(base_url, connections=connections, timeout_s=timeout_s, ca_file=ca_file)
+        self._recorder = recorder
+
+    def client(self, offers: frozenset[str]) -> TargetClient:
+        """For what is asked beside the load, and is not measured."""
+        return TargetClient(self._pool, self._keys, offers)
+
+    async def send(
+        self,
+        operation: str,
+        method: str,
+        target: str,
+        body: bytes | None,
+        *,
+        due_s: float,
+        attempt: Attempt,
+        headers: Mapping[str, str] | None = None,
+        also_good: int | None = None,
+    ) -> HttpAnswer:
+        """One request, measured; a run that is over before its answer makes it a timeout.
+
+        Args:
+            operation: what it is measured as.
+            method: ``GET``, ``POST`` ...
+            target: path and query below the base address.
+            body: JSON text; None sends none.
+            due_s: when it was due, on the monotonic clock.
+            attempt: whether it went out before.
+            headers: beside the keys.
+            also_good: a status that is a good answer, too.
+
+        Raises:
+            ServiceError: no answer came, or no good one.
+        """
+        recorder, sent_s = self._recorder, time.monotonic()
+        recorder.intended += 1
+        recorder.sent += 1
+        self.count += 1
+        outcome = OutcomeClass.TRANSPORT
+        try:
+            all_headers = {**self._keys.headers(self.count), **(headers or {})}
+            answer = await self._pool.request(method, target, body=body, headers=all_headers)
+            if answer.status != also_good:
+                judge(answer)
+            outcome = OutcomeClass.OK
+        except asyncio.CancelledError:
+            outcome = OutcomeClass.TIMEOUT
+            recorder.undelivered += 1
+            raise
+        except ServiceError as error:
+            is_late = isinstance(error, NoAnswerInTime)
+            outcome = OutcomeClass.TIMEOUT if is_late else outcome_of(error)
+            raise
+        finally:
+            now_s = time.monotonic()
+            recorder.record(operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, attempt=attempt)
+        return answer
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close()

@@ -15,10 +15,9 @@ from simulator.fleet.device.driver import HttpDriver, MqttDriver
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.device.request_load import RequestDriver
-from simulator.fleet.engine.addresses import own_addresses
+from simulator.fleet.engine.addresses import RequestHead, own_addresses, read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
-from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.plan import key_of
 from simulator.fleet.scenario.model import (
     DeviceModelSettings,

@@ -13,8 +13,8 @@ from typing import Final
 from agent.wire.server import COMMAND_STATUS
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.model import Fleet, Member
+from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.origin import RequestHead, read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import CommandTracker, ReadingAges
@@ -22,9 +22,8 @@ from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
 from simulator.fleet.target.target import read_keys
-from simulator.fleet.workload.base import DeviceJob, Leftover, WorkloadSummary
+from simulator.fleet.workload.base import DeviceJob, Leftover, Measurement, TrackedLedger, WorkloadSummary
 from simulator.fleet.workload.devices import Address, Devices, build_models, make_devices
-from simulator.fleet.workload.measurement import Measurement, TrackedLedger
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator
 from simulator.fleet.workload.switchboard import Agenda, Switchboard
 from simulator.keys import headers_of

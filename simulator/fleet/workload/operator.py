@@ -16,12 +16,12 @@ from agent.errors import ErrorAnswer, RateLimited, ServiceError, StillRunning, T
 from agent.health import Backoff
 from agent.wire.server import COMMAND_TTL, IDEMPOTENCY_KEY
 from simulator.fleet.audit.ledger import digest_document
-from simulator.fleet.device.answers import command_id_in
+from simulator.fleet.device.answers import HashedRandom, Retries, command_id_in
 from simulator.fleet.device.http_messages import HttpMessages, Operation
 from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet
-from simulator.fleet.device.retries import HashedRandom, Retries
-from simulator.fleet.engine.origin import RequestHead
-from simulator.fleet.engine.ports import Headers, HttpAnswer, HttpEngine
+from simulator.fleet.engine.addresses import RequestHead
+from simulator.fleet.engine.http import Http1Engine
+from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
@@ -61,7 +61,7 @@ class Operator:
 
     def __init__(
         self,
-        engine: HttpEngine,
+        engine: Http1Engine,
         fleet: Fleet,
         heads: Sequence[RequestHead],
         device_ids: Sequence[str],
@@ -152,7 +152,7 @@ class Operator:
 
 
 class _Order:
-    """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
+    """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.http_answers.Caller`."""
 
     is_wanted = True
     __slots__ = ("_device", "_due_s", "_first_due_s", "_gives_up_s", "_message", "_operator", "_retries", "_stream")
@@ -173,7 +173,7 @@ class _Order:
             operator.engine.send(self._device, self._message, self, operator.fleet.timeout_s)
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
         operator = self._operator
         self._measure(class_of(status), sent_s, now_s)
         try:
@@ -194,7 +194,7 @@ class _Order:
             operator.took(self._device, command_id, self._stream, self._first_due_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
         operator = self._operator
         if operator.is_over:
             # Neither the target nor the network ended it: it has waited until now.

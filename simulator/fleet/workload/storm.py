@@ -21,9 +21,8 @@ from agent.wire.encoding import encode_json
 from agent.wire.models import Device
 from agent.wire.server import NO_EXTENSIONS
 from gateway.client import RegisterDevice
-from simulator.fleet.device.answers import outcome_of, read_written
-from simulator.fleet.device.retries import Retries
-from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.device.answers import Retries, outcome_of, read_written
+from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import STORM, AuditRecord, DeviceFinding, StreamAudit
@@ -31,8 +30,7 @@ from simulator.fleet.scenario.model import OnboardingScenario
 from simulator.fleet.signals import DeviceRandom, salt_of
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.target import KeyPairFile
-from simulator.fleet.workload.base import Leftover, WorkloadSummary
-from simulator.fleet.workload.measurement import MeasuredRequests
+from simulator.fleet.workload.base import Leftover, MeasuredRequests, WorkloadSummary
 from simulator.watched import start_task
 from simulator.wire import paths
 from simulator.wire.models import ScanAnswer, ScanQr

@@ -10,8 +10,8 @@ from typing import Any
 
 from agent.errors import Offline
 from agent.wire import topics
+from simulator.fleet.engine.http_answers import Caller
 from simulator.fleet.engine.mqtt import NOBODY_LISTENS, Arrival, BrokerAddress, OnAcknowledged, Opening, SessionListener
-from simulator.fleet.engine.ports import Caller
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.virtual_fleet.service import CUT, CUT_LATE, NOBODY, Service
 from tests.unit.simulator.fleet.device.fleet_fakes import read_request

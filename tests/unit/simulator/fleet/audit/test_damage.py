@@ -22,7 +22,7 @@ from agent.wire.encoding import parse_time, to_rfc3339
 from agent.wire.secret import Secret
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit
-from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.keys import Keys
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, merged

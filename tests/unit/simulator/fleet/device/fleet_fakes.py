@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
 from simulator.fleet.device.model import Exchange, Observer
-from simulator.fleet.engine.ports import Caller
+from simulator.fleet.engine.http_answers import Caller
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 

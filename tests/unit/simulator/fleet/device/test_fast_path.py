@@ -27,7 +27,7 @@ from simulator.fleet.device.http_messages import (
     read_settled,
     values_text,
 )
-from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.http_answers import HttpAnswer
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S
 
 NAMES = st.sampled_from([b"date", b"Date", b"DATE", b"etag", b"ETag", b"content-type", b"retry-after", b"link"])

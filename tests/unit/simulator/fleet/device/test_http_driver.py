@@ -13,7 +13,7 @@ from agent.wire.encoding import parse_time
 from agent.wire.server import ALL_EXTENSIONS, BATCH_SENSOR_DATA, LONG_POLL
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
-from simulator.fleet.engine.origin import RequestHead, read_origin
+from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock

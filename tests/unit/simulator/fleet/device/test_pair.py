@@ -19,11 +19,11 @@ from agent.wire.server import ALL_EXTENSIONS, COMMAND_STATUS, LONG_POLL, RECORDE
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.handlers import VOCABULARY
-from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
-from simulator.fleet.engine.origin import RequestHead, read_origin
+from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.runner import DeviceLedger, MemoryLedger
 from tests.support.reading_audit import ReadingFact, audit_readings
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, Answer, FakeEngine, Request

@@ -9,9 +9,8 @@ import pytest
 import uvloop
 
 from agent.errors import ConfigurationError
-from simulator.fleet.engine.addresses import TargetAddress
+from simulator.fleet.engine.addresses import TargetAddress, read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.origin import read_origin
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.certificates import Authority

@@ -10,7 +10,7 @@ from simulator.fleet.metrics.ages import CommandTracker, EndState, Stage, stages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.workload.measurement import TrackedLedger
+from simulator.fleet.workload.base import TrackedLedger
 
 NAMES = ("ping", "open_valve")
 AT = {

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import ServerFault, Unauthorized
 from agent.wire.secret import Secret
-from simulator.fleet.engine.ports import HttpAnswer
+from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.target.client import Keyring, TargetClient, open_client
 from simulator.fleet.target.target import Target
 from simulator.keys import Keys

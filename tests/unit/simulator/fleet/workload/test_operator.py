@@ -6,7 +6,7 @@ import pytest
 
 from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.model import Fleet
-from simulator.fleet.engine.origin import RequestHead, read_origin
+from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.scenario.model import CommandSettings
