@@ -33,7 +33,7 @@ from agent.wire import topics
 from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret
 from agent.wire.topics import GATEWAY_STATUS, ROOT, TopicKind
-from gateway.certificates import OWNER, TLS_DIR, CertificateFiles, files_in
+from gateway.certificates import OWNER, CertificateFiles, files_in
 from gateway.config import GatewayConfig
 from gateway.options import complain, files_in_use, gateway_config_option, load, path_option
 from gateway.tokens import BROKER_MARK, mosquitto_password, with_tokens
@@ -74,8 +74,7 @@ class BrokerSettings:
         configuration: the file for mosquitto, usually in ``/etc/mosquitto/conf.d``.
         directory: where passwords, rules and a copy of the certificate go. Root's, when root writes them: the broker's
             user reads them by its group.
-        host: the address to listen on; None listens on all.
-        tls: the server's certificate; None is for loopback and closed test networks.
+        tls: the server's certificate; without it mosquitto listens on loopback only.
         standalone: mosquitto reads no other file; else its main file says where state and log go.
         user: as whom mosquitto runs; used only by root, and where there is such a user.
     """
@@ -83,7 +82,6 @@ class BrokerSettings:
     configuration: Path
     directory: Path
     port: int = 8883
-    host: str | None = None
     tls: CertificateFiles | None = None
     standalone: bool = False
     user: str = "mosquitto"
@@ -175,7 +173,7 @@ def rules(gateway: str) -> str:
 
 def configuration(settings: BrokerSettings) -> str:
     """The file for mosquitto."""
-    lines = [f"listener {settings.port}" + (f" {settings.host}" if settings.host else "")]
+    lines = [f"listener {settings.port}" + ("" if settings.tls else " 127.0.0.1")]
     if settings.tls is not None:
         words = ("cafile", "certfile", "keyfile")
         files = zip(words, settings.tls.paths, strict=True)
@@ -221,8 +219,7 @@ def _refuse_foreign_folders(*folders: Path) -> None:
 def _given_certificates(directory: Path) -> CertificateFiles:
     files = files_in(directory)
     faults = [
-        f"{path}: there is no such file; device-gateway certificates --host NAME makes it; or use --tls-dir, or set "
-        "mqtt.tls: false"
+        f"{path}: there is no such file; device-gateway certificates --host NAME makes it; or set mqtt.tls: false"
         for path in files.paths
         if not path.is_file()
     ]
@@ -260,13 +257,6 @@ _user_option = click.option(
 @gateway_config_option
 @path_option("--conf", "The file for mosquitto.", CONFIGURATION)
 @_directory_option
-@path_option(
-    "--tls-dir",
-    "Where ca.pem, server.pem and server.key are; see device-gateway certificates.",
-    TLS_DIR,
-    is_folder=True,
-)
-@click.option("--bind", help="The address to listen on. Default: all, without TLS 127.0.0.1.")
 @click.option("--standalone", is_flag=True, help="Write all that mosquitto needs, for mosquitto -c FILE.")
 @_user_option
 @acts_for_owners
@@ -275,15 +265,14 @@ def broker_config(
     config_path: Path,
     conf: Path,
     dir: Path,
-    tls_dir: Path,
-    bind: str | None,
     standalone: bool,
     user: str,
 ) -> None:
     """Write a mosquitto configuration: passwords of the present devices, rules, TLS, limits.
 
-    The port, and whether it speaks TLS, are those of the section mqtt, by which the gateway itself connects. Run it
-    again when listener or certificate change: only what differs is written, and it says how mosquitto takes it over.
+    The port, and whether it speaks TLS, are those of the section mqtt, by which the gateway itself connects; the
+    certificate is that of the folder tls beside the configuration. Run it again when listener or certificate change:
+    only what differs is written, and it says how mosquitto takes it over.
     """
     config = load(config_path)
     name, path = _gateway_user(config, config_path)
@@ -291,8 +280,7 @@ def broker_config(
         conf.absolute(),
         dir.absolute(),
         port=config.mqtt.port,
-        host=bind or (None if config.mqtt.tls else "127.0.0.1"),
-        tls=_given_certificates(tls_dir.absolute()) if config.mqtt.tls else None,
+        tls=_given_certificates(config_path.absolute().parent / "tls") if config.mqtt.tls else None,
         standalone=standalone,
         user=user,
     )

@@ -64,18 +64,17 @@ def files_in(directory: Path, *lines: str) -> CertificateFiles:
     return CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key", lines)
 
 
-def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, renew: bool = False) -> CertificateFiles:
+def make_certificates(directory: Path, hosts: Sequence[str], now: datetime) -> CertificateFiles:
     """``ca.pem``, ``ca.key``, ``server.pem`` and ``server.key`` for a server that is reached under these names.
 
     The authority is made once and kept. The server's certificate is made again when it is not for these names, when it
-    ends within 30 days, when another authority signed it, or with ``renew``. What root writes stays root's, and the
+    ends within 30 days, or when another authority signed it. What root writes stays root's, and the
     group of the gateway's user may read the server's key.
 
     Args:
         directory: made where there is none.
         hosts: host names and IP addresses.
         now: the time, with its zone.
-        renew: make the server's certificate again in any case.
 
     Raises:
         ConfigurationError: a name is none, or a file cannot be read or written.
@@ -85,7 +84,7 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, r
     with files_in_use(_SOURCE, "give another directory or use sudo"):
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         authority, authority_key, line = _authority(directory, now)
-        if not renew and _is_good(files, authority, names, now):
+        if _is_good(files, authority, names, now):
             return files_in(directory, line, f"kept {files.certificate}: it is for these names and not near its end")
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(str(names[0].value)[:64])  # X.520 bounds a common name
@@ -115,7 +114,7 @@ def certificate_trouble(path: Path | None, now_s: float) -> str:
     except (OSError, ValueError) as error:
         return f"{path} cannot be read as a certificate: {error}"
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    fix = "renew it (device-gateway certificates --renew) and restart the gateway"
+    fix = "renew it (device-gateway certificates --host NAME) and restart the gateway"
     if now_s >= ends.timestamp():
         return f"{path} expired on {ends:%Y-%m-%d}, so devices refuse it: {fix}"
     if now_s < begins.timestamp():
@@ -260,12 +259,11 @@ def _key_text(key: ec.EllipticCurvePrivateKey) -> bytes:
     help="A name or address under which devices reach this server; once for each.",
 )
 @path_option("--dir", "Where ca.pem, ca.key, server.pem and server.key go.", TLS_DIR, is_folder=True)
-@click.option("--renew", is_flag=True, help="Make the server's certificate again, also when it is far from its end.")
-def certificates(*, hosts: tuple[str, ...], dir: Path, renew: bool) -> None:
+def certificates(*, hosts: tuple[str, ...], dir: Path) -> None:
     """Make an authority of your own and a certificate for this server, or renew the certificate.
 
     The authority is made once and kept: devices trust its ca.pem. Run it again now and then: the server's certificate
     is made again from 30 days before its end on. Then restart the gateway, and run broker-config.
     """
-    for line in make_certificates(dir, hosts, datetime.now(UTC), renew=renew).lines:
+    for line in make_certificates(dir, hosts, datetime.now(UTC)).lines:
         click.echo(line)

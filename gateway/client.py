@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
@@ -56,26 +56,6 @@ class OperatorClient(DeviceClient):
         answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
         return read_record(CommandRecord, answer, "command", command.to_wire())
 
-    def runtime_data(
-        self,
-        *,
-        product_id: str | None = None,
-        device_id: str | None = None,
-        table_name: str | None = None,
-        data: Mapping[str, str | int] | None = None,
-        order: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[RuntimeRecord]:
-        """``GET /database/runtime-data``.
-
-        Args:
-            product_id: only this product's.
-            device_id: only this device's.
-            table_name: only this table's.
-            data: only records whose column has this value, ``data.<column>=``.
-            order: ``asc`` or ``desc`` by creation.
-            limit: how many at most.
-        """
-        query = {"product_id": product_id, "device_id": device_id, "table_name": table_name, "order": order}
-        columns = {f"data.{column}": value for column, value in (data or {}).items()}
-        return self._list(RuntimeRecord, paths.RUNTIME_DATA, {**query, **columns}, limit)
+    def runtime_data(self, **query: str | int) -> Iterator[RuntimeRecord]:
+        """``GET /database/runtime-data``, all pages; the query is one of the specification."""
+        return self._list(RuntimeRecord, paths.RUNTIME_DATA, query, None)

@@ -22,8 +22,6 @@ from gateway.client import RegisterDevice
 from gateway.service import Service
 from gateway.tokens import Tokens, digest_of, id_fault, make_token, request_broker_update, transaction
 
-OVERLAP_S: Final = 86_400.0
-"""How long a token from before is good beside the new one; it ends when the new one is used."""
 RETRY_S: Final = 600.0
 """For so long a device whose answer was lost may come again with the same code, though it holds a token by now."""
 _KEPT_S: Final = 7 * 86_400.0
@@ -206,7 +204,7 @@ class Codes:
                 raise Refused(409, "device_has_token", f"{text}with device-gateway devices invite --replace")
             values = (code.digest, identifier, now_s)
             self.tokens.connection.execute("INSERT OR IGNORE INTO enrolled VALUES (?, ?, ?)", values)
-            self.tokens.issue({device_id: token}, OVERLAP_S)
+            self.tokens.issue({device_id: token})
         return token.token
 
     def _select(self, which: str, **values: Any) -> list[Code]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -43,8 +43,6 @@ from gateway.options import (
 from gateway.tokens import Tokens, id_fault, make_token, request_broker_update, with_tokens
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_DAY_S: Final = 86_400.0
 
 
 @click.group()
@@ -133,19 +131,12 @@ def list_devices(*, config_path: Path, as_json: bool, show_all: bool) -> None:
 @_folder_options
 @click.argument("device_ids", nargs=-1, metavar="DEVICE_ID...")
 @click.option("--all", "every", is_flag=True, help="Every device that has a valid token.")
-@click.option(
-    "--overlap-s",
-    type=click.FloatRange(0, 366 * _DAY_S),
-    default=_DAY_S,
-    show_default=True,
-    help="How long the old token is good beside the new one, at the most: it ends when the new one is used. Over HTTP; "
-    "a broker knows only the newest.",
-)
 @acts_for_owners
-def rotate(
-    *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], every: bool, overlap_s: float, **given: Any
-) -> None:
-    """Give each DEVICE_ID another token. The old one is good until the new one is used, for a day at the most."""
+def rotate(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...], every: bool, **given: Any) -> None:
+    """Give each DEVICE_ID another token. The old one is good until the new one is used, for a day at the most.
+
+    A broker knows only the newest.
+    """
     if every == bool(device_ids):
         raise click.UsageError("name the devices, or give --all")
     config = load(config_path)
@@ -156,7 +147,7 @@ def rotate(
         faults = [f"{each} has no valid token: see device-gateway devices add" for each in missing]
         raise ConfigurationError(faults, "rotate")
     several = every or len(chosen) > 1
-    _issue(config, chosen, given, as_json=as_json, several=several, overlap_s=overlap_s, replace=True)
+    _issue(config, chosen, given, as_json=as_json, several=several, replace=True)
 
 
 @devices.command()
@@ -191,7 +182,6 @@ def _issue(
     as_json: bool,
     several: bool,
     kept: list[str] | None = None,
-    overlap_s: float = 0.0,
     replace: bool = False,
 ) -> None:
     """Make a token for each device, write its files, and show what is shown this once.
@@ -215,7 +205,7 @@ def _issue(
         for folder, _, _ in files:
             as_owner_of(folder, partial(_check_folder, folder, replace=replace))
         if new:
-            with_tokens(config.state_dir, lambda tokens: tokens.issue(new, overlap_s))
+            with_tokens(config.state_dir, lambda tokens: tokens.issue(new))
         for folder, text, each in files:
             as_owner_of(folder, partial(_write_files, folder, text, each))
 

@@ -78,8 +78,7 @@ def init(*, dir: Path, base_url: str | None, state_dir: Path, hosts: tuple[str, 
     if mqtt:
         # Not in the system's own places, so it is not the system's broker either.
         places = f" --conf {dir / 'mosquitto.conf'} --dir {dir / 'broker'} --standalone" if option else ""
-        tls = f" --tls-dir {dir / 'tls'}" if option and hosts else ""
-        lines.append(f"next: device-gateway broker-config{option}{places}{tls}")
+        lines.append(f"next: device-gateway broker-config{option}{places}")
     lines.append(f"next: device-gateway check{option} --online")
     lines.append(f"then: device-gateway run{option}, or systemctl enable --now device-gateway")
     click.echo("\n".join(lines))

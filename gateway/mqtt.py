@@ -79,24 +79,16 @@ _AWAY: Final = replace(_HERE, payload=encode(StatusMessage(status="offline")))
 # --- what devices send, read ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingBatch:
-    """One ``sensor-data`` message, read item by item: a bad reading hides no good one."""
-
-    readings: tuple[ReadingMessage, ...] = ()
-    refused: tuple[Refusal, ...] = ()
-
-
-def read_readings(raw: bytes, *, max_bytes: int = BODY_BYTES) -> ReadingBatch:
-    """Take a ``sensor-data`` message apart; what is wrong with it stands in ``refused``, nothing is raised."""
+def read_readings(raw: bytes) -> tuple[list[ReadingMessage], list[Refusal]]:
+    """Take a ``sensor-data`` message apart, item by item: a bad reading hides no good one, and nothing is raised."""
     try:
-        value = parse_json(raw, max_bytes=max_bytes)
+        value = parse_json(raw, max_bytes=BODY_BYTES)
     except InvalidMessage as error:
-        return ReadingBatch(refused=(Refusal(error="invalid_json", message=str(error)),))
+        return [], [Refusal(error="invalid_json", message=str(error))]
     items = value if isinstance(value, list) else [value]
     if len(items) > BATCH_MAX:
         text = f"{len(items)} readings in one message are more than {BATCH_MAX}: send several messages"
-        return ReadingBatch(refused=(Refusal(error="too_many_readings", message=text),))
+        return [], [Refusal(error="too_many_readings", message=text)]
     readings: list[ReadingMessage] = []
     refused: list[Refusal] = []
     for item in items:
@@ -104,13 +96,13 @@ def read_readings(raw: bytes, *, max_bytes: int = BODY_BYTES) -> ReadingBatch:
             readings.append(ReadingMessage.model_validate(item))
         except ValidationError as error:
             refused.append(Refusal(key=_key_of(item), error="validation_error", message=describe_faults(error)))
-    return ReadingBatch(tuple(readings), tuple(refused))
+    return readings, refused
 
 
-def read_result(raw: bytes, *, max_bytes: int = BODY_BYTES) -> ResultMessage | Refusal:
+def read_result(raw: bytes) -> ResultMessage | Refusal:
     """Take a result; a :class:`Refusal` says what is wrong with it."""
     try:
-        value = parse_json(raw, max_bytes=max_bytes)
+        value = parse_json(raw, max_bytes=BODY_BYTES)
     except InvalidMessage as error:
         return Refusal(error="invalid_json", message=str(error))
     try:
@@ -278,8 +270,8 @@ class MqttFront:
             self._arrived(arrival)
 
     async def _take_readings(self, arrival: Arrival, device_id: str) -> None:
-        batch = read_readings(arrival.payload)
-        readings = [Reading(device_id, each.sensor_data, each.recorded_at, each.key) for each in batch.readings]
+        messages, refused = read_readings(arrival.payload)
+        readings = [Reading(device_id, each.sensor_data, each.recorded_at, each.key) for each in messages]
 
         async def send() -> None:
             try:
@@ -290,7 +282,7 @@ class MqttFront:
 
         if not await self._until_taken(arrival, send):
             return
-        stored, refused = [], list(batch.refused)
+        stored = []
         for each in readings:
             why = each.rejection
             # A key that the service knows with another body: only the time that the device guesses differs by now.

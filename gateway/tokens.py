@@ -32,6 +32,8 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 
 FILE_NAME: Final = "tokens.db"
+OVERLAP_S: Final = 86_400.0
+"""How long a token from before is good beside the new one; it ends when the new one is used."""
 BROKER_MARK: Final = "broker-wanted"
 """A file that says that the broker lacks the newest tokens; ``device-gateway-broker.path`` waits for it."""
 PREFIX: Final = "dat_"
@@ -261,17 +263,12 @@ class Tokens:
             self.connection.close()
             self.connection, self._file = fresh, _identity(self.path)
 
-    def issue(self, new: Mapping[str, NewToken], overlap_s: float = 0.0) -> None:
-        """Give each device a new token, all in one transaction.
-
-        Args:
-            new: device id -> its new token.
-            overlap_s: how long the tokens from before are good beside it; a device ends them by using the new one.
-        """
+    def issue(self, new: Mapping[str, NewToken]) -> None:
+        """Give each device a new token, all in one transaction; an old one stays good for :data:`OVERLAP_S` at most."""
         now_s = self.wall()
         with transaction(self.connection):
             for device_id, token in new.items():
-                self._end(device_id, now_s, now_s + overlap_s)
+                self._end(device_id, now_s, now_s + OVERLAP_S)
                 self.connection.execute(
                     "INSERT INTO token (digest, device_id, number, password, created_at) "
                     "SELECT ?, ?, COALESCE(MAX(number), 0) + 1, ?, ? FROM token WHERE device_id = ?",

@@ -145,7 +145,7 @@ class Gateway:
         ]
         answer = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
         if device_id in (answer.get("kept") or []):  # from an earlier start: nobody can read that one again
-            answer = self._ask("devices", "rotate", device_id, "--overlap-s", "0", *options, good=(0, 1))
+            answer = self._ask("devices", "rotate", device_id, *options, good=(0, 1))
         issued = answer.get("issued") or []
         if not issued:
             raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {answer.get('failed')}")

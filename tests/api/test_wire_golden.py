@@ -114,7 +114,7 @@ CALLS: dict[str, Callable[[ServiceClient], Any]] = {
     "create a table": lambda c: c.create_table(request("table_create_request")),
     "create a runtime record": lambda c: c.create_runtime_record(request("runtime_data_create_request")),
     "list runtime data": lambda c: list(
-        c.runtime_data(product_id=P, device_id=D, table_name="visits", data={"status": "succeeded"})
+        c.runtime_data(**{"product_id": P, "device_id": D, "table_name": "visits", "data.status": "succeeded"})
     ),
     "replace a runtime record": lambda c: c.replace_runtime_record(RECORD, {"command_id": C, "status": "failed"}),
     "delete a runtime record": lambda c: c.delete_runtime_record(RECORD),

@@ -105,10 +105,9 @@ class GatewayStandIn:
             self._changed.notify_all()
 
     def _store(self, device_id: str, payload: bytes) -> None:
-        batch = read_readings(payload)
+        readings, refused = read_readings(payload)
         stored: list[str] = []
-        refused = list(batch.refused)
-        for reading in batch.readings:
+        for reading in readings:
             values = dict(reading.sensor_data)
             if self.refuse(values) and reading.key is not None:
                 refused.append(Refusal(key=reading.key, error="validation_error", message="not this one"))

@@ -178,10 +178,10 @@ class GatewayBench:
         self.commands = Commands(self.service, self.tokens, config.commands.poll_s, config.commands.reconcile_s)
         self.app = HttpApp(config.http, self.service, self.uplink, self.commands, self.tokens)
 
-    def issue(self, device_id: str, overlap_s: float = 0.0) -> str:
+    def issue(self, device_id: str) -> str:
         """A new token for a device."""
         new = make_token()
-        self.tokens.issue({device_id: new}, overlap_s)
+        self.tokens.issue({device_id: new})
         return new.token.reveal()
 
     def client(self, token: str | None = None) -> httpx.AsyncClient:

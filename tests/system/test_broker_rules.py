@@ -38,7 +38,6 @@ class Site:
             folder / "conf.d" / "device-gateway.conf",
             folder / "device-gateway",
             port=free_port(),
-            host="127.0.0.1",
             tls=make_certificates(folder / "tls", ["127.0.0.1"], datetime.now(UTC)) if tls else None,
             standalone=True,
         )
@@ -46,7 +45,7 @@ class Site:
     def issue(self, *device_ids: str) -> dict[str, str]:
         new = {device_id: make_token() for device_id in device_ids}
         with Tokens(self.tokens) as file:
-            file.issue(new, 3600)
+            file.issue(new)
         return {device_id: token.token.reveal() for device_id, token in new.items()}
 
     def write(self):

@@ -219,7 +219,7 @@ AGENT = {
 GATEWAY = {
     "broker-config": "--config {gateway} --dir {home} --conf {home}/mosquitto.conf",
     "broker-update": "--config {gateway} --dir {home} --no-reload",
-    "certificates": "--host gw.example.com --dir {home} --renew",
+    "certificates": "--host gw.example.com --dir {home}",
     "check": "--config {gateway}",
     "devices add": "--config {gateway} --no-check --device-id d1 --config-out {home}/d1 {url}",
     "devices invite": "--config {gateway} --product-id p --user-id u {url}",
@@ -336,7 +336,7 @@ def test_what_root_writes_for_a_program_stays_roots(site: Site) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     words = ["--config", made / "config.yaml", "--dir", made / "broker", "--conf", made / "mosquitto.conf"]
-    done = site.run("device-gateway", "broker-config", *words, "--tls-dir", made / "tls", "--user", "nobody")
+    done = site.run("device-gateway", "broker-config", *words, "--user", "nobody")
     assert done.returncode == 0, done.stderr
     for path in made.rglob("*"):
         status = path.stat()

@@ -303,7 +303,7 @@ def issue_gateway_tokens(gateway_folder: Path, device_ids: Sequence[str], gatewa
     kept = [str(each) for each in answer.get("kept") or []]  # from an earlier run: nobody can read those again
     for first in range(0, len(kept), _ROTATED_AT_ONCE):
         some = kept[first : first + _ROTATED_AT_ONCE]
-        answers.append(_ask_gateway(["devices", "rotate", "--overlap-s", "0", *options, "--", *some], timeout_s))
+        answers.append(_ask_gateway(["devices", "rotate", *options, "--", *some], timeout_s))
     issued = {
         str(each["device_id"]): Secret(str(each["token"])) for answer in answers for each in answer.get("issued") or []
     }

@@ -41,7 +41,7 @@ class Site:
         return self.run("devices", *words, "--config", self.config)
 
     def broker_config(self, *words, code=0):
-        places = ["--conf", self.conf, "--dir", self.directory, "--tls-dir", self.folder / "tls"]
+        places = ["--conf", self.conf, "--dir", self.directory]
         return self.run("broker-config", "--config", self.config, *places, *words, code=code)
 
     def users(self):
@@ -96,7 +96,7 @@ def test_certificates_are_copied_for_the_broker(site):
     site.speak_tls()
     site.broker_config()
     assert (site.directory / "server.pem").read_bytes() == files.certificate.read_bytes()
-    make_certificates(site.folder / "tls", ["gw"], datetime.now(UTC), renew=True)
+    make_certificates(site.folder / "tls", ["gw", "gw2"], datetime.now(UTC))
     assert "systemctl reload mosquitto" in site.broker_config().stdout
     assert (site.directory / "server.pem").read_bytes() == files.certificate.read_bytes()
 
@@ -123,7 +123,6 @@ def test_what_is_good_is_kept_and_the_authority_always(tmp_path):
     for again in (
         lambda: make_certificates(tmp_path, ["gw"], NOW + timedelta(days=370)),
         lambda: make_certificates(tmp_path, ["gw", "gw2"], NOW + timedelta(days=370)),
-        lambda: make_certificates(tmp_path, ["gw", "gw2"], NOW + timedelta(days=370), renew=True),
     ):
         again()
         assert first.certificate.read_bytes() != certificate
