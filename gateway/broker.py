@@ -121,7 +121,7 @@ def write_broker_config(settings: BrokerSettings, devices: Mapping[str, str], ga
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         settings.configuration.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         texts = {PASSWORDS: _password_file(devices, gateway, password), RULES: rules(gateway)}
-        for path in () if settings.tls is None else settings.tls.paths:
+        for path in settings.tls or ():
             texts[path.name] = as_owner_of(path, partial(path.read_text, "utf-8"))
         changed = [_put(directory / name, text, 0o600, settings.user) for name, text in texts.items()]
         if settings.standalone:
@@ -176,7 +176,7 @@ def configuration(settings: BrokerSettings) -> str:
     lines = [f"listener {settings.port}" + ("" if settings.tls else " 127.0.0.1")]
     if settings.tls is not None:
         words = ("cafile", "certfile", "keyfile")
-        files = zip(words, settings.tls.paths, strict=True)
+        files = zip(words, settings.tls, strict=True)
         lines += [f"{word} {settings.directory / path.name}" for word, path in files]
         lines.append("tls_version tlsv1.2")
     lines += [
@@ -220,7 +220,7 @@ def _given_certificates(directory: Path) -> CertificateFiles:
     files = files_in(directory)
     faults = [
         f"{path}: there is no such file; device-gateway certificates --host NAME makes it; or set mqtt.tls: false"
-        for path in files.paths
+        for path in files
         if not path.is_file()
     ]
     if faults:

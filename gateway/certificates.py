@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -37,31 +36,23 @@ _SKEW: Final = timedelta(days=1)  # a device whose clock is a little behind
 _SOURCE: Final = "certificates"
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """The files of the certificates.
+class CertificateFiles(NamedTuple):
+    """The files that a server needs.
 
     Attributes:
         authority: what devices trust.
         certificate: the server's, with the authority's below it.
         private_key: the server's.
-        lines: one sentence for each file that was written or kept.
     """
 
     authority: Path
     certificate: Path
     private_key: Path
-    lines: tuple[str, ...] = ()
-
-    @property
-    def paths(self) -> tuple[Path, Path, Path]:
-        """All that a server needs, in this order."""
-        return self.authority, self.certificate, self.private_key
 
 
-def files_in(directory: Path, *lines: str) -> CertificateFiles:
+def files_in(directory: Path) -> CertificateFiles:
     """The files in a folder."""
-    return CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key", lines)
+    return CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
 
 
 def make_certificates(directory: Path, hosts: Sequence[str], now: datetime) -> CertificateFiles:
@@ -69,7 +60,7 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime) -> C
 
     The authority is made once and kept. The server's certificate is made again when it is not for these names, when it
     ends within 30 days, or when another authority signed it. What root writes stays root's, and the
-    group of the gateway's user may read the server's key.
+    group of the gateway's user may read the server's key. A line is printed for what was written or kept.
 
     Args:
         directory: made where there is none.
@@ -83,9 +74,10 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime) -> C
     files = files_in(directory)
     with files_in_use(_SOURCE, "give another directory or use sudo"):
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        authority, authority_key, line = _authority(directory, now)
+        authority, authority_key = _authority(directory, now)
         if _is_good(files, authority, names, now):
-            return files_in(directory, line, f"kept {files.certificate}: it is for these names and not near its end")
+            click.echo(f"kept {files.certificate}: it is for these names and not near its end")
+            return files
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(str(names[0].value)[:64])  # X.520 bounds a common name
         certificate = (
@@ -102,7 +94,8 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime) -> C
         pem = serialization.Encoding.PEM
         replace_file(files.certificate, certificate.public_bytes(pem) + authority.public_bytes(pem), 0o644)
     ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    return files_in(directory, line, f"wrote {files.certificate} and {files.private_key}, good until {ends}")
+    click.echo(f"wrote {files.certificate} and {files.private_key}, good until {ends}")
+    return files
 
 
 def certificate_trouble(path: Path | None, now_s: float) -> str:
@@ -150,8 +143,8 @@ def shown_certificate(url: str, path: Path | None, *, plain: bool) -> bytes | No
     raise ConfigurationError([fault], "invite")
 
 
-def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey, str]:
-    """The authority that is there, or a new one, and a sentence on it."""
+def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The authority that is there, or a new one."""
     path, key_path = directory / "ca.pem", directory / "ca.key"
     if not path.exists() and not key_path.exists():
         key = ec.generate_private_key(ec.SECP256R1())
@@ -176,7 +169,8 @@ def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.Ell
         )
         replace_file(key_path, _key_text(key), 0o600)
         replace_file(path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
-        return certificate, key, f"wrote {path} for devices, and {key_path} (mode 600), which never leaves this machine"
+        click.echo(f"wrote {path} for devices, and {key_path} (mode 600), which never leaves this machine")
+        return certificate, key
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         known = serialization.load_pem_private_key(key_path.read_bytes(), None)
@@ -191,7 +185,8 @@ def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.Ell
             ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
             fault = f"{path} ends on {ends}, and devices will need another ca.pem"
         else:
-            return certificate, known, f"kept {path}, which devices trust already"
+            click.echo(f"kept {path}, which devices trust already")
+            return certificate, known
     raise ConfigurationError([f"{fault}; restore it, or move both away to begin anew"], _SOURCE)
 
 
@@ -265,5 +260,4 @@ def certificates(*, hosts: tuple[str, ...], dir: Path) -> None:
     The authority is made once and kept: devices trust its ca.pem. Run it again now and then: the server's certificate
     is made again from 30 days before its end on. Then restart the gateway, and run broker-config.
     """
-    for line in make_certificates(dir, hosts, datetime.now(UTC)).lines:
-        click.echo(line)
+    make_certificates(dir, hosts, datetime.now(UTC))

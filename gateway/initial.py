@@ -64,7 +64,6 @@ def init(*, dir: Path, base_url: str | None, state_dir: Path, hosts: tuple[str, 
         replace_file(path, checked_file(GatewayConfig, "device-gateway", values, "init"), 0o644)
         lines = [
             f"wrote {path}",
-            *(files.lines if files else ()),
             *(_write_key(dir / each, keys[each]) for each in keys),
         ]
         if not state_dir.exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -13,10 +12,9 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from gateway.certificates import certificate_trouble, make_certificates
+from gateway.certificates import make_certificates
 from gateway.config import HttpConfig
 from gateway.http_server import serving
-from tests.support.certificates import Authority
 from tests.support.scripted_service import ScriptedService, running_gateway
 
 
@@ -45,19 +43,6 @@ def test_on_every_address_it_is_reached_by_both_kinds(tmp_path):
             assert server == f"https://[::]:{port}"
             for host in ("127.0.0.1", "[::1]"):
                 assert await get(f"https://{host}:{port}", token, files.authority) == 200
-
-    asyncio.run(play())
-
-
-def test_an_expired_certificate_is_told_and_devices_refuse_it(tmp_path):
-    authority = Authority(tmp_path)
-    pair = authority.issue("gw", expired=True)
-    assert "expired on" in certificate_trouble(pair.certificate, time.time())
-
-    async def play():
-        async with front(tmp_path, pair.certificate, pair.key) as (server, token):
-            with pytest.raises(httpx.ConnectError, match="expired"):
-                await get(server, token, authority.certificate)
 
     asyncio.run(play())
 

@@ -69,16 +69,6 @@ def test_the_first_run_writes_everything_and_asks_for_a_restart(site):
     assert not (site.directory / "ca.key").exists()
 
 
-def test_running_it_again_takes_over_the_devices_of_now_and_asks_for_a_reload(site):
-    site.devices("add", "--no-check", "--device-id", "d1")
-    site.broker_config()
-    assert "nothing changed" in site.broker_config().stdout
-    site.devices("add", "--no-check", "--device-id", "urn:dev:2")
-    site.devices("revoke", "d1")
-    assert "systemctl reload mosquitto" in site.broker_config().stdout
-    assert site.users() == {"urn%3Adev%3A2", "gateway"}
-
-
 def test_a_gateway_that_is_called_like_a_device_is_refused(site):
     site.devices("add", "--no-check", "--device-id", "gateway")
     assert "is a device's id, too" in site.broker_config(code=2).stderr

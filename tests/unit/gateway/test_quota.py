@@ -59,15 +59,6 @@ def test_a_part_of_the_window_is_kept_for_what_is_more_urgent(clock, kind, stops
     assert quota.wait_s(kind) == 0
 
 
-def test_a_429_stops_all_for_as_long_as_it_says(clock):
-    quota = Quota(None, clock)
-    with quota.request(Kind.READINGS):
-        quota.answered(429, httpx.Headers({"retry-after": "7"}))
-    assert {quota.wait_s(kind) for kind in Kind} == {7.0}
-    clock.now_s = 7.0
-    assert {quota.wait_s(kind) for kind in Kind} == {0.0}
-
-
 def test_a_configured_quota_is_a_bucket_that_fills_evenly(clock):
     quota = Quota(60, clock)
     spend(quota, Kind.COMMANDS, 60)

@@ -118,16 +118,6 @@ def test_mosquittos_own_program_makes_the_same_password_entry(tmp_path):
 # --- checking ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_is_good_for_its_own_device_only(tokens):
-    first, second = issue(tokens, "d1"), issue(tokens, "d2")
-    assert [tokens.device_of(each) for each in (first, second)] == ["d1", "d2"]
-    for other in ("", "dat_" + "x" * 32, "\ud800", first + "x", first.lower()):
-        assert tokens.device_of(other) is None
-    assert tokens.device_ids() == ["d1", "d2"]
-    assert tokens.serves("d1")
-    assert not tokens.serves("d3")
-
-
 def test_what_another_process_issues_or_revokes_counts_at_once(tokens, path, clock):
     with Tokens(path, clock) as command:
         token = issue(command, "d1")
