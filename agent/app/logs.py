@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.core.values import JsonObject
+from agent.text import unescaped
 from agent.wire.secret import mask
 
 LINES: Final = 200
@@ -98,7 +99,7 @@ def set_up_logging(level: str, *, under_journald: bool = False) -> None:
         level: ``debug``, ``info``, ``warning`` or ``error``.
         under_journald: standard error goes to journald, which has the time already and takes a priority.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(unescaped(sys.stderr))  # the lines are made printable here
     handler.setFormatter(LineFormatter(under_journald=under_journald))
     root = logging.getLogger()
     for old in list(root.handlers):

@@ -120,7 +120,7 @@ class AgentMetrics(Collector):
         if last := max(health.last_ok_wall_s(name) for name in _REQUESTS):
             yield _gauge("last_contact_timestamp_seconds", "When the other side answered last", last)
         time = self._agent.service_clock.estimate
-        service_s = time.at(now) if time.known else None
+        service_s = time.at(now) if time.boot_time is not None else None
         if service_s is not None:
             text = "The service's clock minus this device's"
             yield _gauge("service_clock_offset_seconds", text, service_s - now.wall_s)

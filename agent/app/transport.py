@@ -187,8 +187,7 @@ def make_transport(
     device, mqtt, service = config.device, config.mqtt, config.service
 
     if client is not None and service is not None:
-        from agent.transports.http import Discovery, HttpDevice
-        from agent.transports.rolled_back import find_later_life
+        from agent.transports.http import Discovery, HttpDevice, find_later_life
 
         client.on_date = service_clock.observe
         client.headers[INSTANCE_HEADER] = str(own.instance)

@@ -95,7 +95,7 @@ class ServiceTime:
     Attributes:
         trust_wall: the device's wall clock is known to be right (a server's, say): without an observation it counts.
         boot_id: the boot that ``boot_time`` belongs to; empty before the first observation.
-        boot_time: what is known of it.
+        boot_time: what is known of it; None before the first observation.
         behind: the first of the latest observations that were all too far behind; None when the last one was not.
     """
 
@@ -103,11 +103,6 @@ class ServiceTime:
     boot_id: str = ""
     boot_time: BootTime | None = None
     behind: BootTime | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether there was an observation yet."""
-        return self.boot_time is not None
 
     def observe(self, server_time: float | None, moment: Moment, round_trip_s: float = 0.0) -> ServiceTime:
         """The estimate after an answer that arrived at ``moment``.

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.core.values import JournalEntry, Report
-from agent.health import Health
+from agent.health import Health, OnCrash, WatchedThread, only_logged, reporting_crash
 from agent.ports import Clock
 from agent.runtime.clocks import ServiceClock
 from agent.store.store import Store
-from agent.threads import OnCrash, WatchedThread, only_logged, reporting_crash
 
 # A wait is cut into pieces of this length: a clock that jumps, or counts the sleep of the machine as waits do not,
 # delays nothing for longer.

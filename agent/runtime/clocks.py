@@ -134,7 +134,7 @@ class ServiceClock:
     def ask_machine(self) -> None:
         """Ask the machine whether its clock was set, while the time is not known from elsewhere."""
         now = self._clock.now()
-        if not self.estimate.known and is_plausible(now.wall_s) and self._is_synchronized():
+        if self.estimate.boot_time is None and is_plausible(now.wall_s) and self._is_synchronized():
             self._learn(now.wall_s, now, is_guess=True)
 
     def now(self) -> float | None:
@@ -155,7 +155,7 @@ class ServiceClock:
     def _learn(self, server_time: float, now: Moment, round_trip_s: float = 0.0, *, is_guess: bool = False) -> None:
         with self._lock:
             before = self.estimate
-            if is_guess and before.known:
+            if is_guess and before.boot_time is not None:
                 return
             # What only the machine believed gives way to the first answer of the service.
             base = replace(before, boot_time=None) if self._is_guess else before
@@ -174,8 +174,8 @@ class ServiceClock:
         if is_worth_it:
             if self._times is not None:
                 self._times.learn(now.boot_id, found)
-            self._describe(now, found, is_new=not before.known)
-        if not before.known:
+            self._describe(now, found, is_new=before.boot_time is None)
+        if before.boot_time is None:
             self.on_known()
 
     def _describe(self, now: Moment, found: BootTime, *, is_new: bool) -> None:

@@ -23,9 +23,9 @@ from importlib.metadata import EntryPoint
 from typing import Final
 
 from agent.config.model import SensorConfig
+from agent.health import OnCrash, WatchedThread, only_logged
 from agent.plugins import PluginFault, PluginRegistry, PluginStatus, create_plugin, describe
 from agent.sensors.base import Sensor, SensorFailed
-from agent.threads import OnCrash, WatchedThread, only_logged
 
 # A new built-in sensor is a class in this package, a line here, and a section in docs/sensors.md.
 _BUILT_INS: Final = {
@@ -131,7 +131,7 @@ class SensorReader:
 
     Args:
         sensors: in the configuration's order.
-        on_crash: see :class:`~agent.threads.WatchedThread`.
+        on_crash: see :class:`~agent.health.WatchedThread`.
     """
 
     def __init__(self, sensors: Iterable[Sensor], *, on_crash: OnCrash = only_logged) -> None:

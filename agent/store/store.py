@@ -32,13 +32,12 @@ from agent.core.outbox import ROW_BYTES, Bounds, DropReason, Gap
 from agent.core.timekeeping import BootTime, with_true_wall
 from agent.core.values import Moment, Priority
 from agent.errors import AgentError, StorageError
-from agent.health import RetryPolicy
+from agent.health import OnCrash, RetryPolicy, WatchedThread, only_logged
 from agent.ports import Clock
 from agent.store.journal import Journal
 from agent.store.outbox import Draft, FoundOutbox, Outbox
 from agent.store.sqlite import Table, damage, error_name, explain, is_damage, move_aside, open_database, read, wal_bytes
 from agent.store.status import StoreStatus, status_of
-from agent.threads import OnCrash, WatchedThread, only_logged
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -83,7 +82,7 @@ class Store:
         trusts_wall: the wall clock counts for a boot whose time is not known; a device's may show anything.
         on_state: called with :data:`OK`, :data:`DEGRADED` or :data:`REPLACED` when that changes, and a sentence, in the
             store's thread.
-        on_crash: see :class:`~agent.threads.WatchedThread`.
+        on_crash: see :class:`~agent.health.WatchedThread`.
 
     Attributes:
         journal, outbox, boots: its tables; each may be used from every thread.

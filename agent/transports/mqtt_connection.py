@@ -38,8 +38,7 @@ from agent.errors import (
     Unanswered,
     UnexpectedAnswer,
 )
-from agent.health import RetryPolicy
-from agent.threads import OnCrash, WatchedThread, only_logged
+from agent.health import OnCrash, RetryPolicy, WatchedThread, only_logged
 from agent.wire.network import authority, certificate_fault, connect, trust_store
 from agent.wire.secret import Secret
 
@@ -460,7 +459,7 @@ class MqttConnection:
         waits: between two attempts.
         first_s: how long after the start the first attempt comes, seconds.
         on_down: called in the connection's thread with the trouble and the wait before the next attempt, seconds.
-        on_crash: see :class:`~agent.threads.WatchedThread`.
+        on_crash: see :class:`~agent.health.WatchedThread`.
     """
 
     broker: Broker

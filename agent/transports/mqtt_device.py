@@ -20,9 +20,8 @@ from pydantic import ValidationError
 from agent.core.timekeeping import marked_time_unknown
 from agent.core.values import IN_PROGRESS, BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceError, TransportError, Unanswered
-from agent.health import HOURLY_S, REPEAT_AFTER_S, FailureLog, Health, RetryPolicy, describe
+from agent.health import HOURLY_S, REPEAT_AFTER_S, FailureLog, Health, OnCrash, RetryPolicy, describe, only_logged
 from agent.ports import Clock, CommandSource
-from agent.threads import OnCrash, only_logged
 from agent.transports.mqtt_connection import (
     MESSAGE_BYTES_MAX,
     NOBODY_LISTENS,
@@ -86,7 +85,7 @@ class MqttDevice:
         on_time: called with the gateway's clock, epoch seconds, in the connection's thread.
         on_ready: the connection stands, or the gateway sent a notice: what failed may be tried again; likewise.
         on_poll_hint: called with how often the gateway wants to be asked for its list over HTTP, seconds; likewise.
-        on_crash: see :class:`~agent.threads.WatchedThread`.
+        on_crash: see :class:`~agent.health.WatchedThread`.
     """
 
     broker: Broker

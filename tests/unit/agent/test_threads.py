@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agent.threads import WatchedThread
+from agent.health import WatchedThread
 
 SOON_S = 60.0
 
