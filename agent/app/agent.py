@@ -22,13 +22,13 @@ from agent.core.timekeeping import PollIntervals, ReportRule, ReportStrategy, ph
 from agent.core.values import CommandState, JournalEntry, JsonObject, Outcome, Priority, Report
 from agent.errors import EXIT_RESTART
 from agent.plugins import PluginInfo
-from agent.runtime.actor import Actor, Context
+from agent.runtime.actor import POLL, Actor, Context, Intervals
 from agent.runtime.clocks import PART as CLOCK
 from agent.runtime.clocks import ServiceClock, is_synchronized
 from agent.runtime.command_poller import CommandPoller
 from agent.runtime.engine import STOP_GRACE_S, CommandEngine, command_rules
 from agent.runtime.sending import ReadingStream, ResultStream, SendLoop
-from agent.runtime.sensing import POLL, Intervals, SensingService
+from agent.runtime.sensing import SensingService
 from agent.sensors.reader import SensorReader, SensorRegistry
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from agent.core.timekeeping import ReportRule, ReportStrategy
-from agent.runtime.sensing import POLL, Intervals, SensingService
+from agent.runtime.actor import POLL, Intervals
+from agent.runtime.sensing import SensingService
 from tests.support.fakes import Driven, StoreInMemory, make_context
 
 
