@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import ssl
 import stat
@@ -28,7 +29,7 @@ from agent.app.status import AgentStatus, StatusFile, read_agent_status
 from agent.app.transport import make_broker, make_client, make_token
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
-from agent.config.model import MqttConfig
+from agent.config.model import AuthConfig, MqttConfig
 from agent.core.timekeeping import is_plausible
 from agent.doctor import Check, Finding, failed, ok, skipped, unreachable, warning
 from agent.errors import ConfigurationError
@@ -107,14 +108,29 @@ class Device:
 
     @cached_property
     def credentials(self) -> Credentials:
-        """The agent's own: as systemd has handed them to the service that runs, else from its files.
+        """The agent's own: as systemd has handed them to the service that runs, else from the files.
 
         Raises:
             ConfigurationError: they cannot be read by whoever runs this, or are wrong.
         """
         handed_over = self.path(f"/run/credentials/{UNIT}")
-        more = {"CREDENTIALS_DIRECTORY": str(handed_over)} if handed_over.is_dir() else {}
-        return read_credentials(self.config.auth, {**more, **self.environ})
+        if handed_over.is_dir():
+            return read_credentials(self.config.auth, {"CREDENTIALS_DIRECTORY": str(handed_over), **self.environ})
+        return read_credentials(self.auth, self.environ)
+
+    @cached_property
+    def auth(self) -> AuthConfig:
+        """Where the credentials are: as configured, else in the files that the unit hands over.
+
+        ``systemctl show`` prints ``[unprintable]`` for those (systemd 252, 257). An empty assignment takes back
+        the ones before it.
+        """
+        configured = self.config.auth
+        text = self.run(["systemctl", "cat", UNIT, "--no-pager"]) if self.unit else ""
+        in_force = re.split(r"(?m)^LoadCredential=\s*$", text)[-1]
+        files = {f"{name}_file": Path(path) for name, path in re.findall(r"(?m)^LoadCredential=(\w+):(\S+)", in_force)}
+        absent = {name for name in type(configured).model_fields if getattr(configured, name) is None}
+        return configured.model_copy(update={name: path for name, path in files.items() if name in absent})
 
     @cached_property
     def status(self) -> AgentStatus:
@@ -186,7 +202,7 @@ def _shown(wall_s: float) -> str:
 
 
 def _key_files(device: Device) -> Iterator[Finding]:
-    auth, mqtt = device.config.auth, device.config.mqtt
+    auth, mqtt = device.auth, device.config.mqtt
     names = ("token",) if auth.mode == "bearer" else ("api_key", "secret_key")
     files = [*(getattr(auth, f"{name}_file") for name in names), mqtt and mqtt.key_file]
     paths = [path for path in files if path is not None and path.is_file()]

@@ -88,7 +88,7 @@ def environment(
         found |= {f"{program}_AUTH__{name}": value for name, value in files.items()}
     # The agent refuses a key pair on a device. This one is good for as long as the command runs, on this machine.
     found["DEVICE_AGENT_AUTH__ALLOW_SECRET_KEY_ON_DEVICE"] = "true"  # noqa: S105 - no secret
-    for words in (*_WITH_KEYS, *_OF_CONTROL_PATHS, "LOGIN", "PLAN"):
+    for words in (*_WITH_KEYS, *_OF_CONTROL_PATHS, "LOGIN"):
         found[f"FLEET_SIMULATOR_{words}_BASE_URL"] = base_url
     for words in _WITH_KEYS:
         found[f"FLEET_SIMULATOR_{words}_API_KEY"] = api_key
