@@ -18,7 +18,6 @@ from agent.errors import (
     Conflict,
     ErrorAnswer,
     InvalidMessage,
-    RateLimited,
     ServiceError,
     StillRunning,
     UnexpectedAnswer,
@@ -139,7 +138,6 @@ def _telling(headers: Headers) -> Headers:
 
 # --- pauses between attempts, by the agent's own policy ---------------------------------------------------------------
 
-_IGNORED_LIMIT_S: Final = 2.0
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _FIRST: Final = 0xBF58476D1CE4E5B9
@@ -153,7 +151,6 @@ class Retries(RetryPolicy):
     Args:
         backoff: the pace of attempts.
         fraction: random numbers in [0, 1).
-        ignores_limit: after 429 go on in a second on average, whatever ``Retry-After`` says.
 
     Attributes:
         attempt: what the next attempt of a single request is: the first one, or what the service may have of those
@@ -161,11 +158,10 @@ class Retries(RetryPolicy):
         failures: how many attempts failed since the last success.
     """
 
-    __slots__ = ("_ignores_limit", "attempt", "failures")
+    __slots__ = ("attempt", "failures")
 
-    def __init__(self, backoff: Backoff, fraction: Callable[[], float], *, ignores_limit: bool = False) -> None:
+    def __init__(self, backoff: Backoff, fraction: Callable[[], float]) -> None:
         super().__init__(fraction, base_s=backoff.base_s, cap_s=backoff.cap_s)
-        self._ignores_limit = ignores_limit
         self.attempt = Attempt.FIRST
         self.failures = 0
 
@@ -179,8 +175,6 @@ class Retries(RetryPolicy):
         self.failures += 1
         if left:
             self.attempt = self.attempt.again(refused=is_refused(error))
-        if self._ignores_limit and isinstance(error, RateLimited):
-            return _IGNORED_LIMIT_S * self._fraction()
         return super().failed(error)
 
     def succeeded(self) -> None:

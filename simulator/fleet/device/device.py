@@ -114,7 +114,7 @@ class Device(Timer, ABC):
         self.began_s = now.monotonic_s
         self.time = ServiceTime(trust_wall=True)
         self.fault = ""
-        self._retries = Retries(model.backoff, self.chance, ignores_limit=model.ignores_limit)
+        self._retries = Retries(model.backoff, self.chance)
         self._batch = model.batch
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
         # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.

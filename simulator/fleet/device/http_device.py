@@ -60,7 +60,7 @@ class HttpDevice(Device):
     def boot(self, now: Moment) -> None:
         model = self.member.model
         self._pace = PollPace(model.polling)
-        self._poll_retries = Retries(model.backoff, self.chance, ignores_limit=model.ignores_limit)
+        self._poll_retries = Retries(model.backoff, self.chance)
         self._poll_fault = ""
         self._etag: str | None = None
         self._list: PagedPoll | None = None  # a list that has more pages

@@ -35,7 +35,6 @@ class DeviceModel:
         wait_s: how long the service is asked to hold a poll.
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
-        ignores_limit: go on after 429 instead of waiting as ``Retry-After`` says.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
@@ -45,7 +44,6 @@ class DeviceModel:
     wait_s: float = 20.0
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
-    ignores_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

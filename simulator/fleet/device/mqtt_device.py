@@ -333,7 +333,7 @@ class MqttDevice(Device):
             self.time = self.time.observe(notice.time, now)
             if notice.retry_after_s is None:
                 self.wake(now)
-            elif not self.member.model.ignores_limit:
+            else:
                 self.hold_readings(now.monotonic_s + notice.retry_after_s)
         return ""
 

@@ -286,9 +286,6 @@ class HttpTarget(_Target):
     through: Through = _THROUGH
     connections: Connections = _CONNECTIONS
     source_addresses: SourceAddresses = _SOURCES
-    on_limited: Literal["obey", "defy"] = Field(
-        default="obey", description="What a device does about 429: wait as Retry-After says, or go on."
-    )
 
 
 class MqttTarget(_Target):
@@ -296,7 +293,6 @@ class MqttTarget(_Target):
 
     through: ClassVar[Through] = "gateway"
     connections: ClassVar[Literal["per_device"]] = "per_device"
-    on_limited: ClassVar = "obey"
     transport: Literal["mqtt"] = Field(description="Over MQTT, with a session for each device.")
     broker: BrokerSettings | None = Field(default=None, description="The broker; left out: that of --up or --local.")
     source_addresses: SourceAddresses = _SOURCES
@@ -307,7 +303,6 @@ class RequestTarget(_Target):
 
     broker: ClassVar[None] = None
     transport: ClassVar = "http_poll"
-    on_limited: ClassVar = "obey"
     through: Through = _THROUGH
     connections: Connections = _CONNECTIONS
     source_addresses: SourceAddresses = _SOURCES

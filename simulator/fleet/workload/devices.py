@@ -175,5 +175,4 @@ def _build(settings: ModelSettings, scenario: Scenario, folder: Path) -> DeviceM
         polling=PollIntervals() if is_held else PollIntervals(poll.every_s, poll.every_s, poll.every_s),
         wait_s=poll.wait_s,
         batch=telemetry.batch,
-        ignores_limit=getattr(scenario.target, "on_limited", "obey") == "defy",
     )
