@@ -410,7 +410,8 @@ class Lane(Actor):
         self._conclude(item.entry, indeterminate(text) if item.verify else refused)
 
     def _run_command(self, item: Item, handler: Handler, entry: JournalEntry) -> None:
-        if not self._start(entry):
+        command_id = entry.command.id
+        if not self._commit(lambda: self._journal.start(command_id, self._clock.now()), "start"):
             return
         # The commit may have waited for a full disk, or the process stood still.
         late = self._engine.too_late(entry)
@@ -419,7 +420,6 @@ class Lane(Actor):
         if late is not None:
             self._conclude(entry, late)
             return
-        command_id = entry.command.id
         _log.info("command=%s handler=%s state=started attempt=%d", command_id, handler.name, entry.attempts + 1)
         run = self._call(item, handler, entry)
         if run.is_left:
@@ -437,9 +437,10 @@ class Lane(Actor):
     def _verify(self, item: Item, handler: Handler, entry: JournalEntry) -> None:
         """Ask the handler how an interrupted run ended, and act on the answer."""
         # Counted before it begins: a hook that takes the agent down with it must come to an end.
-        if not self._start(entry):
+        command_id = entry.command.id
+        if not self._commit(lambda: self._journal.start(command_id, self._clock.now()), "start"):
             return
-        _log.info("command=%s handler=%s state=verifying", entry.command.id, handler.name)
+        _log.info("command=%s handler=%s state=verifying", command_id, handler.name)
         run = self._call(item, handler, entry, verify=True)
         if run.is_left:
             return
@@ -531,9 +532,6 @@ class Lane(Actor):
         return False
 
     # --- the journal --------------------------------------------------------------------------------------------------
-
-    def _start(self, entry: JournalEntry) -> bool:
-        return self._commit(lambda: self._journal.start(entry.command.id, self._clock.now()), "start")
 
     def _conclude(self, entry: JournalEntry, outcome: Outcome) -> None:
         command_id = entry.command.id

@@ -66,7 +66,7 @@ def encode_json(value: object) -> bytes:
     Raises:
         InvalidMessage: what :func:`find_fault` finds, or something that JSON has no form for.
     """
-    fault = find_fault(value)
+    _, fault = _walk(value, JSON_DEPTH)
     if fault is not None:
         raise InvalidMessage(fault)
     try:
