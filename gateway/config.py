@@ -29,23 +29,19 @@ class KeysConfig(Section):
     api_key_file: Path | None = None
     secret_key_file: Path | None = None
 
-    @property
-    def files(self) -> AuthConfig:
-        """The same files as the section ``auth`` of an agent."""
-        return AuthConfig(
-            mode="key_pair",
-            allow_secret_key_on_device=True,  # this is the server that the secret key belongs on
-            api_key_file=self.api_key_file,
-            secret_key_file=self.secret_key_file,
-        )
-
     def credentials(self, environ: Mapping[str, str]) -> Credentials:
         """What the files hold.
 
         Raises:
             ConfigurationError: one sentence for each file that cannot be used.
         """
-        return read_credentials(self.files, environ)
+        files = AuthConfig(
+            mode="key_pair",
+            allow_secret_key_on_device=True,  # this is the server that the secret key belongs on
+            api_key_file=self.api_key_file,
+            secret_key_file=self.secret_key_file,
+        )
+        return read_credentials(files, environ)
 
 
 class HttpConfig(Section):
