@@ -168,9 +168,9 @@ def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
         missing = ("not every ledger was fetched: that was ended by hand",)
     run.progress.stage("")
     run.problems += missing
-    run.broken += missing
+    run.internal_errors += missing
     if (why := wall_clock.new_jump()) is not None:
-        run.broken.append(f"the conductor: {why}")
+        run.internal_errors.append(f"the conductor: {why}")
     return not missing and len(run.summaries) == run.record.workers
 
 
@@ -256,7 +256,7 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
         totals,
         is_open=bool(scenario.arrivals),
         is_pooled=scenario.target.is_pooled,
-        stood_still_s=run.stood_still_s,
+        stood_still_s=run.suspended_s,
     )
     summaries = [run.summaries[number] for number in sorted(run.summaries)]
     partial = _why_partial(run)
@@ -282,12 +282,12 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
         names = ", ".join([name for drained in run.drained.values() for name in drained.late][:3])
         failures.append(f"{late} devices still held something after {scenario.drain_s:g} s ({names})")
     # A worker that was lost after its last second has no gap to be named by.
-    is_explained = run.broken or record.gaps or run.interrupted or run.unreachable or run.aborted
+    is_explained = run.internal_errors or record.gaps or run.interrupted or run.unreachable or run.aborted
     reasons = Reasons(
         unreachable=run.unreachable,
         interrupted="ended by hand before its time" if run.interrupted else "",
         saturated=assessment.saturated,
-        broken=(partial,) if partial and not is_explained else tuple(run.broken),
+        broken=(partial,) if partial and not is_explained else tuple(run.internal_errors),
         failures=tuple(failures),
         held=tuple(summary.held for summary in summaries if summary.held),
     )

@@ -63,11 +63,13 @@ _log = logging.getLogger(__name__)
 GONE_AFTER_S: Final = 15
 """So many seconds in a row in which requests were made and none was answered: the target went away."""
 _LEAD_S: Final = 0.25
-"""Between the order to begin and the begin: every worker has the message by then."""
+"""From the message Begin to the begin of the load: every worker has the message by then."""
 _BUILT_PER_S: Final = 20_000
+"""Devices that workers build in a second; the load begins so much later."""
 _WAIT_S: Final = 0.1
 _BUILD_S: Final = 120.0
-_DEVICES_PER_S: Final = 1000
+_BUILT_PER_S_AT_LEAST: Final = 1000
+"""A worker that builds fewer, and has had ``_BUILD_S`` besides, counts as one that could not begin."""
 _CLOSE_S: Final = 120.0
 _HASTY_DRAIN_S: Final = 3.0
 _NO_ANSWER: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT})
@@ -76,8 +78,8 @@ _DRAIN: Final = "drain"
 _STATES: Final[dict[type, str]] = {Ready: "running", Drained: "draining", Finished: "done", WorkerLost: "dead"}
 
 
-class _TargetGone(Exception):
-    """Nothing answers any more."""
+class _NothingLeft(Exception):
+    """Neither the target nor a worker is left that the run could go on with."""
 
 
 class _Aborted(Exception):
@@ -128,7 +130,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, mach
 
 
 class Run:
-    """A run that goes on.
+    """A run in progress.
 
     Args:
         scenario: what is run.
@@ -141,16 +143,16 @@ class Run:
 
     Attributes:
         record: what is known of it by now.
-        merger, totals, saturation: of the workers' seconds.
+        merger, totals, saturation: computed from what the workers measured in each second.
         summaries: the workers' last messages, by worker.
         failures: what did not come out as the scenario says.
         problems: what workers reported, one sentence each.
-        broken: which parts of the run itself an error has ended; no figure of it is whole then.
+        internal_errors: which parts of the run itself an error has ended; no figure of it is whole then.
         unreachable: why the target counts as gone; empty when it was there.
         interrupted: somebody ended it.
         aborted: a threshold of ``abort_on`` broke, and ended it.
-        drained: what workers had left when their time to hand it over was over, by worker.
-        stood_still_s: how long this process did nothing between the begin and the end of the drain.
+        drained: what each worker still held when the drain ended, by worker.
+        suspended_s: how long this process did nothing between the begin and the end of the drain.
     """
 
     def __init__(
@@ -175,10 +177,10 @@ class Run:
         self.drained: dict[int, Drained] = {}
         self.failures: list[str] = []
         self.problems: list[str] = []
-        self.broken: list[str] = []
+        self.internal_errors: list[str] = []
         self.unreachable = ""
         self.interrupted = self.aborted = False
-        self.stood_still_s = 0.0
+        self.suspended_s = 0.0
         self._workers = workers
         self._states = dict.fromkeys(range(record.workers), "starting")
         self._now = now
@@ -188,15 +190,15 @@ class Run:
         self._ready: set[int] = set()
         self._latest: Second | None = None
         self._waiting_for = ""
-        self._is_full = False
+        self._lacks_seconds = False
         self._silent_since: int | None = None
         self._last_loss = ""
         self._planned_faults = record.faults
         self._planned = self._timeline = Timeline.of(scenario)
         self._phases: list[Span] = []
         self._alarm = Alarm(scenario.abort_on)
-        self._held: list[Second] | None = None  # of the step of a search that is held now
-        self._stood_still_before_s = 0.0
+        self._step_seconds: list[Second] | None = None  # of the step of a search that is played now
+        self._suspended_before_s = 0.0
         self._limit: StepsPhase | None = getattr(scenario, "search", None)
         if self._limit is not None:
             unit = "devices" if scenario.kind == "devices" else "requests/s"
@@ -241,7 +243,7 @@ class Run:
         except KeyboardInterrupt:
             self.interrupted = True
             self._end_early()
-        except _TargetGone:
+        except _NothingLeft:
             pass  # nobody is there to hand anything over to
         duration_s = max(0.0, self._since_begin_s()) if self._began_s is not None else 0.0
         self.record = replace(self.record, duration_s=duration_s)
@@ -255,7 +257,7 @@ class Run:
         return self._now() - (self._began_s or 0.0)
 
     def _wait_until_ready(self) -> None:
-        deadline_s = self._now() + _BUILD_S + self.record.devices / _DEVICES_PER_S
+        deadline_s = self._now() + _BUILD_S + self.record.devices / _BUILT_PER_S_AT_LEAST
         while set(self._workers.living) - self._ready:
             self._receive(_WAIT_S)
             if self._now() > deadline_s:
@@ -277,7 +279,7 @@ class Run:
             if was_barrier:
                 if index:
                     self._timeline = self._timeline.entered(index, begin_s)
-                # All that are certain by now, so that no later phase waits for a message.
+                # The begins of all phases up to the next of unknown length, so that none of them waits for a message.
                 spans = self._timeline.spans[index : self._timeline.barrier_from(index) + 1]
                 self._send(EnterPhases(index, tuple(span.begin_s for span in spans)))
             end_s = begin_s + phase.duration_s
@@ -289,7 +291,7 @@ class Run:
                 load_began_at=self.record.load_began_at or to_rfc3339(began_at),
             )
             if isinstance(phase, StepPhase):
-                self._held, self._stood_still_before_s = [], self.stood_still_s
+                self._step_seconds, self._suspended_before_s = [], self.suspended_s
             self._play_until((self._began_s or 0.0) + end_s)
             was_barrier = self._timeline.spans[index].waits
             if phase.until is not None:
@@ -312,7 +314,7 @@ class Run:
     def _play_until(self, until_s: float) -> None:
         while (left_s := until_s - self._now()) > 0:
             if not self._workers.living:
-                raise _TargetGone  # no worker is left; the gaps say so
+                raise _NothingLeft  # no worker is left; the gaps say so
             self._receive(min(left_s, _WAIT_S))
             if self.aborted:
                 raise _Aborted
@@ -324,7 +326,7 @@ class Run:
         self._waiting_for = until
         while not (self._latest and holds(until, self._latest.gauges, self.record.devices)):
             late_s = self._now() - deadline_s
-            if late_s > PATIENCE or (late_s > 0 and self._has_seen(deadline_s)):
+            if late_s > PATIENCE or (late_s > 0 and self._has_seconds_up_to(deadline_s)):
                 self.failures.append(
                     f"phase {phase.name}: {until!r} did not come true within {within_s:g} s after its end"
                 )
@@ -332,18 +334,20 @@ class Run:
             self._play_until(self._now() + _WAIT_S)
         self._waiting_for = ""
 
-    def _has_seen(self, at_s: float) -> bool:
+    def _has_seconds_up_to(self, at_s: float) -> bool:
         """Whether the seconds up to an instant have come: they may be on their way for a while."""
         return self._latest is not None and (self._began_s or 0.0) + self._latest.second + 1 >= at_s
 
     def _step_holds(self, step: StepPhase) -> bool:
-        """Whether the step of a search that has just been held did hold, once its whole seconds are here."""
+        """Whether the step that was just played met its thresholds, once its whole seconds are here."""
         span, began_s, limit, search = self._phases[-1], self._began_s or 0.0, self._limit, self.record.search
-        while not self._has_seen(began_s + math.floor(span.end_s)) and self._since_begin_s() - span.end_s <= PATIENCE:
+        last_s = began_s + math.floor(span.end_s)
+        while not self._has_seconds_up_to(last_s) and self._since_begin_s() - span.end_s <= PATIENCE:
             self._play_until(self._now() + _WAIT_S)
-        # As for phases: what fell into two of them belongs to none.
-        held = [each for each in self._held or () if span.begin_s <= each.second and each.second + 1 <= span.end_s]
-        self._held = None
+        # Only seconds that lie wholly in this step count.
+        seconds = self._step_seconds or ()
+        held = [each for each in seconds if span.begin_s <= each.second and each.second + 1 <= span.end_s]
+        self._step_seconds = None
         totals, saturation = Totals(held), Saturation()
         for second in held:
             saturation.add(second)
@@ -351,13 +355,13 @@ class Run:
             totals,
             is_open=bool(self.scenario.arrivals),
             is_pooled=self.scenario.target.is_pooled,
-            stood_still_s=self.stood_still_s - self._stood_still_before_s,
+            stood_still_s=self.suspended_s - self._suspended_before_s,
         )
         record = replace(self.record, phases=(span,), operations=totals.operations, drained_from_s=None)
         results = judge_thresholds([parse(each) for each in limit.until_broken] if limit else [], record, held)
         missing = [f"worker {gap.worker} did not report: {gap.reason}" for gap in self.merger.gaps]
         broken = (*assessment.failures, *(each.missed_text for each in results if not each.held))
-        doubts = (*assessment.saturated, *self.broken, *missing)
+        doubts = (*assessment.saturated, *self.internal_errors, *missing)
         word = StepWord.UNJUDGED if doubts else StepWord.BROKE if broken else StepWord.HELD
         if search is not None:
             steps = (*search.steps, SearchStep(step.level, word, doubts or broken, results))
@@ -367,12 +371,12 @@ class Run:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _drain(self, seconds: float) -> None:
+    def _drain(self, drain_s: float) -> None:
         since_begin_s = self._since_begin_s()
-        # The phases' end by the plan, not when it was noticed: what fell due in between is the drain's.
+        # The planned end of the phases, not when it was noticed: what fell due in between is the drain's.
         from_s = max(0.0, min(self._phases[-1].end_s, since_begin_s)) if self._phases else max(0.0, since_begin_s)
-        until_s = self._now() + seconds
-        self._send(Drain(from_s, since_begin_s + seconds))
+        until_s = self._now() + drain_s
+        self._send(Drain(from_s, since_begin_s + drain_s))
         self.update(phases=tuple(self._phases), drained_from_s=from_s)
         while set(self._workers.living) - self.drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
             self._receive(_WAIT_S)
@@ -382,7 +386,7 @@ class Run:
             if self._began_s is not None:
                 self._warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
                 self._drain(_HASTY_DRAIN_S)
-        except (KeyboardInterrupt, _TargetGone):
+        except (KeyboardInterrupt, _NothingLeft):
             return
 
     def _close(self) -> None:
@@ -394,12 +398,12 @@ class Run:
         try:
             while self._workers.living and self._now() < deadline_s:
                 self._receive(_WAIT_S)
-        except (KeyboardInterrupt, _TargetGone):
+        except (KeyboardInterrupt, _NothingLeft):
             self.interrupted = self.interrupted or not self.unreachable
         for number in self._workers.living:
             self.problems.append(f"worker {number} did not end in time")
             self.merger.lost(number, "did not end in time")
-        with contextlib.suppress(_TargetGone):
+        with contextlib.suppress(_NothingLeft):
             # To the run's end, so that a worker that died last leaves its gap as well.
             self._take_seconds(self.merger.finish(math.ceil(self.record.duration_s)))
 
@@ -419,7 +423,7 @@ class Run:
             now_s = self._boot_time()
             late_s = now_s - self._checked_s - _WAIT_S
             if late_s >= STOOD_STILL_S:
-                self.stood_still_s += late_s
+                self.suspended_s += late_s
             self._checked_s = now_s
 
     def _take(self, message: FromWorker) -> None:
@@ -436,7 +440,7 @@ class Run:
                 self.merger.ended(worker)
             case Problem(_, sentence):
                 self.problems.append(sentence)
-                self.broken.append(sentence)
+                self.internal_errors.append(sentence)
                 self._warn(sentence)
             case WorkerLost(worker, reason):
                 self.merger.lost(worker, reason)
@@ -449,8 +453,8 @@ class Run:
             self._latest = second
             self.totals.add(second)
             self.saturation.add(second)
-            if self._held is not None:
-                self._held.append(second)
+            if self._step_seconds is not None:
+                self._step_seconds.append(second)
             if self.record.drained_from_s is None and not self.aborted and (why := self._alarm.take(second)):
                 self.aborted = True
                 self.failures.append(f"ended early: {why}")
@@ -458,17 +462,17 @@ class Run:
             try:
                 self.folder.append(second)
             except StorageError as error:
-                if not self._is_full:
-                    self._is_full = True
+                if not self._lacks_seconds:
+                    self._lacks_seconds = True
                     self.failures.append(f"seconds are missing in the run's folder: {error}")
                     self._warn(str(error))
             try:
                 self._show(second)
             except Exception as error:  # noqa: BLE001 - a mistake of this program, no reason to lose the run
                 sentence = f"what shows the run ended unexpectedly: {describe(error)}"
-                if sentence not in self.broken:
+                if sentence not in self.internal_errors:
                     _log.exception("what shows the run ended unexpectedly")
-                    self.broken.append(sentence)
+                    self.internal_errors.append(sentence)
             self._check_target(second)
 
     def _show(self, second: Second) -> None:
@@ -494,15 +498,15 @@ class Run:
         """
         counts = [(kind, tally.count) for kinds in second.operations.values() for kind, tally in kinds.items()]
         made, answered = sum(count for _, count in counts), any(kind not in _NO_ANSWER for kind, _ in counts)
-        if answered or self._is_broken_on_purpose(second.second):
+        if answered or self._is_fault_under_way(second.second):
             self._silent_since = None
         elif made and self._silent_since is None:
             self._silent_since = second.second
         since = self._silent_since
         if made and since is not None and second.second - since >= GONE_AFTER_S and not self.unreachable:
             self.unreachable = f"the target went away: nothing was answered from second {since} on"
-            raise _TargetGone
+            raise _NothingLeft
 
-    def _is_broken_on_purpose(self, second: int) -> bool:
+    def _is_fault_under_way(self, second: int) -> bool:
         spans = (*self.record.faults, *(span for span in self._phases if span.kind == "storm"))
         return any(span.begin_s - 1 <= second <= span.end_s + 1 for span in spans)
