@@ -1,4 +1,5 @@
-"""The one loop by which readings and results go out: send what waits, back off after a failure, check now and then."""
+"""The one loop by which readings and results go out: send what waits, back off after a failure,
+and look into the store every five minutes even without a message."""
 
 from __future__ import annotations
 
@@ -32,19 +33,19 @@ _log = logging.getLogger(__name__)
 _STORE_RETRY_S: Final = 5.0
 # How often to check without a message.
 _CHECK_EVERY_S: Final = 300.0
-# So long the stop may go on sending.
-_LAST_S: Final = 1.0
+# At the stop, sending may continue this long.
+_FLUSH_S: Final = 1.0
 
 
 class SendLoop(Actor):
     """Hands over what waits; what cannot be handed over stays in the store.
 
-    Messages: :data:`CONNECTED`: a back-off has lost its reason. Any other one: something new waits.
+    Messages: :data:`CONNECTED`: the connection is back, so a back-off ends. Any other one: something new waits.
 
     Args:
         name: of the stream, in health and log.
         context: what it shares with the other parts.
-        uplink: where to.
+        uplink: what it sends through.
     """
 
     CONNECTED: Final = "connected"
@@ -64,8 +65,8 @@ class SendLoop(Actor):
         """Hand over some of what waits; True when more can follow at once.
 
         Raises:
-            ServiceError, InvalidMessage: all of it waits for the end of a back-off.
-            StorageError: likewise, of a short one.
+            ServiceError, InvalidMessage: nothing is sent until a back-off is over.
+            StorageError: nothing is sent until a short wait is over.
         """
 
     def receive(self, message: Any) -> None:
@@ -75,7 +76,7 @@ class SendLoop(Actor):
             self._not_before_s = self.now_s()
 
     def due_at(self) -> float:
-        """When something waits, but never before a back-off is over."""
+        """When :meth:`step` runs next; never during a back-off."""
         return max(self._due_s, self._not_before_s)
 
     def step(self) -> None:
@@ -96,18 +97,18 @@ class SendLoop(Actor):
                 self._due_s = self.now_s()
 
     def finish(self) -> None:
-        """A last second of tries; what fails, or takes longer, goes with the next start."""
-        until_s = self.now_s() + _LAST_S
+        """A last second of tries; what fails, or takes longer, is sent by the next process."""
+        until_s = self.now_s() + _FLUSH_S
         if self.now_s() < self._not_before_s:
             return
         try:
             while self.send() and self.now_s() < until_s:
                 pass
         except (StorageError, ServiceError, InvalidMessage) as error:
-            _log.info("%s=stopped what waits goes with the next start: %s", self.name, error)
+            _log.info("%s=stopped what waits is sent after the next start: %s", self.name, error)
 
     def went_well(self) -> None:
-        """The other side took something."""
+        """Nothing failed, or nothing waits: end the back-off and report that all is well."""
         self._retry_policy.succeeded()
         self._failure_log.recovered(self.name, f"{self.name}=ok: the service takes {self.name} again")
         self.context.health.put(self.name, "ok")
@@ -129,9 +130,11 @@ class SendLoop(Actor):
 
 
 IN_FLIGHT: Final = "uplink.in_flight"
+"""Name of the journal's setting with the last batch that was sent."""
 
-# An earlier process that had more than this waiting sent arrays, and remembered the last one.
-_RESENT_SINGLY: Final = 1000
+# With at most so many waiting at the start, each that may have been sent alone is sent alone again. A process that had
+# more waiting has written its last array down.
+_ALONE_MAX: Final = 1000
 # What a reading has beside its values when it is sent: the device's id, the time, punctuation.
 _ENVELOPE_BYTES: Final = 120
 
@@ -143,52 +146,54 @@ class _Batch:
     Attributes:
         key: of the whole.
         rows: what is left of it, in its order.
-        begins_at: so many of it are done already.
-        sent: the sizes in which the beginning of ``rows`` was sent without an answer; the service may have stored one
-            of these batches, and no other.
-        probe: so many go next, to find out which of ``sent`` it is; 0 for as many as the link carries.
+        done_count: so many readings of it are done already.
+        unanswered_sizes: how many readings each unanswered attempt carried, all from the beginning of ``rows``; the
+            service has stored one of these attempts at most.
+        next_size: so many are sent next, to find out which attempt that is; 0 for as many as the link carries.
     """
 
     key: str
     rows: tuple[int, ...]
-    begins_at: int = 0
-    sent: tuple[int, ...] = ()
-    probe: int = 0
+    done_count: int = 0
+    unanswered_sizes: tuple[int, ...] = ()
+    next_size: int = 0
 
     @classmethod
-    def of(cls, readings: Sequence[StoredReading], *, sent: tuple[int, ...] = ()) -> _Batch:
-        """These together."""
+    def of(cls, readings: Sequence[StoredReading], *, unanswered_sizes: tuple[int, ...] = ()) -> _Batch:
+        """A new batch of these readings."""
         key = readings[0].idempotency_key if len(readings) == 1 else batch_key(readings)
-        return cls(key, tuple(stored.key for stored in readings), sent=sent)
+        return cls(key, tuple(stored.key for stored in readings), unanswered_sizes=unanswered_sizes)
 
     @property
     def is_alone(self) -> bool:
         """One reading under its own key."""
-        return len(self.rows) == 1 and not self.begins_at
+        return len(self.rows) == 1 and not self.done_count
 
     @property
     def wire_key(self) -> BatchKey:
-        """What is left has a key of its own, which names where it begins."""
-        return BatchKey(f"{self.key}+{self.begins_at}" if self.begins_at else self.key, was_sent=bool(self.sent))
+        """The key as it is sent; of what is left of a batch it says where that begins."""
+        return BatchKey(
+            f"{self.key}+{self.done_count}" if self.done_count else self.key, was_sent=bool(self.unanswered_sizes)
+        )
 
     def without_first(self, count: int) -> _Batch | None:
-        """The fate of so many is known; None when nothing is left."""
+        """The batch without its first ``count`` readings, whose fate is known; None when nothing is left."""
         rest = self.rows[count:]
-        return _Batch(self.key, rest, self.begins_at + count) if rest else None
+        return _Batch(self.key, rest, self.done_count + count) if rest else None
 
     def to_json(self) -> str:
         """For the journal."""
-        return json.dumps([self.key, self.rows, self.begins_at, self.sent, self.probe])
+        return json.dumps([self.key, self.rows, self.done_count, self.unanswered_sizes, self.next_size])
 
     @classmethod
     def from_json(cls, text: str) -> _Batch:
         """Out of the journal.
 
         Raises:
-            ValueError, TypeError: it is none.
+            ValueError, TypeError: the text is no batch.
         """
-        key, rows, begins_at, sent, probe = json.loads(text)
-        return cls(str(key), tuple(map(int, rows)), int(begins_at), tuple(map(int, sent)), int(probe))
+        key, rows, done_count, sent, next_size = json.loads(text)
+        return cls(str(key), tuple(map(int, rows)), int(done_count), tuple(map(int, sent)), int(next_size))
 
 
 class ReadingStream(SendLoop):
@@ -199,9 +204,9 @@ class ReadingStream(SendLoop):
 
     Args:
         context: what it shares with the other parts.
-        uplink: where to.
+        uplink: what it sends through.
         batch_size: how many readings go at once.
-        apart_s: how far apart two batches are at least that are not full, seconds. Readings may be committed sooner,
+        apart_s: the least time between two batches that are not full, seconds. Readings may be committed sooner,
             together with a command; they wait for their batch all the same.
         takes_arrays: one request carries many readings; else each is a request of its own. May ask the service, and
             raise its errors.
@@ -226,34 +231,34 @@ class ReadingStream(SendLoop):
         self._repeats_batches = repeats_batches
         self._size = BatchSize()
         self._batch: _Batch | None = None
-        self._noted: str | None = None
-        self._singly_to = 0
-        self._began_s = self._due_s - apart_s
+        self._journaled_text: str | None = None
+        self._alone_up_to_key = 0
+        self._last_send_s = self._due_s - apart_s
 
     def begin(self) -> None:
         """Remember what an earlier process may have sent without learning its fate."""
         if not self._repeats_batches:
             return
         try:
-            self._noted = self._journal.setting(IN_FLIGHT)
-            if self._noted:
-                self._batch = _Batch.from_json(self._noted)
-            if self._outbox.stats().rows <= _RESENT_SINGLY:
-                waiting = self._outbox.next_batch(_RESENT_SINGLY)
-                self._singly_to = max((stored.key for stored in waiting), default=0)
+            self._journaled_text = self._journal.setting(IN_FLIGHT)
+            if self._journaled_text:
+                self._batch = _Batch.from_json(self._journaled_text)
+            if self._outbox.stats().rows <= _ALONE_MAX:
+                waiting = self._outbox.next_batch(_ALONE_MAX)
+                self._alone_up_to_key = max((stored.key for stored in waiting), default=0)
         except (StorageError, ValueError, TypeError) as error:
             _log.warning("readings=unsure what was sent last cannot be remembered: %s", error)
 
     def receive(self, message: object) -> None:
         """Take a message: whether new readings are urgent, or else may wait for others; or the connection is back."""
         if message is False:
-            self._due_s = min(self._due_s, self._began_s + self._apart_s)
+            self._due_s = min(self._due_s, self._last_send_s + self._apart_s)
         else:
             super().receive(message)
 
     def send(self) -> bool:
         """Send one batch; True when more can follow at once."""
-        self._began_s = self.now_s()
+        self._last_send_s = self.now_s()
         again = self._again()
         found = again or self._outbox.next_batch(self._batch_size)
         if not found:
@@ -266,9 +271,9 @@ class ReadingStream(SendLoop):
             self._batch = None
         if self._batch is None:
             # What an earlier process may have sent alone goes alone again, so that its own key counts.
-            found = [stored for stored in found if stored.key <= self._singly_to][:1] or found
-        probe = self._batch.probe if self._batch is not None else 0
-        part = found[: probe or self._size.fit(map(_size_bytes, found))]
+            found = [stored for stored in found if stored.key <= self._alone_up_to_key][:1] or found
+        next_size = self._batch.next_size if self._batch is not None else 0
+        part = found[: next_size or self._size.fit(map(_size_bytes, found))]
         batch = self._remember(part) if goes_together else None
         began_s = self.now_s()
         try:
@@ -280,10 +285,10 @@ class ReadingStream(SendLoop):
         if len(part) < len(found):
             self._size = self._size.after_answer(self.now_s() - began_s)
         if outcome.earlier_is_stored and batch is not None:
-            others = tuple(count for count in batch.sent if count != len(part)) or (len(part),)
+            others = tuple(count for count in batch.unanswered_sizes if count != len(part)) or (len(part),)
             if len(others) > 1:
-                # One of them is stored: the same once more is answered as it was, and another is told apart.
-                self._batch = replace(batch, sent=others, probe=min(others))
+                # Just one of these attempts is stored. Send the smallest: its old answer comes, or it is ruled out.
+                self._batch = replace(batch, unanswered_sizes=others, next_size=min(others))
                 return True
             part = self._outbox.again(batch.rows[: others[0]])
             outcome = SendOutcome(tuple(stored.key for stored in part))
@@ -294,12 +299,14 @@ class ReadingStream(SendLoop):
         known = {*outcome.delivered, *outcome.refused}
         if self._batch is not None:
             left = [stored for stored in part if stored.key not in known]
-            self._batch = _Batch.of(left, sent=(len(left),)) if left else self._batch.without_first(len(part))
+            self._batch = (
+                _Batch.of(left, unanswered_sizes=(len(left),)) if left else self._batch.without_first(len(part))
+            )
         is_all = not again and len(part) == waiting < self._batch_size
         return bool(known) and not is_all
 
     def _again(self) -> Sequence[StoredReading]:
-        """What is left of the batch whose fate is unknown; none when there is none, or no longer as it was."""
+        """What is left of the batch whose fate is unknown; empty when some of its readings have left the outbox."""
         if self._batch is None:
             return ()
         found = self._outbox.again(self._batch.rows)
@@ -308,23 +315,23 @@ class ReadingStream(SendLoop):
         return found
 
     def _remember(self, part: Sequence[StoredReading]) -> _Batch | None:
-        """Before the first byte leaves: which readings go together. The batch as it was before; None for one alone.
+        """Write down, before sending, which readings go together. The batch as it was before; None for one alone.
 
         What goes alone among few is not written down: the next process sends each of those that it finds alone.
         """
         batch = self._batch or _Batch.of(part)
-        self._batch = replace(batch, sent=tuple(dict.fromkeys((*batch.sent, len(part)))))
+        self._batch = replace(batch, unanswered_sizes=tuple(dict.fromkeys((*batch.unanswered_sizes, len(part)))))
         text = self._batch.to_json()
-        if text != self._noted and not (batch.is_alone and self._outbox.stats().rows <= _RESENT_SINGLY // 2):
+        if text != self._journaled_text and not (batch.is_alone and self._outbox.stats().rows <= _ALONE_MAX // 2):
             self._journal.put_setting(IN_FLIGHT, text)
-            self._noted = text
+            self._journaled_text = text
         return None if batch.is_alone else batch
 
     def _not_answered(self, part: Sequence[StoredReading]) -> None:
         if len(part) == 1:
             return
         self._size = self._size.after_no_answer(sum(map(_size_bytes, part)))
-        # After a batch that was too large for the link the next one is another, so it need not wait for long.
+        # The next attempt carries fewer readings, so its back-off starts small.
         self._retry_policy.succeeded()
         fewer = self._size.fit(map(_size_bytes, part))
         text = (
@@ -340,7 +347,7 @@ def _size_bytes(stored: StoredReading) -> int:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-_AT_ONCE: Final = 50
+_RESULTS_PER_ROUND: Final = 50
 _PROGRESS_KEPT: Final = 64
 
 
@@ -351,8 +358,8 @@ class ResultStream(SendLoop):
 
     Args:
         context: what it shares with the other parts.
-        uplink: where to.
-        expects_place: False where the configuration says that the service takes no results: then it is no trouble.
+        uplink: what it sends through.
+        expects_place: False where the configuration says that the service takes no results: they may stay here.
     """
 
     def __init__(self, context: Context, uplink: Uplink, *, expects_place: bool = True) -> None:
@@ -363,7 +370,7 @@ class ResultStream(SendLoop):
         self._failed: dict[str, FailureStreak] = {}
         self._failed_due_s = 0.0
         # Failures of any result since one was taken.
-        self._place = FailureStreak()
+        self._any_result = FailureStreak()
         self._has_no_place = False
 
     def receive(self, message: object) -> None:
@@ -377,10 +384,10 @@ class ResultStream(SendLoop):
 
     def send(self) -> bool:
         """Report some results, and progress. What never failed goes first, then what failed longest ago."""
-        limit = _AT_ONCE + len(self._failed)
+        limit = _RESULTS_PER_ROUND + len(self._failed)
         entries = {each.command.id: each for each in self._journal.in_state(CommandState.FINISHED, limit=limit)}
-        is_time = self.now_s() >= self._failed_due_s
-        again = [entries[each] for each in self._failed if each in entries] if is_time else []
+        may_retry_failed = self.now_s() >= self._failed_due_s
+        again = [entries[each] for each in self._failed if each in entries] if may_retry_failed else []
         for entry in [*(entry for each, entry in entries.items() if each not in self._failed), *again]:
             if not self._try(entry):
                 break
@@ -392,7 +399,7 @@ class ResultStream(SendLoop):
         return len(entries) == limit
 
     def _try(self, entry: JournalEntry) -> bool:
-        """Report one; False when there is no point in the others."""
+        """Report one; False when this round is to stop."""
         command_id = entry.command.id
         try:
             self._report(entry)
@@ -400,7 +407,7 @@ class ResultStream(SendLoop):
             return self._not_taken(command_id, error)
         self._over(command_id)
         self._retry_policy.succeeded()
-        self._has_no_place, self._place = False, FailureStreak()
+        self._has_no_place, self._any_result = False, FailureStreak()
         return True
 
     def _report(self, entry: JournalEntry) -> None:
@@ -452,7 +459,7 @@ class ResultStream(SendLoop):
     # --- what became of it --------------------------------------------------------------------------------------------
 
     def _not_taken(self, command_id: str, error: ServiceError | InvalidMessage) -> bool:
-        """Count the failure and decide on it; False when there is no point in the others.
+        """Count the failure and decide on it; False when this round is to stop.
 
         Raises:
             ServiceError, InvalidMessage: ``error``, when all results are to wait.
@@ -475,15 +482,15 @@ class ResultStream(SendLoop):
             self._failed[command_id] = tries
             raise error
         self._failed[command_id] = tries = tries.failed(now_s)
-        self._place = self._place.failed(now_s)
-        is_place_in_doubt = len(self._failed) > 1
-        if self._has_no_place or (is_place_in_doubt and self._place.are_enough(fault, now_s)):
+        self._any_result = self._any_result.failed(now_s)
+        several_fail = len(self._failed) > 1
+        if self._has_no_place or (several_fail and self._any_result.are_enough(fault, now_s)):
             self._give_up_all(str(error))
             raise error
         if tries.are_enough(fault, now_s):
             self._give_up(command_id, str(error))
             return True
-        if is_place_in_doubt:
+        if several_fail:
             raise error
         delay_s = self._retry_policy.failed(error)
         self._failed_due_s = now_s + delay_s
@@ -509,7 +516,7 @@ class ResultStream(SendLoop):
 
     def _give_up_all(self, reason: str) -> None:
         self._has_no_place = True
-        while entries := self._journal.in_state(CommandState.FINISHED, limit=_AT_ONCE):
+        while entries := self._journal.in_state(CommandState.FINISHED, limit=_RESULTS_PER_ROUND):
             for entry in entries:
                 self._give_up(entry.command.id, reason)
         self._failed.clear()
@@ -521,7 +528,7 @@ class ResultStream(SendLoop):
         if fault_of(error) is not ReportFault.NO_PLACE:
             return super().describe(error)
         text = (
-            f"the service has no place for results ({error}): readings are not concerned; mend that, or set "
+            f"the service has no place for results ({error}): readings are not affected; correct this, or set "
             "service.dialect.results: none"
         )
         return "no_place", text, HOURLY_S
