@@ -1,9 +1,9 @@
-"""Readings and results on their way to the service: whoever waits here learns what became of his own.
+"""Readings and results on their way to the service: each caller waits, and learns what became of its own.
 
-Readings of all devices are collected into one array, for half a second or until there are 500; each carries a key that
-follows from its device's, so that a repeat counts once, also when the gateway was killed in between. A service that
-takes keys of requests and none of readings gets readings with keys in requests of their own. What waits here is in
-memory, and belongs to its device or to the broker until it is settled.
+Readings of all devices are collected into one array, for half a second or until there are 500. Each carries a key that
+is derived from its device's id and key, so that a repeat counts once, also when the gateway was killed in between. A
+service that takes an idempotency key for a request only gets each reading with a key in a request of its own. What waits
+here is in memory; its device, or the broker, keeps it until it is settled.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Value = TypeVar("Value")
 
 GATHER_S: Final = 0.5
 WAITING_MAX: Final = 20_000
-"""So many readings wait for the next array at most; beyond it devices are asked to come again."""
-_KNOWN_MAX: Final = 100_000
+"""So many readings wait for the next array at most; beyond it devices are asked to send them again later."""
+_STORED_KEYS_MAX: Final = 100_000
 _NO_PLACE_S: Final = 30.0
 _NO_DEVICE: Final = "device_not_found"
 _NO_COMMAND: Final = "command_not_found"
@@ -99,19 +99,21 @@ class Uplink:
         """Hand over readings of one device that came together; each is settled as soon as its fate is known.
 
         Raises:
-            ServiceError: the fate of those that are not settled is unknown: the device or the broker comes again.
+            ServiceError: the fate of those that are not settled is unknown; they are sent again later.
         """
         left = [each for each in readings if not each.is_settled and not self._is_stored(each)]
         if self._service.offers(BATCH_SENSOR_DATA):
-            keys_are_lost = self._service.offers(IDEMPOTENCY_KEY) and not self._has_reading_keys()
-            await asyncio.gather(*(self._gather(each) for each in left if each.key is None or not keys_are_lost))
+            array_drops_keys = self._service.offers(IDEMPOTENCY_KEY) and not self._has_reading_keys()
+            await asyncio.gather(
+                *(self._send_batched(each) for each in left if each.key is None or not array_drops_keys)
+            )
         for each in left:
             if each.is_settled:
                 continue
             if each.key is None:
                 await self._post([each])
             else:
-                # One with this key that is under way already says what became of this one, too.
+                # If one with this key is being sent already, its outcome counts for this one.
                 [sent] = await self._join(_digest_of(each), self._post([each]))
                 each.settle(sent.rejection)
 
@@ -129,7 +131,7 @@ class Uplink:
         return True
 
     async def _post(self, readings: list[Reading]) -> list[Reading]:
-        """Hand over readings in one request, or in halves of it where the service refuses the whole; the same ones."""
+        """Hand over readings in one request, or in halves where the service refuses the whole. Returns them, settled."""
         first = readings[0]
         key = None if first.key is None or self._has_reading_keys() else _digest_of(first).hex()
         bodies = [self._body(each) for each in readings]
@@ -161,7 +163,7 @@ class Uplink:
         except ValueError:
             return {}  # a 2xx whose body says nothing: all are stored
         if said.accepted + len(said.errors) != len(bodies):
-            raise Unavailable("the service took an array and does not say which of its readings", GATHER_S)
+            raise Unavailable("the service took an array and does not say which of its readings it stored", GATHER_S)
         return {each.index: Refused(400, each.error or "refused", each.message) for each in said.errors}
 
     def _body(self, reading: Reading) -> JsonObject:
@@ -179,7 +181,7 @@ class Uplink:
 
     # --- readings of all devices together -----------------------------------------------------------------------------
 
-    async def _gather(self, reading: Reading) -> None:
+    async def _send_batched(self, reading: Reading) -> None:
         """Hand over a reading together with those of other devices."""
         self._service.raise_if_away()
         if self._queued >= WAITING_MAX:
@@ -234,7 +236,7 @@ class Uplink:
 
         Raises:
             Refused: the service will never take it.
-            ServiceError: it is not known whether the service has it: the device comes again.
+            ServiceError: it is not known whether the service has it: the device sends it again later.
         """
         name = _digest("result", device_id, command_id, result.status)
         if name in self._stored:
@@ -269,7 +271,7 @@ class Uplink:
     # --- once ---------------------------------------------------------------------------------------------------------
 
     async def _join(self, name: bytes, work: Coroutine[Any, Any, Value]) -> Value:
-        """Do something, or wait for it where it is under way already; begun, it goes on when who asked has gone."""
+        """Do something, or wait for it where it is under way; it continues even if the caller is cancelled."""
         task = self._under_way.get(name)
         if task is None:
             task = self._under_way[name] = asyncio.ensure_future(work)
@@ -282,7 +284,7 @@ class Uplink:
 
     def _note_stored(self, name: bytes) -> None:
         self._stored[name] = None
-        if len(self._stored) > _KNOWN_MAX:
+        if len(self._stored) > _STORED_KEYS_MAX:
             self._stored.popitem(last=False)
 
     def _refused(self, what: str, error: ErrorAnswer) -> Refused:
