@@ -2,8 +2,8 @@
 
 Readings of all devices are collected into one array, for half a second or until there are 500. Each carries a key that
 is derived from its device's id and key, so that a repeat counts once, also when the gateway was killed in between. A
-service that takes an idempotency key for a request only gets each reading with a key in a request of its own. What waits
-here is in memory; its device, or the broker, keeps it until it is settled.
+service that takes an idempotency key for a request only gets each reading with a key in a request of its own. What
+waits here is in memory; its device, or the broker, keeps it until it is settled.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Uplink:
         return True
 
     async def _post(self, readings: list[Reading]) -> list[Reading]:
-        """Hand over readings in one request, or in halves where the service refuses the whole. Returns them, settled."""
+        """Hand over readings in one request, or in halves where the service refuses the whole. All are settled."""
         first = readings[0]
         key = None if first.key is None or self._has_reading_keys() else _digest_of(first).hex()
         bodies = [self._body(each) for each in readings]

@@ -29,7 +29,8 @@ from agent.runtime.command_poller import CommandPoller
 from agent.runtime.engine import STOP_GRACE_S, CommandEngine, command_rules
 from agent.runtime.sending import ReadingStream, ResultStream, SendLoop
 from agent.runtime.sensing import SensingService
-from agent.sensors.reader import SensorReader, SensorRegistry
+from agent.sensors.reader import SensorReader
+from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.run import AgentProcess

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from agent.config import AgentConfig
 from agent.handlers.registry import HandlerRegistry
 from agent.plugins import NOT_READ_YET, PluginInfo, PluginStatus
-from agent.sensors.reader import SensorReader, SensorRegistry
+from agent.sensors.reader import SensorReader
+from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.status import StatusFile

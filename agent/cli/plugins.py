@@ -21,7 +21,7 @@ from agent.cli.program import (
     print_table,
 )
 from agent.errors import EXIT_CHECK_FAILED, ConfigurationError
-from agent.sensors.reader import SensorRegistry
+from agent.sensors.registry import SensorRegistry
 from agent.update.trial import Places
 
 

@@ -1,1 +1,1 @@
-"""Sensors: what a sensor is, which ones there are, how they are read, and one file for each built-in."""
+"""Sensors: what one is (``base``), which there are (``registry``: a new built-in goes there), how they are read."""

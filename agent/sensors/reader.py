@@ -1,4 +1,4 @@
-"""The sensors of the configuration, and reading them so that a failing or hung one never hides the others.
+"""Reading sensors so that a failing or hung one never hides the others.
 
 Each read has a thread to itself and is waited for as long as its sensor's timeout says. While a read does not come
 back, its sensor is skipped with a reason and no second thread reads it. Two callers that want the same sensor at the
@@ -14,28 +14,14 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from functools import partial
-from importlib.metadata import EntryPoint
 from typing import Final
 
-from agent.config.model import SensorConfig
 from agent.health import OnCrash, WatchedThread, only_logged
-from agent.plugins import PluginFault, PluginRegistry, PluginStatus, create_plugin, describe
+from agent.plugins import describe
 from agent.sensors.base import Sensor, SensorFailed
-
-# A new built-in sensor is a class in this package, a line here, and a section in docs/sensors.md.
-_BUILT_INS: Final = {
-    "file": "agent.sensors.basic:FileSensor",
-    "hwmon": "agent.sensors.hwmon:HwmonSensor",
-    "one_wire": "agent.sensors.one_wire:OneWireSensor",
-    "program": "agent.sensors.basic:ProgramSensor",
-    "simulated": "agent.sensors.basic:SimulatedSensor",
-    "system": "agent.sensors.system:SystemSensor",
-}
 
 READING_NAME_CHARACTERS: Final = 128
 
@@ -47,44 +33,6 @@ _NO_NAME: Final = f"the sensors have given {NAMES_MAX} names, or this one is ano
 _REASONS_MAX: Final = 5
 
 _log = logging.getLogger(__name__)
-
-
-class SensorRegistry(PluginRegistry[Sensor]):
-    """Every configured sensor by name, in the configuration's order; a failing one is listed and logged, never raised.
-
-    Only the types that the configuration uses are imported.
-
-    Args:
-        sections: the configuration's ``sensors`` by name, in its order.
-        points: what is installed; None looks it up, once per process.
-    """
-
-    kind = "sensor"
-    base = Sensor
-    key = "type"
-    group = "agent.sensors"
-    built_ins = _BUILT_INS
-
-    def __init__(
-        self, sections: Mapping[str, SensorConfig] | None = None, *, points: Iterable[EntryPoint] | None = None
-    ) -> None:
-        super().__init__(points)
-        sections = sections or {}
-        of_type = Counter(section.type for section in sections.values() if section.enabled)
-        for name, section in sections.items():
-            create = partial(self._create, name, section, is_one_of_many=of_type[section.type] > 1)
-            self.add(name, self.origin(section.type), section.type, create)
-
-    def _create(self, name: str, section: SensorConfig, *, is_one_of_many: bool) -> Sensor:
-        if not section.enabled:
-            raise PluginFault(PluginStatus.DISABLED, f"The configuration switched sensor {name!r} off.")
-        sensor_class = self.load_class(section.type)
-        sensor = create_plugin(sensor_class, sensor_class.Settings, section.settings, f"sensor {name!r}")
-        sensor.name = name
-        sensor.timeout_s = sensor.timeout_s if section.timeout_s is None else section.timeout_s
-        is_prefixed = is_one_of_many and not sensor.named_by_settings
-        sensor.prefixed = is_prefixed if section.prefix is None else section.prefix
-        return sensor
 
 
 @dataclass(frozen=True, slots=True)

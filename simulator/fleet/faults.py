@@ -1,9 +1,9 @@
-"""What is broken on purpose: twelve kinds of faults, each a small class whose fields are the keys of a scenario.
+"""What is broken on purpose: kinds of faults, each a small class whose fields are the keys of a scenario.
 
 A fault takes power or link away for some time (``away``), does something to what goes over the link (``passage``,
 ``outgoing``, ``held_until_s``), changes what sensors read (``values``), or sets the clock wrong (``clock_ahead_s``).
 All of it is a function of device and time, so that every worker and every later reader of the record comes to the same.
-Times are seconds since the run's begin.
+Times are seconds since the run's begin. A new kind is a class here and a member of the union below the classes.
 """
 
 from __future__ import annotations

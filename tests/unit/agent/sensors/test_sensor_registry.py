@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from agent.config.model import SensorConfig
 from agent.plugins import PluginStatus
-from agent.sensors.reader import SensorRegistry
+from agent.sensors.registry import SensorRegistry
 
 SCALE = """
 from agent import Sensor, SensorSettings
