@@ -36,7 +36,7 @@ from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, mach
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import Share, steal_ticks
 
-BAR = 3.0
+BAR = 5.0
 USERS = 64
 PERIOD_S = 2.0
 STEPS = 12
