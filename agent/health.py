@@ -1,4 +1,4 @@
-"""What becomes of failures: the state of each part for status and log, lines that do not repeat, when to try again,
+"""Failures: the state of each part for status and log, lines that do not repeat, when to try again,
 and threads whose end is noticed.
 
 Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015 (full jitter); RFC 9110, section

@@ -142,7 +142,7 @@ class _Patient(httpx.BaseTransport):
         """Make one request when the quota has room for it, again after a 429."""
         for attempt in range(1, self._tries + 1):
             while wait_s := self._quota.wait_s(Kind.POLLS):
-                time.sleep(min(wait_s, 5.0))
+                time.sleep(min(wait_s, 5.0))  # another program may spend or free the quota meanwhile
             with self._quota.request(Kind.POLLS):
                 response = self._network.handle_request(request)
                 self._quota.answered(response.status_code, response.headers)

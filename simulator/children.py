@@ -120,7 +120,7 @@ class ChildProcess:
                 raise NotStarted(f"{self.name} ended with {self.exit_code} before {what}{self._last_words()}")
             if time.monotonic() > deadline_s:
                 raise NotStarted(f"{self.name}: {what} did not happen within {timeout_s:g} s{self._last_words()}")
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # being ready is seen in its log, which nothing announces
 
     def look(self) -> None:
         """Raise when it has ended.

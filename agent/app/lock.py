@@ -17,7 +17,7 @@ from agent.text import disk_refusal
 _TRIES: Final = 5
 _BETWEEN_S: Final = 0.05
 _THE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""What a restart would not mend, and time may."""
+"""Errors of a full or read-only disk: starting again does not help, but the disk may have room later."""
 
 
 @contextlib.contextmanager

@@ -221,7 +221,7 @@ class StartCounter:
             self._store(self._reason, replace(self.trial, phase=KEPT))
 
     def forget_trial(self) -> None:
-        """Its command is answered.
+        """Forget the trial of a configuration, once the command that brought it has its result in the journal.
 
         Raises:
             OSError: it could not be written; the command is answered once more, which changes nothing.

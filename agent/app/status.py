@@ -195,5 +195,5 @@ def _ask(process_id: int, read: Callable[[], StatusFile | None]) -> tuple[Status
         found = read()
         if found is not None and found.store is not None and found != before:
             return found, ""
-        time.sleep(_CHECK_EVERY_S)
+        time.sleep(_CHECK_EVERY_S)  # the answer is a file that the agent writes
     return read(), f"the running agent did not say within {_ANSWERS_WITHIN_S:g} s what its store holds: look at its log"

@@ -150,7 +150,7 @@ def setting_of(key_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SignedCommand:
-    """What the sender has signed.
+    """The members of a signed command, whose signature holds.
 
     Attributes:
         key_id: by which key.

@@ -274,7 +274,7 @@ _NO_PLACE_STATUSES: Final = frozenset({403, 404, 405, 410, 501})
 
 
 class ReportFault(StrEnum):
-    """What a failed report says."""
+    """What an error says about a result that was reported: whether to try it again, and where the fault is."""
 
     OVER = "over"
     """The service no longer wants the end of this command."""
@@ -291,7 +291,7 @@ class ReportFault(StrEnum):
 
 
 def fault_of(error: AgentError) -> ReportFault:
-    """What this error says about the result that was reported."""
+    """Which fault an error of the service means for the result that was reported."""
     if isinstance(error, Conflict) or (isinstance(error, NotFound) and error.error == COMMAND_UNKNOWN):
         return ReportFault.OVER
     if isinstance(error, NoPlaceForResults):

@@ -214,7 +214,7 @@ class Schedule:
 
 
 Sent = Mapping[str, tuple[float, float]]
-"""What was last sent of one sensor: reading name -> (value, when on the monotonic clock)."""
+"""The last values of one sensor that were sent: reading name -> (value, seconds on the monotonic clock)."""
 
 
 class ReportStrategy(StrEnum):

@@ -53,7 +53,7 @@ def skipped(why: str) -> Finding:
 
 
 def warning(seen: str, cause: str, fix: str = "") -> Finding:
-    """What works now and will go wrong, or is not as it should be."""
+    """A finding that stops nothing today: it will fail later, or is less safe than it could be."""
     return Finding(CheckStatus.WARNING, seen, cause, fix)
 
 

@@ -255,7 +255,7 @@ def check_state_dir(state_dir: Path, whose: str = "agent") -> Finding:
 
 
 def _disk(device: Device) -> Iterator[Finding]:
-    """What lies below the state directory: does it last, and is there room?"""
+    """The file system of the state directory: whether it keeps data over a restart, and has room."""
     state_dir = device.config.state_dir
     mount = _mount_of(device, state_dir)
     if mount is not None:
@@ -411,7 +411,7 @@ _FIXES: Final = {
     "mode": "journalctl -u device-agent -p err says why; mend it, then restart",
     "sensor": "mend wiring, settings or access (docs/operations.md, The sandbox)",
 }
-"""What to do about a part of the agent that is not well."""
+"""Part of the agent -> how to correct it when its state is not ``ok``."""
 
 
 # --- service and broker -----------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class Envelope(Sent):
 
 
 class _Body(Sent):
-    """What the sender has signed; see :class:`agent.core.admission.SignedCommand`."""
+    """The signed members as JSON; see :class:`agent.core.admission.SignedCommand`."""
 
     device_id: Annotated[str, Field(min_length=1, max_length=255)]
     id: Annotated[str, Field(min_length=1, max_length=128)]

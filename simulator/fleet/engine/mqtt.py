@@ -177,8 +177,8 @@ class Session(asyncio.Protocol, Timer):
     """One connection, from its beginning to its end; its own timer.
 
     Args:
-        engine: of this session among others.
-        device: whose.
+        engine: that it belongs to.
+        device: the number of its device.
         number: no two sessions of an engine have the same.
         opening: what it begins with; not kept.
         listener: called as messages come and when the session ends.
