@@ -43,14 +43,20 @@ def command(
     url: str, *, headers: Mapping[str, str], body: str | None, connections: int, seconds: float
 ) -> Iterator[list[str]]:
     """The command line of a run: POST with a body, GET without. Its script is removed at the end of the block."""
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        lines = [f"wrk.headers[{name!r}]={value!r}" for name, value in headers.items()]
-        if body is not None:
-            lines += ["wrk.method='POST'", f"wrk.body={body!r}", "wrk.headers['content-type']='application/json'"]
-        script.write("\n".join(lines))
-        script.flush()
+    lines = [f"wrk.headers[{name!r}]={value!r}" for name, value in headers.items()]
+    if body is not None:
+        lines += ["wrk.method='POST'", f"wrk.body={body!r}", "wrk.headers['content-type']='application/json'"]
+    with _script_file("\n".join(lines), url, connections, seconds) as words:
+        yield words
+
+
+@contextlib.contextmanager
+def _script_file(script: str, url: str, connections: int, seconds: float) -> Iterator[list[str]]:
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script)
+        file.flush()
         settings = ["-t1", f"-c{connections}", f"-d{max(round(seconds), 1)}s", "--latency", "--timeout", "30s"]
-        yield ["wrk", *settings, "-s", script.name, url]
+        yield ["wrk", *settings, "-s", file.name, url]
 
 
 def read(text: str) -> Load:
@@ -71,7 +77,17 @@ def read(text: str) -> Load:
 def load(url: str, *, headers: Mapping[str, str], body: str | None, connections: int = 64, seconds: float = 5) -> Load:
     """Run it on any core."""
     with command(url, headers=headers, body=body, connections=connections, seconds=seconds) as words:
-        return read(subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout)
+        return _run(words)
+
+
+def run_script(url: str, script: str, *, connections: int, seconds: float) -> Load:
+    """Run it on any core with a script in Lua that makes each request."""
+    with _script_file(script, url, connections, seconds) as words:
+        return _run(words)
+
+
+def _run(words: list[str]) -> Load:
+    return read(subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout)
 
 
 def _milliseconds(text: str) -> float:

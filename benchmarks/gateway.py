@@ -1,0 +1,256 @@
+"""What passes the gateway, beside what the service takes without it, and how quickly a command is at its device.
+
+Service, broker (mosquitto) and gateway are processes of their own on this machine, the service with its request log and
+no quota, and no limit for a device. Every reading has an idempotency key and is acknowledged once the service has it.
+
+========  ==========================================================================================================
+direct    wrk, 64 connections, one reading a request, at the service itself with the key pair
+HTTP      the same at the gateway with the devices' tokens, 2,000 connections: since it collects readings for up to half
+          a second, 64 would only wait
+MQTT      one foreign client (paho) writes as all devices in turns, 1,000 messages without a receipt at most
+push      from the request that creates a command until its device has it over MQTT
+========  ==========================================================================================================
+
+At the end the gateway's resident memory, its CPU while nothing happens, and the rows of the service are counted.
+
+    python benchmarks/gateway.py [--seconds 5] [--runs 3] [--devices 200]
+
+Exit codes: 0 all that was acknowledged is there, 2 wrk or mosquitto is missing, 4 readings are missing or twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import platform
+import sqlite3
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import paho.mqtt.client as paho
+
+from agent.wire import topics
+from benchmarks import _wrk
+from benchmarks.service import KEYS, call, free_port, service
+from gateway.tokens import FILE_NAME, Tokens, make_token
+from simulator.children import ChildProcess, program_path
+from tests.support.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
+
+CONNECTIONS, CONNECTIONS_GATEWAY = 64, 2_000
+WITHOUT_RECEIPT = 1_000
+COMMANDS = 300
+IDLE_S = 10.0
+PATIENCE_S = 60.0
+# Each thread of wrk has a state of its own; there is one. A new key in each request, and each device in its turn.
+SCRIPT = """
+local devices = {%s}
+local number, run = 0, "%s"
+request = function()
+    number = number + 1
+    local device = devices[number %% #devices + 1]
+    local headers = {["content-type"] = "application/json", ["idempotency-key"] = run .. number}
+    for name, value in pairs(device.headers) do headers[name] = value end
+    local body = '{"device_id":"' .. device.id .. '","sensor_data":{"temperature_c":21.5,"humidity":40.25}}'
+    return wrk.format("POST", nil, headers, body)
+end
+"""
+
+
+@contextlib.contextmanager
+def gateway(folder: Path, service_url: str, broker: Mosquitto, tokens: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """A running gateway that knows these devices; its address and its process id."""
+    folder.mkdir(mode=0o700)
+    new = {device_id: make_token() for device_id in tokens}
+    with Tokens(folder / FILE_NAME) as file:
+        file.issue(new)
+    tokens.update({device_id: token.token.reveal() for device_id, token in new.items()})
+    for name, key in (("api_key", KEYS["x-api-key"]), ("secret_key", KEYS["x-secret-key"])):
+        (folder / name).write_text(key)
+        (folder / name).chmod(0o600)
+    port = free_port()
+    config = {
+        "service": {"base_url": service_url},
+        "auth": {"api_key_file": str(folder / "api_key"), "secret_key_file": str(folder / "secret_key")},
+        "state_dir": str(folder),
+        "http": {"port": port, "requests_per_minute": 0},
+        "mqtt": {"enabled": True, "port": broker.port},
+        "metrics": {"enabled": False},
+    }
+    (folder / "gateway.yaml").write_text(json.dumps(config))
+    log = folder / "log"
+    child = ChildProcess("gateway", log)
+    child.start([str(program_path("device-gateway")), "run", "--config", str(folder / "gateway.yaml")])
+    try:
+        child.wait_until(lambda: "mqtt=connected" in log.read_text(), "it served", PATIENCE_S)
+        assert child.pid is not None
+        yield f"http://127.0.0.1:{port}", child.pid
+    finally:
+        child.end()
+
+
+class Devices:
+    """All devices over one connection to the broker, as no real ones have: a foreign client that is not the limit.
+
+    Attributes:
+        stored: readings that were acknowledged.
+        took_ms: of each of them, from handing it to the client to its receipt.
+    """
+
+    def __init__(self, broker: Mosquitto, device_ids: list[str]) -> None:
+        self._device_ids = device_ids
+        self._changed = threading.Condition()
+        self._sent_s: dict[str, float] = {}
+        self._commands_s: dict[str, float] = {}
+        self._numbers = itertools.count()
+        self.stored = 0
+        self.took_ms: list[float] = []
+        self.client = broker.client("devices")
+        self.client.on_message = self._take
+        self.client.subscribe([("v1/devices/+/receipts", 1), ("v1/devices/+/commands/+", 1)])
+        for device_id in device_ids:
+            self.client.publish(topics.status(device_id), '{"status":"online"}', 1, retain=True)
+
+    def write(self, seconds: float) -> float:
+        """Write readings for so long and wait for their receipts; how many a second were acknowledged."""
+        began_s, before = time.monotonic(), self.stored
+        while time.monotonic() < began_s + seconds:
+            number = next(self._numbers)
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._sent_s) < WITHOUT_RECEIPT, PATIENCE_S)
+                self._sent_s[f"k{number}"] = time.perf_counter()
+            reading = {"sensor_data": {"temperature_c": 21.5, "humidity": 40.25}, "key": f"k{number}"}
+            topic = topics.sensor_data(self._device_ids[number % len(self._device_ids)])
+            self.client.publish(topic, json.dumps(reading), 1)
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._sent_s, PATIENCE_S):
+                raise RuntimeError(f"{len(self._sent_s)} readings had no receipt within {PATIENCE_S:.0f} s")
+        return (self.stored - before) / (time.monotonic() - began_s)
+
+    def command_ms(self, service_url: str, device_id: str) -> float:
+        """From asking the service for a command until its device has it."""
+        began_s = time.perf_counter()
+        made = call(f"{service_url}/commands/send", {"device_id": device_id, "command_payload": {"command": "ping"}})
+        with self._changed:
+            if not self._changed.wait_for(lambda: made["id"] in self._commands_s, PATIENCE_S):
+                raise RuntimeError(f"command {made['id']} did not come within {PATIENCE_S:.0f} s")
+            return 1000 * (self._commands_s[made["id"]] - began_s)
+
+    def _take(self, _client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
+        now_s = time.perf_counter()
+        content = json.loads(message.payload)
+        with self._changed:
+            if "id" in content:
+                self._commands_s[content["id"]] = now_s
+            for key in content.get("stored", ()):
+                self.stored += 1
+                self.took_ms.append(1000 * (now_s - self._sent_s.pop(key)))
+            self._changed.notify_all()
+
+
+def wrk(url: str, devices: list[tuple[str, dict[str, str]]], run: str, connections: int, seconds: float) -> _wrk.Load:
+    """Readings of devices in turns, one a request.
+
+    Args:
+        url: of the server.
+        devices: their ids and the headers that each is known by.
+        run: begins the idempotency keys.
+        connections: held open; each sends again when it has its answer.
+        seconds: of load.
+    """
+    rows = (
+        f'{{id="{device_id}", headers={{' + ", ".join(f'["{name}"]="{value}"' for name, value in headers.items()) + "}}"
+        for device_id, headers in devices
+    )
+    return _wrk.run_script(
+        f"{url}/sensor-data", SCRIPT % (", ".join(rows), run), connections=connections, seconds=seconds
+    )
+
+
+def make_devices(url: str, count: int) -> list[str]:
+    """New devices of a new product; their ids."""
+    product_id = call(f"{url}/products", {"name": "benchmark"})["product_id"]
+    owner = {"user_id": "u", "product_id": product_id}
+    return [
+        call(f"{url}/onboarding/device", {**owner, "device_identifier": f"benchmark-{number}"})["device_id"]
+        for number in range(count)
+    ]
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process has had."""
+    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def show_rates(name: str, rates: list[float], beside: str) -> float:
+    """Print a line of the table; the median."""
+    median = statistics.median(rates)
+    print(f"{name:<8}{median:>8,.0f} readings/s ({min(rates):,.0f} to {max(rates):,.0f}){beside}", flush=True)
+    return median
+
+
+def measure(folder: Path, program: str, seconds: float, runs: int, devices: int) -> int:
+    """Load in turns, the table, and the count; the exit code."""
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(service(folder / "service"))
+        broker = stack.enter_context(mosquitto(program, folder / "broker", ("max_queued_messages 20000",)))
+        tokens = dict.fromkeys(make_devices(own.url, devices), "")
+        url, pid = stack.enter_context(gateway(folder / "gateway", own.url, broker, tokens))
+        writer = Devices(broker, list(tokens))
+        stack.callback(end_client, writer.client)
+        by_token = [(device_id, {"authorization": f"Bearer {token}"}) for device_id, token in tokens.items()]
+        direct, http, mqtt = [], [], []
+        for turn in range(runs):
+            direct.append(wrk(own.url, [(device_id, KEYS) for device_id in tokens], f"d{turn}-", CONNECTIONS, seconds))
+            http.append(wrk(url, by_token, f"h{turn}-", CONNECTIONS_GATEWAY, seconds))
+            mqtt.append(writer.write(seconds))
+        rate = show_rates("direct", [load.per_s for load in direct], "")
+        for name, rates in (("HTTP", [load.per_s for load in http]), ("MQTT", mqtt)):
+            show_rates(name, rates, f", {statistics.median(rates) / rate:.2f} x direct")
+        shares = statistics.quantiles(writer.took_ms, n=100)
+        print(f"receipts over MQTT: p50 {shares[49]:.0f} ms, p99 {shares[98]:.0f} ms")
+        turns = itertools.islice(itertools.cycle(tokens), COMMANDS)
+        shares = statistics.quantiles([writer.command_ms(own.url, device_id) for device_id in turns], n=100)
+        print(f"push, {COMMANDS} commands: p50 {shares[49]:.1f} ms, p99 {shares[98]:.1f} ms")
+        before_s = cpu_s(pid)
+        time.sleep(IDLE_S)
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        memory_mb = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        print(f"gateway: {memory_mb:.0f} MB, idle {(cpu_s(pid) - before_s) / IDLE_S:.1%} of a core")
+    acknowledged = writer.stored + sum(load.requests for load in (*direct, *http))
+    with contextlib.closing(sqlite3.connect(folder / "service" / "service.db")) as file:
+        rows = file.execute("SELECT count(*) FROM readings").fetchone()[0]
+    # wrk ends while each connection has a request under way: these may be there or not.
+    spare = (CONNECTIONS + CONNECTIONS_GATEWAY) * runs
+    print(f"acknowledged {acknowledged:,}, rows {rows:,} (up to {spare} were under way when wrk ended)")
+    return 0 if acknowledged <= rows <= acknowledged + spare else 4
+
+
+def main() -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--seconds", type=float, default=5, help="length of one run")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each way")
+    parser.add_argument("--devices", type=int, default=200)
+    given = parser.parse_args()
+    program = find_mosquitto()
+    if not _wrk.is_here() or program is None:
+        print("this needs wrk and mosquitto: apt-get install wrk mosquitto")
+        return 2
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {given.devices} devices")
+    with tempfile.TemporaryDirectory() as name:
+        return measure(Path(name), program, given.seconds, given.runs, given.devices)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
