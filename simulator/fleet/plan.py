@@ -12,18 +12,20 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from agent.core.timekeeping import Schedule
 from simulator.fleet.scenario.model import (
+    Arrivals,
     BackfillScenario,
+    CommandSettings,
     OnboardingScenario,
     RampPhase,
     Scenario,
@@ -34,55 +36,28 @@ from simulator.fleet.scenario.model import (
 )
 from simulator.fleet.signals import READING, device_key
 
-Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-_GAMMA: Final = 0x9E3779B97F4A7C15
-_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND: Final = np.uint64(0x94D049BB133111EB)
-_UNIT: Final = 2.0**-53
-_WINDOW: Final = 16.0
-"""Expected arrivals of a Poisson window, in counts rather than seconds: so one table serves every rate."""
-_SERIALS: Final = 64
-"""More arrivals than a window ever has: the chance of a 65th is below 1e-18."""
+_WINDOW: Final = 64
+"""Independent arrivals are drawn in windows of so many expected ones: counts, not seconds, so it serves every rate."""
+_SERIALS: Final = 4 * _WINDOW
+"""More arrivals than a window ever has: 24 standard deviations above the mean."""
 _ROUNDING: Final = 1e-6
 _DEVICES_OF_A_WORKER: Final = 2_500
 _HISTORY_OF_A_WORKER: Final = 250_000
 """Readings: some ten seconds of a core, against a target that takes them as fast as they come."""
 
 
-# --- chance without a generator: SplitMix64 (Steele, Lea, Flood, 2014) of whole arrays --------------------------------
-
-
-def _word(seed: int, name: str) -> int:
-    """A number for one use of chance, so that two uses have nothing in common."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}\x1f{name}".encode(), digest_size=8).digest())
-
-
-def _mix(word: int, *columns: Indices) -> Words:
-    """Scrambled words, one for each row."""
-    state: Words = np.asarray(word, dtype=np.uint64)
-    with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
-        for column in columns:
-            state = state + np.uint64(_GAMMA) + column.astype(np.uint64)
-            state = (state ^ (state >> np.uint64(30))) * _FIRST
-            state = (state ^ (state >> np.uint64(27))) * _SECOND
-            state = state ^ (state >> np.uint64(31))
-    return state
-
-
-def _unit(words: Words) -> Floats:
-    """Numbers in [0, 1)."""
-    return (words >> np.uint64(11)).astype(np.float64) * _UNIT
+def _chance(seed: int, name: str) -> np.random.Generator:
+    """Random numbers for one use: those of two uses have nothing in common, and every worker draws the same."""
+    digest = hashlib.blake2b(f"{seed}\x1f{name}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest)))
 
 
 def _places(seed: int, name: str, count: int) -> Floats:
-    """The place of each of so many devices in an order of chance, above 0 and below 1, evenly apart."""
-    order = np.argsort(_mix(_word(seed, name), np.arange(count, dtype=np.int64)), kind="stable")
-    ranks = np.empty(count, dtype=np.int64)
-    ranks[order] = np.arange(count)
-    places: Floats = (ranks + 0.5) / count
+    """The place of each of so many devices in a random order, above 0 and below 1, evenly apart."""
+    places: Floats = (_chance(seed, name).permutation(count) + 0.5) / count
     return places
 
 
@@ -215,52 +190,40 @@ class EventKind(IntEnum):
     SWITCH_OFF = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that happens to a device, by its number in the fleet; ``number`` and ``serial``: see the kinds."""
+class Event(NamedTuple):
+    """One thing that happens to a device, by its number in the fleet.
+
+    Attributes:
+        kind: an :class:`EventKind`, which says what ``number`` and ``serial`` are.
+    """
 
     time_s: float
     device: int
-    kind: EventKind
+    kind: int
     number: int = 0
     serial: int = 0
 
 
-EVENT: Final = np.dtype(
+_ROW: Final = np.dtype(
     [("time_s", np.float64), ("device", np.int64), ("kind", np.int8), ("number", np.int64), ("serial", np.int64)]
 )
-EventTable = npt.NDArray[np.void]
-"""Events as rows of :data:`EVENT`."""
+_Table = npt.NDArray[np.void]
+"""Events as rows of :data:`_ROW`."""
 
 
-def events_of(
-    kind: EventKind, time_s: Floats, device: Indices, number: int = 0, serial: Indices | int = 0
-) -> EventTable:
+def _table(kind: EventKind, time_s: Floats, device: Indices, number: int = 0, serial: Indices | int = 0) -> _Table:
     """Events of one kind, not ordered yet."""
-    table = np.empty(len(device), EVENT)
+    table = np.empty(len(device), _ROW)
     columns = {"time_s": time_s, "device": device, "kind": kind, "number": number, "serial": serial}
     for name, column in columns.items():
         table[name] = column
     return table
 
 
-def joined(parts: Sequence[EventTable]) -> EventTable:
-    """All rows of some tables, in the order of time, device, kind, number, serial."""
-    table = np.concatenate([np.empty(0, EVENT), *parts])
-    return table[np.lexsort([table[name] for name in reversed(EVENT.names or ())])]
-
-
-def later(table: EventTable, by_s: float) -> EventTable:
-    """The same events, so much later."""
-    moved = table.copy()
-    moved["time_s"] += by_s
-    return moved
-
-
-def event_at(table: EventTable, row: int) -> Event:
-    """One event of a table."""
-    time_s, device, kind, number, serial = table[row].item()
-    return Event(time_s, device, EventKind(kind), number, serial)
+def _ordered(tables: Iterable[_Table]) -> _Table:
+    """All rows of some tables, in the order of an :class:`Event`'s members."""
+    table = np.concatenate([np.empty(0, _ROW), *tables])
+    return table[np.lexsort([table[name] for name in reversed(Event._fields)])]
 
 
 class EventFeed:
@@ -280,7 +243,7 @@ class EventFeed:
         self._taken_s = 0.0  # of that phase, since its begin
         ramp = _places(scenario.seed, "ramp", scenario.fleet.devices)
         own = ramp[devices.start : devices.stop]
-        self._switches = [joined(list(_switches(scenario, span, devices, own))) for span in spans]
+        self._switches = [_ordered(_switches(scenario, span, devices, own)) for span in spans]
         self._streams = list(_streams(scenario, spans, ramp))
 
     def enter(self, phase: int, begin_s: float) -> bool:
@@ -299,29 +262,31 @@ class EventFeed:
         """When that happens which was planned for ``planned_s``; None while a barrier before it may still wait."""
         return self._timeline.moved(planned_s, self._planned, self._phase)
 
-    def take(self, to_s: float) -> EventTable:
+    def take(self, to_s: float) -> list[Event]:
         """The events until before ``to_s`` that were not taken yet and have their time."""
-        parts: list[EventTable] = []
+        parts: list[_Table] = []
         last = self._timeline.barrier_from(self._phase)
         while True:
             span = self._timeline.spans[self._playing]
             is_over = to_s - span.begin_s >= span.duration_s
             parts += self._of_phase(span, math.inf if is_over else to_s - span.begin_s)
             if not is_over or self._playing >= last:
-                return joined(parts)
+                return [Event._make(row) for row in _ordered(parts).tolist()]
             self._playing, self._taken_s = self._playing + 1, 0.0
 
-    def _of_phase(self, span: PhaseSpan, to_s: float) -> Iterator[EventTable]:
+    def _of_phase(self, span: PhaseSpan, to_s: float) -> Iterator[_Table]:
         from_s = self._taken_s
         if to_s > from_s:
             self._taken_s = to_s
             switches = self._switches[span.index]
-            yield later(switches[slice(*np.searchsorted(switches["time_s"], (from_s, to_s)))], span.begin_s)
+            due = switches[slice(*np.searchsorted(switches["time_s"], (from_s, to_s)))].copy()
+            due["time_s"] += span.begin_s
+            yield due
             for stream in self._streams:
                 yield stream.between(span, self._devices, from_s, min(to_s, span.duration_s))
 
 
-def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Floats) -> Iterator[EventTable]:
+def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Floats) -> Iterator[_Table]:
     """What a phase does to power and connections of the devices of a range; times since the phase's begin.
 
     Args:
@@ -333,13 +298,13 @@ def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Float
     numbers = np.arange(devices.start, devices.stop, dtype=np.int64)
     on = places < span.online_from
     if span.index == 0:
-        yield events_of(EventKind.SWITCH_ON, np.zeros(int(on.sum())), numbers[on])
+        yield _table(EventKind.SWITCH_ON, np.zeros(int(on.sum())), numbers[on])
     if span.online_from != span.online_to:
         low, high = sorted((span.online_from, span.online_to))
         inside = (places >= low) & (places < high)
         part = (places[inside] - span.online_from) / (span.online_to - span.online_from)
         kind = EventKind.SWITCH_ON if span.online_to > span.online_from else EventKind.SWITCH_OFF
-        yield events_of(kind, part * span.duration_s, numbers[inside])
+        yield _table(kind, part * span.duration_s, numbers[inside])
     phase = scenario.phases[span.index]
     if isinstance(phase, StormPhase):
         is_power = phase.loss == "power"
@@ -348,107 +313,85 @@ def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Float
             lots = _places(scenario.seed, f"storm/{span.index}/{wave}", scenario.fleet.devices)
             hit = numbers[on & (lots[devices.start : devices.stop] < phase.share)]
             begin_s = np.full(len(hit), wave * phase.duration_s / phase.waves)
-            yield events_of(kinds[0], begin_s, hit)
-            yield events_of(kinds[1], begin_s + phase.away_s, hit)
+            yield _table(kinds[0], begin_s, hit)
+            yield _table(kinds[1], begin_s + phase.away_s, hit)
 
 
-def _poisson_table() -> Floats:
-    """The distribution function of Poisson counts with mean ``_WINDOW``."""
-    chances = [math.exp(-_WINDOW)]
-    for count in range(1, _SERIALS):
-        chances.append(chances[-1] * _WINDOW / count)
-    return np.cumsum(np.array(chances[: _SERIALS - 1]))
-
-
-_POISSON: Final = _poisson_table()
-
-
+@dataclass(frozen=True, slots=True)
 class _Stream:
     """Commands or open arrivals that come at a rate over the whole fleet.
 
-    Args:
+    Attributes:
         kind: of its events.
         number: its place in the scenario's list.
         rate_per_s: with the whole fleet online and factor 1.
-        order: the devices that it goes to, those first that ramps bring online first.
-        seed: of the scenario.
-        spans: the phases as planned; how much comes before each is the same however long barriers wait.
+        devices: that it goes to, those first that ramps bring online first.
+        before: how much comes before each phase, the same however long barriers wait.
     """
 
-    def __init__(
-        self,
-        kind: EventKind,
-        number: int,
-        rate_per_s: float,
-        spacing: Spacing,
-        order: Indices,
-        seed: int,
-        spans: Sequence[PhaseSpan],
-    ) -> None:
-        self._kind = kind
-        self._number = number
-        self._rate_per_s = rate_per_s
-        self._is_even = spacing == "even"
-        self._order = order
-        self._word = _word(seed, f"{kind.name.lower()}/{number}")
-        self._whom = _word(seed, f"{kind.name.lower()}/{number}/whom")
-        totals = [rate_per_s * s.rate_factor * (s.online_from + s.online_to) / 2 * s.duration_s for s in spans]
-        self._before = [0.0, *itertools.accumulate(totals)]
+    kind: EventKind
+    number: int
+    rate_per_s: float
+    spacing: Spacing
+    devices: Indices
+    before: Sequence[float]
+    seed: int
 
-    def between(self, span: PhaseSpan, devices: range, from_s: float, to_s: float) -> EventTable:
+    def between(self, span: PhaseSpan, devices: range, from_s: float, to_s: float) -> _Table:
         """The events of some devices in a stretch of a phase, in seconds since its begin; not ordered yet."""
-        low = self._rate_per_s * span.rate_factor * span.online_from
-        slope = (self._rate_per_s * span.rate_factor * span.online_to - low) / span.duration_s
-        before = self._before[span.index]
-        counts, serial = self._counts(*(before + low * at_s + slope / 2 * at_s * at_s for at_s in (from_s, to_s)))
+        low = self.rate_per_s * span.rate_factor * span.online_from
+        slope = (self.rate_per_s * span.rate_factor * span.online_to - low) / span.duration_s
+        before = self.before[span.index]
+        first, last = (before + low * at_s + slope / 2 * at_s * at_s for at_s in (from_s, to_s))
+        places, serial, whom = self._even(first, last) if self.spacing == "even" else self._independent(first, last)
         # The root of slope/2 x^2 + low x = wanted, in the form that keeps its digits where the slope is small.
-        wanted = counts - before
+        wanted = places - before
         divisor = low + np.sqrt(np.maximum(low * low + 2.0 * slope * wanted, 0.0))
         time_s = np.divide(2.0 * wanted, divisor, out=np.full_like(wanted, -1.0), where=divisor > 1e-12)
         inside = (time_s >= from_s) & (time_s < to_s)
-        time_s, serial = time_s[inside], serial[inside]
+        time_s, serial, whom = time_s[inside], serial[inside], whom[inside]
         online = span.online_from + (span.online_to - span.online_from) * time_s / span.duration_s
-        device = self._device_of(online, serial)
+        reach = np.maximum(np.floor(online * len(self.devices) + 1e-9), 1)
+        turn = whom % reach if self.spacing == "even" else np.minimum(whom * reach, reach - 1)
+        device = self.devices[turn.astype(np.int64)]
         mine = (device >= devices.start) & (device < devices.stop)
-        return events_of(self._kind, time_s[mine] + span.begin_s, device[mine], self._number, serial[mine])
+        return _table(self.kind, time_s[mine] + span.begin_s, device[mine], self.number, serial[mine])
 
-    def _counts(self, low: float, high: float) -> tuple[Floats, Indices]:
-        """Places of arrivals, as counts, with their serials, around a stretch; a few outside it may be among them."""
-        if self._is_even:
-            serial = np.arange(max(math.floor(low) - 1, 0), math.ceil(high) + 1, dtype=np.int64)
-            middles: Floats = serial + np.float64(0.5)
-            return middles, serial
-        first, last = max(math.floor((low - _ROUNDING) / _WINDOW), 0), math.floor((high + _ROUNDING) / _WINDOW)
-        window = np.arange(first, last + 1, dtype=np.int64)
-        each = np.searchsorted(_POISSON, _unit(_mix(self._word, window)), side="right")
-        owner = np.repeat(window, each)
-        serial = owner * _SERIALS + np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each)
-        places: Floats = (owner + _unit(_mix(self._word, owner, serial))) * _WINDOW
-        return places, serial
+    def _even(self, first: float, last: float) -> tuple[Floats, Indices, Floats]:
+        """Arrivals around a stretch, evenly apart: their places as counts, their serials, and whose turn it is."""
+        serial = np.arange(max(math.floor(first) - 1, 0), math.ceil(last) + 1, dtype=np.int64)
+        turns = serial.astype(np.float64)
+        return turns + 0.5, serial, turns
 
-    def _device_of(self, online: Floats, serial: Indices) -> Indices:
-        """Evenly spaced arrivals go round the devices that are there; independent ones go to any of them."""
-        reach = np.maximum(np.floor(online * len(self._order) + 1e-9).astype(np.int64), 1)
-        if self._is_even:
-            turn = serial % reach
-        else:
-            turn = np.minimum((_unit(_mix(self._whom, serial)) * reach).astype(np.int64), reach - 1)
-        device: Indices = self._order[turn]
-        return device
+    def _independent(self, first: float, last: float) -> tuple[Floats, Indices, Floats]:
+        """The same of a Poisson process, whose arrivals go to any device: to which is a number in [0, 1)."""
+        windows = range(max(math.floor((first - _ROUNDING) / _WINDOW), 0), math.floor((last + _ROUNDING) / _WINDOW) + 1)
+        places, serials, whom = [], [], []
+        for window in windows:
+            chance = _chance(self.seed, f"{self.kind.name.lower()}/{self.number}/{window}")
+            count = chance.poisson(_WINDOW)
+            places.append((window + chance.random(count)) * _WINDOW)
+            serials.append(window * _SERIALS + np.arange(count))
+            whom.append(chance.random(count))
+        return np.concatenate(places), np.concatenate(serials), np.concatenate(whom)
 
 
 def _streams(scenario: Scenario, spans: Sequence[PhaseSpan], ramp: Floats) -> Iterator[_Stream]:
     """The streams of a scenario."""
-    order, seed = np.argsort(ramp).astype(np.int64), scenario.seed
+    everyone, seed = np.argsort(ramp).astype(np.int64), scenario.seed
+
+    def stream(kind: EventKind, number: int, settings: CommandSettings | Arrivals, devices: Indices) -> _Stream:
+        rate = settings.rate_per_s
+        totals = [rate * s.rate_factor * (s.online_from + s.online_to) / 2 * s.duration_s for s in spans]
+        before = (0.0, *itertools.accumulate(totals))
+        return _Stream(kind, number, rate, settings.spacing, devices, before, seed)
+
     for number, command in enumerate(scenario.commands):
-        some = order
-        if command.devices < 1.0:
-            count = max(round(command.devices * len(order)), 1)
-            lots = _mix(_word(seed, f"command/{number}/devices"), order)
-            some = order[np.sort(np.argsort(lots, kind="stable")[:count])]
-        yield _Stream(EventKind.COMMAND, number, command.rate_per_s, command.spacing, some, seed, spans)
+        count = max(round(command.devices * len(everyone)), 1)
+        chosen = _chance(seed, f"command/{number}/devices").permutation(len(everyone))[:count]
+        yield stream(EventKind.COMMAND, number, command, everyone[np.sort(chosen)])
     for number, arrivals in enumerate(scenario.arrivals):
-        yield _Stream(EventKind.ARRIVAL, number, arrivals.rate_per_s, arrivals.spacing, order, seed, spans)
+        yield stream(EventKind.ARRIVAL, number, arrivals, everyone)
 
 
 # --- who plays what ---------------------------------------------------------------------------------------------------

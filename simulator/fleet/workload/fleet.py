@@ -185,7 +185,7 @@ class FleetWorkload:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
                 while (
-                    self._agenda
+                    self._agenda.events
                     or not devices.has_settled()
                     or operator.under_way
                     or self._commands
@@ -225,9 +225,8 @@ class FleetWorkload:
             until_s = time.monotonic() if self._drained_from_s is None else self._drained_from_s
             self._file(until_s - self._began_s)
             self._agenda.keep(_OPEN, until_s - self._began_s)
-            unsent = len(self._agenda)
+            unsent = len(self._agenda.events)
             self._recorder.intended += unsent
-        self._agenda.clear()
         self._switches.stop()
         undelivered = unsent + await self._devices.close()
         if self._has_devices:  # requests have no power to lose

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Literal
-
-import numpy as np
 
 from simulator.fleet.device.model import Fleet
 from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Timer, Wheel
 from simulator.fleet.faults import ActiveFaults, Fault
-from simulator.fleet.plan import Event, EventKind, EventTable, event_at
+from simulator.fleet.plan import Event
 from simulator.fleet.record import Span
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals import DeviceRandom
@@ -25,64 +23,42 @@ Thing = Literal["power", "link"]
 class Agenda(Timer):
     """Calls for each event at its time, one for each time that the timer fires: the wheel bounds a turn of the loop.
 
-    Events stay columns until then, so that filing ten thousand costs as much as filing one.
-
     Args:
         wheel: of the worker.
         began_s: the run's begin on the wheel's clock; events count from it.
         happen: called with each event.
+
+    Attributes:
+        events: that have not happened yet, in the order of time.
     """
 
-    __slots__ = ("_began_s", "_happen", "_row", "_tables", "_wheel")
+    __slots__ = ("_began_s", "_happen", "_wheel", "events")
 
     def __init__(self, wheel: Wheel, began_s: float, happen: Callable[[Event], None]) -> None:
         super().__init__()
         self._wheel = wheel
         self._began_s = began_s
         self._happen = happen
-        self._tables: deque[EventTable] = deque()
-        self._row = 0  # of the first table: those before it have happened
+        self.events: deque[Event] = deque()
 
-    def __len__(self) -> int:
-        """How many events have not happened yet."""
-        return sum(map(len, self._tables)) - self._row
-
-    def add(self, table: EventTable) -> None:
+    def add(self, events: Iterable[Event]) -> None:
         """These events are to happen, too; none of them before those that are there already."""
-        if len(table):
-            self._tables.append(table)
-            self._wait()
-
-    def keep(self, kinds: frozenset[EventKind], before_s: float) -> None:
-        """Drop all events but those of some kinds that are due before a time; seconds since the run's begin."""
-        kept, first = [], self._row
-        for table in self._tables:
-            wanted = np.isin(table["kind"], [int(kind) for kind in kinds]) & (table["time_s"] < before_s)
-            wanted[:first] = False
-            kept.append(table[wanted])
-            first = 0
-        self._tables = deque(table for table in kept if len(table))
-        self._row = 0
+        self.events.extend(events)
         self._wait()
 
-    def clear(self) -> None:
-        """Nothing is to happen any more."""
-        self._tables.clear()
-        self._row = 0
+    def keep(self, kinds: Container[int], before_s: float) -> None:
+        """Drop all events but those of some kinds that are due before a time; seconds since the run's begin."""
+        self.events = deque(event for event in self.events if event.kind in kinds and event.time_s < before_s)
         self._wait()
 
     def fire(self) -> None:
         """The first event's time has come."""
-        event = event_at(self._tables[0], self._row)
-        self._row += 1
-        if self._row == len(self._tables[0]):
-            self._tables.popleft()
-            self._row = 0
+        event = self.events.popleft()
         self._wait()
         self._happen(event)
 
     def _wait(self) -> None:
-        due_s = self._began_s + float(self._tables[0]["time_s"][self._row]) if self._tables else NEVER
+        due_s = self._began_s + self.events[0].time_s if self.events else NEVER
         if due_s != self.due_s:
             self._wheel.at(due_s, self)
 

@@ -19,7 +19,6 @@ from simulator.fleet.plan import (
     connections_of,
     count_workers,
     deal,
-    event_at,
     key_of,
     keys_of,
 )
@@ -39,11 +38,6 @@ def scenario(phases: list[dict[str, Any]], devices: int = 20, **sections: Any) -
     return READER.validate_json(json.dumps({"scenario": "s", "phases": named, **sections, "fleet": fleet}), strict=True)
 
 
-def taken(feed: EventFeed, to_s: float) -> list[Event]:
-    table = feed.take(to_s)
-    return [event_at(table, number) for number in range(len(table))]
-
-
 def fed(
     made: Scenario, waits: dict[int, float] | None = None, step_s: float = 0.25, devices: range | None = None
 ) -> list[Event]:
@@ -55,14 +49,14 @@ def fed(
         feed.enter(index, begin_s)
         end_s = begin_s + phase.duration_s + (waits or {}).get(index, 0.0)
         while now_s < end_s:
-            events += taken(feed, now_s + 2.0)
+            events += feed.take(now_s + 2.0)
             now_s += step_s
         begin_s = end_s
-    return events + taken(feed, begin_s)
+    return events + feed.take(begin_s)
 
 
 def of_kind(events: list[Event], kind: EventKind) -> list[float]:
-    return [event.time_s for event in events if event.kind is kind]
+    return [event.time_s for event in events if event.kind == kind]
 
 
 phases = st.lists(
@@ -107,8 +101,8 @@ def test_events_come_once_and_in_turns_however_the_fleet_and_the_time_are_cut(ma
         for on, off in ON_OFF.items():
             if event.kind in {on, off}:
                 before = states.get((event.device, on), on is EventKind.RECONNECT)
-                assert before is not (event.kind is on), "a device is switched to another state each time"
-                states[event.device, on] = event.kind is on
+                assert before is not (event.kind == on), "a device is switched to another state each time"
+                states[event.device, on] = event.kind == on
 
 
 def test_a_phase_that_waited_moves_what_comes_after_it():
@@ -124,13 +118,13 @@ def test_while_a_barrier_waits_what_comes_behind_it_has_no_time_and_a_storm_befo
         [{**STORM, "until": "online >= 99%", "away_s": 20}, STORM], commands=[{"payload": {}, "rate_per_s": 1}]
     )
     feed = EventFeed(Plan(made), range(20))
-    events = [event for now_s in range(110) for event in taken(feed, now_s + 2.0)]
+    events = [event for now_s in range(110) for event in feed.take(now_s + 2.0)]
     assert Counter(of_kind(events, EventKind.SWITCH_ON)) == {0.0: 20, 20.0: 20}
     assert max(of_kind(events, EventKind.COMMAND)) < 20
     assert (feed.moved(19), feed.moved(21)) == (19, None)
     assert feed.enter(1, 110.0)
     assert feed.moved(21) == 111
-    assert of_kind(taken(feed, 112.0), EventKind.COMMAND) == [110.5, 111.5]
+    assert of_kind(feed.take(112.0), EventKind.COMMAND) == [110.5, 111.5]
 
 
 def test_ramps_and_storms_take_exactly_their_share():
@@ -147,7 +141,7 @@ def test_ramps_and_storms_take_exactly_their_share():
 
 def test_commands_keep_their_rate_go_round_and_go_to_their_part_of_the_fleet():
     even = fed(scenario([{**HOLD, "duration_s": 20}], 100, commands=[{"payload": {}, "rate_per_s": 10}]))
-    orders = [event for event in even if event.kind is EventKind.COMMAND]
+    orders = [event for event in even if event.kind == EventKind.COMMAND]
     assert [event.serial for event in orders] == list(range(200))
     assert [event.time_s for event in orders] == pytest.approx([0.05 + 0.1 * n for n in range(200)])
     assert set(Counter(event.device for event in orders).values()) == {2}
@@ -157,7 +151,7 @@ def test_commands_keep_their_rate_go_round_and_go_to_their_part_of_the_fleet():
     mean = sum(counts.values()) / 300
     assert mean == pytest.approx(40, rel=0.05)
     assert sum((counts[second] - mean) ** 2 for second in range(300)) / 300 == pytest.approx(40, rel=0.3)
-    assert len({event.device for event in found if event.kind is EventKind.COMMAND}) == 20
+    assert len({event.device for event in found if event.kind == EventKind.COMMAND}) == 20
 
 
 def test_arrivals_grow_with_a_ramp_and_with_the_factor_of_a_phase():
@@ -165,8 +159,8 @@ def test_arrivals_grow_with_a_ramp_and_with_the_factor_of_a_phase():
     events = fed(scenario([RAMP, HOLD, {**HOLD, "rate_factor": 3}], 100, kind="requests", arrivals=arrivals))
     counts = Counter(int(time_s // 10) for time_s in of_kind(events, EventKind.ARRIVAL))
     assert counts == {0: pytest.approx(500, abs=1), 1: pytest.approx(1000, abs=1), 2: pytest.approx(3000, abs=1)}
-    on_s = {event.device: event.time_s for event in events if event.kind is EventKind.SWITCH_ON}
-    early = [event for event in events if event.kind is EventKind.ARRIVAL and 1 < event.time_s < 10]
+    on_s = {event.device: event.time_s for event in events if event.kind == EventKind.SWITCH_ON}
+    early = [event for event in events if event.kind == EventKind.ARRIVAL and 1 < event.time_s < 10]
     assert all(on_s[event.device] <= event.time_s for event in early), "nobody sends who is not there yet"
 
 
