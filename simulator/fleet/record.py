@@ -178,7 +178,7 @@ class DeviceFinding:
     """What the audit found of one device.
 
     Attributes:
-        kind: ``lost``, ``doubled``, ``reordered``, ``altered``, ``late``, ``unknown``, ``misdated``.
+        kind: ``lost``, ``doubled``, ``altered``, ``unknown``, ``misdated``.
         count: of readings or commands.
         keys: a few of them, to look them up.
     """
@@ -213,9 +213,7 @@ class StreamAudit:
     stored: int
     lost: int
     doubled: int
-    reordered: int
     altered: int
-    late: int
     unknown: int
     ambiguous: int = 0
     resent: int = 0

@@ -243,13 +243,13 @@ def _audit(shape: Shape, sent: int) -> AuditRecord:
     lost = 0 if shape.good else 2
     findings = () if shape.good else (
         DeviceFinding("dev-004711", "sim-004711", "lost", 2, ("41", "42")),
-        DeviceFinding("dev-000017", "sim-000017", "late", 5, ("7",)),
+        DeviceFinding("dev-000017", "sim-000017", "altered", 5, ("7",)),
     )  # fmt: skip
     return AuditRecord(
         StreamAudit(
-            sent, sent - 40, sent - 40 - lost, lost, 0, 0, 0, 0 if shape.good else 5, 0, 0 if shape.good else 38, 12
+            sent, sent - 40, sent - 40 - lost, lost, 0, 0 if shape.good else 5, 0, 0 if shape.good else 38, 12
         ),
-        StreamAudit(120, 120, 120, 0, 0, 0, 0, 0, 0),
+        StreamAudit(120, 120, 120, 0, 0, 0, 0),
         complete=True,
         sentences=() if shape.good else ("2 readings of 1 device were accepted and are not there",),
         findings=findings,

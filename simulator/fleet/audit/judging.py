@@ -9,11 +9,8 @@ Readings:
   each time that it was sent again while the service may have had it already.
 - *altered*: there with other values, or with another time than it carried.
 - *unknown*: there, and never sent, or refused for good.
-- *late*: accepted long after it was made.
 - *misdated*: carries a time that is not the one at which it was made, by more than :data:`OFF_S` on the service's
   clock; the times of arrival show how far the two clocks are apart.
-- *reordered*: the service says that it received reading A after B, although A was accepted before B was first sent. So
-  the order in which a device sends is its own business, and requests that were in flight together have no order.
 
 Commands; one of another run of the same devices (``is_foreign``) is none of ours:
 
@@ -23,8 +20,6 @@ Commands; one of another run of the same devices (``is_foreign``) is none of our
   time that the power went), or it is listed twice.
 - *altered*: its payload is not what was ordered, or the service has a result that the device never gave.
 - *unknown*: it came to a device, or is listed as made during the run, and nobody ordered it.
-- *late*: finished long after it was ordered.
-- *reordered*: a device got it before another one that the service had made earlier.
 """
 
 from __future__ import annotations
@@ -93,22 +88,9 @@ _READING_FINDINGS: Final = {
         UNION ALL SELECT device, coalesce(s.sequence, 'recorded ' || s.recorded_ms) FROM stored AS s
         JOIN devices AS d USING (device) LEFT JOIN readings AS r USING (device, sequence)
         WHERE r.device IS NULL AND d.is_whole""",
-    "late": "SELECT device, sequence FROM readings WHERE accepted_ms - made_ms > :late_after_ms",
     "misdated": """
         SELECT device, sequence FROM readings
         WHERE :dated_when_made AND abs(recorded_ms - made_ms - :apart_ms) > :off_ms""",
-    # The points at which a reading was sent or accepted, latest first: of all that were sent after a reading was
-    # accepted, the least time of arrival is to be later than its own.
-    "reordered": """
-        SELECT device, sequence FROM (
-            SELECT device, sequence, own_ms, min(sent_received_ms) OVER (
-                PARTITION BY device ORDER BY at_ms DESC GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS least_ms
-            FROM (
-                SELECT device, sequence, sent_ms AS at_ms, received_ms AS sent_received_ms, NULL AS own_ms FROM readings
-                WHERE sent_ms IS NOT NULL AND received_ms IS NOT NULL
-                UNION ALL SELECT device, sequence, accepted_ms, NULL, received_ms FROM readings
-                WHERE sent_ms IS NOT NULL AND received_ms IS NOT NULL AND accepted_ms IS NOT NULL))
-        WHERE own_ms > least_ms""",
 }
 _PAIRS: Final = """
 CREATE TEMP TABLE pairs AS
@@ -121,7 +103,6 @@ FROM (
 """
 _READING_SUMS: Final = """
 SELECT (SELECT count(*) FROM stored) AS stored,
-    (SELECT count(*) FROM stored WHERE received_ms IS NULL) AS unordered,
     (SELECT count(*) FROM pairs WHERE is_retimed AND is_dated_by_service) AS dated_by_service,
     (SELECT count(*) FROM stored AS s JOIN devices USING (device) LEFT JOIN readings AS r USING (device, sequence)
         WHERE r.device IS NULL AND NOT is_whole) AS unaccounted,
@@ -186,13 +167,6 @@ _COMMAND_FINDINGS: Final = {
             SELECT device, command_id, row_number() OVER (PARTITION BY device ORDER BY command_id) AS place
             FROM commands WHERE ordered_ms IS NULL AND NOT is_foreign)
         LEFT JOIN allowances USING (device) WHERE :ordered_here AND :all_whole AND place > coalesce(allowed, 0)""",
-    "late": "SELECT device, command_id FROM commands WHERE finished_ms - ordered_ms > :late_after_ms",
-    "reordered": """
-        SELECT device, command_id FROM (
-            SELECT device, command_id, received_ms, max(received_ms) OVER (
-                PARTITION BY device ORDER BY made_ms GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest_ms
-            FROM commands WHERE made_ms <> 0 AND received_ms IS NOT NULL)
-        WHERE received_ms < latest_ms""",
 }
 _ALLOWANCES: Final = """
 CREATE TEMP TABLE allowances AS SELECT device, sum(allowed) AS allowed FROM (
@@ -232,7 +206,6 @@ def judge_readings(database: sqlite3.Connection, rules: AuditRules) -> Sums:
     database.executescript(_COPIES)
     marks: dict[str, Any] = {
         "replays": IDEMPOTENCY_KEY in rules.offers,
-        "late_after_ms": round(rules.late_after_s * 1000),
         "keeps_times": RECORDED_AT in rules.offers,
         "keeps_seconds": _value(database, "SELECT NOT EXISTS (SELECT 1 FROM stored WHERE recorded_ms % 1000 <> 0)"),
         "dated_when_made": rules.dated_when_made,
@@ -260,7 +233,6 @@ def judge_commands(database: sqlite3.Connection, rules: AuditRules, *, results_r
         SELECT count(*) > 0 AND NOT sum(is_older) FROM commands
         WHERE ordered_ms IS NOT NULL AND received_ms IS NOT NULL"""
     marks: dict[str, Any] = {
-        "late_after_ms": round(rules.late_after_s * 1000),
         "results_listed": COMMAND_RESULTS in rules.offers,  # a plain service takes them elsewhere
         "results_read": results_read,
         "lists_read": rules.lists_are_whole,
@@ -295,7 +267,7 @@ def worst_findings(database: sqlite3.Connection, most: int, keys: int = 5) -> It
     worst = """
         SELECT device, coalesce(device_id, ''), coalesce(name, 'device ' || device), kind, count(*) AS count
         FROM findings LEFT JOIN devices USING (device) GROUP BY device, kind
-        ORDER BY instr('lost, doubled, altered, unknown, reordered, late, misdated', kind), count DESC, device LIMIT ?
+        ORDER BY instr('lost, doubled, altered, unknown, misdated', kind), count DESC, device LIMIT ?
     """
     for device, device_id, name, kind, count in database.execute(worst, (most,)).fetchall():
         some = "SELECT key FROM findings WHERE device = ? AND kind = ? LIMIT ?"

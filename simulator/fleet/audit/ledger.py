@@ -457,7 +457,6 @@ class AuditRules(BaseModel):
         dialect: how the service speaks, as the scenario says.
         dated_when_made: the times that readings carry are meant to be those at which they were made: not in a run whose
             scenario makes clocks wrong, and not where readings are of the past, or of no device.
-        late_after_s: how long after it was made a reading may be accepted, and a command finished after it was ordered.
         refusals_planned: the run makes readings on purpose that a service refuses.
     """
 
@@ -469,7 +468,6 @@ class AuditRules(BaseModel):
     numbered: bool = True
     dialect: DialectConfig = DialectConfig()
     dated_when_made: bool = False
-    late_after_s: float = 300.0
     refusals_planned: bool = False
 
     @property

@@ -29,9 +29,8 @@ from simulator.fleet.audit.readback import COMMAND_COUNTS, READING_COUNTS, OnPro
 from simulator.fleet.record import AuditRecord, StreamAudit
 
 _FINDINGS_MAX: Final = 1000
-_OTHER_KINDS: Final = ("reordered", "late", "misdated")
-_EVERY_READING_COUNT: Final = (*READING_COUNTS, *(f"readings.{kind}" for kind in _OTHER_KINDS))
-_EVERY_COUNT: Final = (*_EVERY_READING_COUNT, *COMMAND_COUNTS, *(f"commands.{kind}" for kind in _OTHER_KINDS))
+_EVERY_READING_COUNT: Final = (*READING_COUNTS, "readings.misdated")
+_EVERY_COUNT: Final = (*_EVERY_READING_COUNT, *COMMAND_COUNTS)
 
 
 async def audit_run(run: Path, pages: Pages, on_progress: OnProgress, *, ended_s: float | None = None) -> AuditRecord:
@@ -175,7 +174,6 @@ _OF_READINGS: Final = {
     "unaccounted": "{:,} readings came back that no ledger has; their worker's ledger is not whole",
     "dated_by_service": "{:,} readings came back with the service's time instead of their own: it does not keep "
     "recorded_at",
-    "unordered": "{:,} readings came back without a time of arrival: their order cannot be judged",
 }
 _OF_COMMANDS: Final = {
     "again": "{:,} effects began again after the power had gone, as their handlers' contract allows",
@@ -226,7 +224,7 @@ def _said(sentences: Mapping[str, str], sums: Sums) -> Iterator[str]:
 
 
 def _wrong(sums: Sums) -> str:
-    kinds = ("lost", "doubled", "altered", "unknown", "reordered", "late")
+    kinds = ("lost", "doubled", "altered", "unknown")
     return "".join(f", {sums[kind]:,} {kind}" for kind in kinds if sums[kind])
 
 

@@ -70,8 +70,8 @@ OPERATIONS: Final = frozenset(
 )
 """The names of what is measured: ``FAMILY.OPERATION``."""
 AUDIT_COUNTS: Final = (
-    "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "resent_ambiguous", "sent",
-    "accepted", "stored", "misdated",
+    "lost", "doubled", "altered", "unknown", "misdated", "ambiguous", "resent", "resent_ambiguous", "sent", "accepted",
+    "stored",
 )  # fmt: skip
 AUDIT_STREAMS: Final = ("readings", "commands", "registrations")
 TIMED: Final = frozenset({"percentile", "min", "max", "mean"})
@@ -315,7 +315,7 @@ def _choice(known: Collection[str], percentile: str = "percentile") -> str:
 _CLOCKS_S: Final = 0.001
 """Sums of durations are not exact; no phase is this short."""
 # What only grows when more is read back: what was found counts, that nothing was found does not.
-_FOUND: Final = frozenset({"lost", "doubled", "reordered", "altered", "late", "unknown", "misdated"})
+_FOUND: Final = frozenset({"lost", "doubled", "altered", "unknown", "misdated"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ _NARROW: Final = 100
 """Columns of a terminal in which not all percentiles have room: a figure that is cut off is worse than none."""
 _ERRORS_SHOWN: Final = 10
 NOTHING_WRONG: Final = "nothing lost, doubled or altered"
-WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
+WRONGS: Final = ("lost", "doubled", "altered", "unknown")
 """Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
 
 

@@ -215,7 +215,6 @@ class Preparation:
             numbered=scenario.kind == "backfill" or scenario.audit.numbers,
             dialect=scenario.target.dialect,
             dated_when_made=scenario.kind == "devices" and CLOCK_KINDS.isdisjoint(kinds),
-            late_after_s=scenario.audit.late_after_s,
             refusals_planned=not REFUSED_KINDS.isdisjoint(kinds),
         )
         make_run_database(self.folder, rules, [(each.device_id, each.name) for each in provisioned.devices])

@@ -547,9 +547,6 @@ class AuditedSettings(Section):
         description="Each reading carries its sequence number as one more value, fleet_sequence. Without it, readings "
         "of a device are identified by their millisecond: for a service that takes no unknown names.",
     )
-    late_after_s: Seconds = Field(
-        default=300.0, description="A reading that is accepted longer than this after it was made is late."
-    )
 
 
 class BackfillSettings(Section):

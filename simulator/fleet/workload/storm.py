@@ -351,9 +351,7 @@ def judge_storm(
         stored=times.total(),
         lost=counts["lost"],
         doubled=counts["doubled"],
-        reordered=0,
         altered=counts["altered"],
-        late=0,
         unknown=counts["unknown"],
         ambiguous=counts["ambiguous"],
     )

@@ -14,7 +14,7 @@ def found(audit=None, thresholds=(), **more):
 
 
 ENDED = "ended by hand before its time"
-CLEAN = StreamAudit(sent=10, accepted=10, stored=10, lost=0, doubled=0, reordered=0, altered=0, late=0, unknown=0)
+CLEAN = StreamAudit(sent=10, accepted=10, stored=10, lost=0, doubled=0, altered=0, unknown=0)
 AUDIT = AuditRecord(CLEAN, None, complete=True)
 LOSS = replace(AUDIT, readings=replace(CLEAN, lost=2, altered=1))
 HELD = ThresholdResult("audit.lost == 0", held=True, observed=0.0)

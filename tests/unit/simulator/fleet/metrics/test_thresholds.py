@@ -105,7 +105,7 @@ def test_every_threshold_of_the_documents_can_be_read():
 
 # --- held against a run ---
 
-CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)
+CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0)
 
 
 def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:

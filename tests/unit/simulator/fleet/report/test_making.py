@@ -138,7 +138,7 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
         badge = re.search(r"</span>(.*?)</p>\s*<h1>", fleet_page(record, Timeline.of(record)))[1]
         return badge, console.file.getvalue()
 
-    good = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0)
+    good = StreamAudit(9, 9, 9, 0, 0, 0, 0)
     whole, open_, lossy = (
         told(AuditRecord(stream, None, complete=complete))
         for stream, complete in ((good, True), (good, False), (replace(good, lost=2), False))
@@ -197,7 +197,7 @@ def test_junit_has_every_finding_and_every_sentence_of_the_verdict_also_where_se
         "http.poll.failed.rate < 1%": RECORD.thresholds[1].missed_text,
         "audit.lost == 0": RECORD.thresholds[2].missed_text,
         "readings lost": f"2 of {RECORD.audit.readings.sent:,} sent: sim-004711",
-        "readings late": f"5 of {RECORD.audit.readings.sent:,} sent: sim-000017",
+        "readings altered": f"5 of {RECORD.audit.readings.sent:,} sent: sim-000017",
         "readings: 2 lost of 4,711 sent": "readings: 2 lost of 4,711 sent",
         strange: strange,
     }

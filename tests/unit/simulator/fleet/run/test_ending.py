@@ -28,7 +28,7 @@ from simulator.fleet.verdict import judge_run
 from tests.support.fleet_runs import Shape, a_run
 
 PLAIN, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60, good=True))
-CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)
+CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0)
 WHOLE = AuditRecord(CLEAN, None, complete=True)
 CUT = AuditRecord(None, None, complete=False, unjudged=("the service answered 503",))
 LOSSY = AuditRecord(replace(CLEAN, stored=8, lost=2), None, complete=True)
