@@ -142,17 +142,17 @@ async def _perform(given: argparse.Namespace) -> None:
     driver, engine = _driver(given, observer)
     if not given.readings:
         driver.sample(on=False)
-    on, heap = 0, GcFreeze()  # as in a worker
+    GcFreeze()  # as in a worker
+    on = 0
     for step in range(1, given.steps + 1):
         for number in range(on, on := given.devices * step // given.steps):
             driver.switch_on(number)
             if number % given.crowd == 0:
                 await asyncio.sleep(0)
-        heap.freeze(on)
-        await _pass(observer, given.settle, heap)
+        await _pass(observer, given.settle)
         observer.begin()
         began_s, cpu_s = time.monotonic(), time.process_time()
-        await _pass(observer, given.seconds, heap)
+        await _pass(observer, given.seconds)
         seconds, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
         per_period = 1 / given.period + (1 / (given.reading_period or given.period) if given.readings else 0)
         lag = observer.lag
@@ -177,12 +177,11 @@ async def _perform(given: argparse.Namespace) -> None:
     await engine.close()
 
 
-async def _pass(observer: Counting, seconds: float, heap: GcFreeze) -> None:
+async def _pass(observer: Counting, seconds: float) -> None:
     end_s = time.monotonic() + seconds
     while (left_s := end_s - time.monotonic()) > 0:
         await asyncio.sleep(min(1.0, left_s))
         observer.cut(0)
-        heap.freeze(0)
 
 
 def main() -> None:

@@ -104,7 +104,6 @@ class GeneratorHealth:
     Attributes:
         send_lag_p99_s, send_lag_max_s: from intended to sent.
         loop_lag_max_s: how late the loop woke up.
-        gc_pause_max_s: the longest pause of the garbage collector.
         steal_percent: CPU time that the host took.
         cpu_percent: of one core, the busiest worker.
         intended, sent: requests that the plan asked for, and those that went out.
@@ -117,7 +116,6 @@ class GeneratorHealth:
     send_lag_p99_s: float = 0.0
     send_lag_max_s: float = 0.0
     loop_lag_max_s: float = 0.0
-    gc_pause_max_s: float = 0.0
     steal_percent: float = 0.0
     cpu_percent: float = 0.0
     intended: int = 0

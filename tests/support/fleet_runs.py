@@ -102,8 +102,8 @@ def blank_record(**members: Any) -> RunRecord:
 
 def at_any_speed(patch: pytest.MonkeyPatch) -> None:
     """Let the generator never be the limit: how busy this machine is with other tests is not what is tested."""
-    limits = health.Limits(strained_share=1.0, stood_still_s=float("inf"))
-    patch.setattr(health, "LIMITS", limits)
+    patch.setattr(health, "STRAINED_SHARE", 1.0)
+    patch.setattr(health, "STOOD_STILL_S", float("inf"))
 
 
 def seconds_of(shape: Shape) -> Iterator[Second]:
@@ -211,9 +211,7 @@ def _second(shape: Shape, second: int, random: np.random.Generator) -> Second:
         second,
         operations,
         gauges,
-        GeneratorHealth(
-            lag.percentile(99), lag.max_s, 0.003 * busy, 0.002, 0.3, 40.0 + 4 * busy, total, total, lag.encode()
-        ),
+        GeneratorHealth(lag.percentile(99), lag.max_s, 0.003 * busy, 0.3, 40.0 + 4 * busy, total, total, lag.encode()),
     )
 
 
@@ -246,9 +244,7 @@ def _audit(shape: Shape, sent: int) -> AuditRecord:
         DeviceFinding("dev-000017", "sim-000017", "altered", 5, ("7",)),
     )  # fmt: skip
     return AuditRecord(
-        StreamAudit(
-            sent, sent - 40, sent - 40 - lost, lost, 0, 0 if shape.good else 5, 0, 0 if shape.good else 38, 12
-        ),
+        StreamAudit(sent, sent - 40, sent - 40 - lost, lost, 0, 0 if shape.good else 5, 0, 0 if shape.good else 38, 12),
         StreamAudit(120, 120, 120, 0, 0, 0, 0),
         complete=True,
         sentences=() if shape.good else ("2 readings of 1 device were accepted and are not there",),

@@ -152,9 +152,9 @@ def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
     ended, shown = list(log.commands([PING, REFUSED])), shown_ages(record.operations)
     assert len(ended) == ordered, record.commands
     agree(shown[COMMAND_AGE][OutcomeClass.OK], [age_s for _, _, age_s in ended])
-    for kind, member in ((f"{COMMAND_AGE}[%s]", 0), (f"{COMMAND_AGE}.%s", 1)):
-        for value in {each[member] for each in ended}:
-            agree(shown[kind % value][OutcomeClass.OK], [each[2] for each in ended if each[member] == value])
+    for name, state in {each[:2] for each in ended}:
+        one = shown[f"{COMMAND_AGE}[{name}].{state}"]
+        agree(one[OutcomeClass.OK], [age_s for *kind, age_s in ended if kind == [name, state]])
     assert {state for _, state, _ in ended} >= {"succeeded", "rejected"}
 
 

@@ -240,7 +240,7 @@ class Device(Timer, ABC):
         fleet, outbox, due_s = self.fleet, self.disk.outbox, self._sample_due_s
         missed = int((now.monotonic_s - due_s) / self._schedule.period_s)
         if missed > 0:
-            fleet.ages.missed(missed)
+            fleet.observer.readings_missed(missed)
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
         values = self.values(now)
         if not values:  # none of its sensors has a value
@@ -251,7 +251,7 @@ class Device(Timer, ABC):
         dropped = outbox.put(values_text(values), digest, now, due_s)
         fleet.waiting_readings += 1 - len(dropped)
         if dropped:
-            fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
+            fleet.observer.readings_ended(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
         if fleet.faults is not None:
             self.hold_readings(fleet.faults.held_until_s(self.random, now))
 
@@ -417,13 +417,13 @@ class Device(Timer, ABC):
         if refused:
             delivered = [key for key in request.keys if key not in refused]
             taken_s = outbox.remove(refused)
-            fleet.ages.given_up(taken_s, OutcomeClass.REFUSED, now.monotonic_s)
+            fleet.observer.readings_ended(taken_s, OutcomeClass.REFUSED, now.monotonic_s)
             fleet.waiting_readings -= len(taken_s)
             self.write_readings("refused", tuple(refused), now)
             self.fault = next(iter(refused.values()))
         if delivered:
             taken_s = outbox.remove(delivered)
-            fleet.ages.accepted(taken_s, now.monotonic_s)
+            fleet.observer.readings_ended(taken_s, OutcomeClass.OK, now.monotonic_s)
             fleet.waiting_readings -= len(taken_s)
             fleet.ledger.readings("accepted", self.index, delivered, now.monotonic_s - fleet.began_s)
         self.disk.in_flight = None

@@ -128,7 +128,7 @@ class DeviceDriver(ABC):
         for device in self.devices:
             device.end()
             # What waits on any disk was never accepted.
-            self.fleet.ages.given_up(device.disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
+            self.fleet.observer.readings_ended(device.disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
         return 0
 
     def _all_reached(self) -> None:

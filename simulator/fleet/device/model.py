@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -14,7 +14,6 @@ from agent.wire.server import Dialect
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults import ActiveFaults
-from simulator.fleet.metrics.ages import Ages
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import CLIMATE, SignalSet
 
@@ -97,6 +96,12 @@ class Observer:
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person."""
 
+    def readings_ended(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
+        """Readings that were taken at these times are accepted now, or will not be sent any more."""
+
+    def readings_missed(self, count: int) -> None:
+        """So many readings were never taken: their time went by while the generator stood still."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
@@ -116,8 +121,7 @@ class Fleet:
         dialect: what the scenario says of the service beside its extensions.
         base_url: of the service: links to further pages lead below it.
         ledger: where the audit's facts go.
-        ages: where it goes how old readings became.
-        observer: called with each exchange.
+        observer: called with each exchange, and with the end of each reading.
         on_news: called after each exchange, and when all devices have been reached.
         monotonic, wall: the clocks of the machine, seconds, and since the epoch.
         boot_id: of the monotonic clock.
@@ -140,7 +144,6 @@ class Fleet:
     dialect: Dialect = field(default_factory=Dialect)
     base_url: str = "http://service.invalid"
     ledger: Ledger = field(default_factory=Ledger)
-    ages: Ages = field(default_factory=Ages)
     observer: Observer = field(default_factory=Observer)
     on_news: Callable[[], None] = lambda: None
     monotonic: Callable[[], float] = time.monotonic

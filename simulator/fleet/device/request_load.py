@@ -153,7 +153,7 @@ class RequestDriver:
         fleet, request, device = self.fleet, sending.request, sending.device
         at_s, is_open = now_s - fleet.began_s, outcome not in _CLEAR and sent_s is not None
         if keys := request.keys:
-            fleet.ages.given_up((sending.taken_s,), outcome, now_s)
+            fleet.observer.readings_ended((sending.taken_s,), outcome, now_s)
             event = "unanswered" if is_open else _EVENTS.get(outcome)
             if event is not None:
                 fleet.ledger.readings(event, device, keys, at_s)

@@ -21,7 +21,8 @@ so the whole way is measured as well: ``commands.round_trip``, from the planned 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final
 
@@ -33,58 +34,14 @@ from simulator.fleet.record import CommandEnds, Operations
 READING_AGE: Final = "readings.age"
 COMMAND_AGE: Final = "commands.age"
 AGE_OPERATIONS: Final = (READING_AGE, COMMAND_AGE)
-_CELL: Final = f"{COMMAND_AGE}["
-
-
-class Ages:
-    """Receives the ages of readings; keeps nothing by itself. Times are on the machine's monotonic clock."""
-
-    def accepted(self, taken_s: Iterable[float], now_s: float) -> None:
-        """Readings that were taken at these times are accepted now."""
-
-    def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
-        """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
-
-    def missed(self, count: int) -> None:
-        """So many readings were never taken: their time went by while the generator stood still."""
-
-
-class ReadingAges(Ages):
-    """Records how old each reading was when it was accepted.
-
-    Args:
-        recorder: where they go.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def accepted(self, taken_s: Iterable[float], now_s: float) -> None:
-        """Readings that were taken at these times are accepted now. See :class:`Ages`."""
-        self.given_up(taken_s, OutcomeClass.OK, now_s)
-
-    def given_up(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
-        """Readings that were taken at these times will not be sent any more, and nobody accepted them."""
-        record = self._recorder.record
-        for at_s in taken_s:
-            # Nothing was sent by this alone: it has no part in the send lag.
-            record(READING_AGE, outcome, intended_s=at_s, sent_s=None, now_s=now_s)
-
-    def missed(self, count: int) -> None:
-        """The plan asked for them all the same. See :class:`Ages`."""
-        self._recorder.intended += count
-
-
-def command_operation(name: str, state: str) -> str:
-    """What commands of this name that ended in this state are measured under."""
-    return f"{_CELL}{name}].{state}"
+_ONE_COMMAND: Final = f"{COMMAND_AGE}["
 
 
 def command_of(operation: str) -> tuple[str, str] | None:
-    """Name and end state of a :func:`command_operation`; None for any other operation."""
-    if not operation.startswith(_CELL):
+    """Name and end state of the commands whose ages these are; None for any other operation."""
+    if not operation.startswith(_ONE_COMMAND):
         return None
-    name, _, state = operation.removeprefix(_CELL).rpartition("].")
+    name, _, state = operation.removeprefix(_ONE_COMMAND).rpartition("].")
     return name, state
 
 
@@ -94,29 +51,28 @@ def is_age(operation: str) -> bool:
 
 
 def shown_ages(operations: Operations) -> Operations:
-    """Ages under the names that thresholds have for them.
+    """``readings.age``, ``commands.age`` of all commands together, and of each name and end state, if there are any."""
+    ages = {name: tallies for name, tallies in sorted(operations.items()) if is_age(name)}
+    of_commands = [{COMMAND_AGE: tallies} for name, tallies in ages.items() if command_of(name)]
+    readings = {READING_AGE: ages.pop(READING_AGE)} if READING_AGE in ages else {}
+    return {**readings, **merge_operations(of_commands), **ages}
 
-    ``readings.age``, ``commands.age``, then that of each end state (``commands.age.failed``) and of each name of a
-    command (``commands.age[ping]``), as far as there are any.
+
+def requests_of(operations: Operations) -> Operations:
+    """What was asked of the target, without what is derived of it: the stages of commands, and ages."""
+    return {name: tallies for name, tallies in operations.items() if name not in STAGE_OPERATIONS and not is_age(name)}
+
+
+def stages_of(operations: Operations) -> dict[str, Histogram]:
+    """A command's way, by stage and for the round trip, as far as there are any.
+
+    Commands that never came back have waited, too: the round trip counts them with what they waited.
     """
-    parts: dict[str, list[Operations]] = {READING_AGE: [], COMMAND_AGE: []}
-    of_states: dict[str, list[Operations]] = {}
-    of_names: dict[str, list[Operations]] = {}
-    for operation, tallies in sorted(operations.items()):
-        if operation == READING_AGE:
-            parts[READING_AGE].append({READING_AGE: tallies})
-        elif (found := command_of(operation)) is not None:
-            name, state = f"{_CELL}{found[0]}]", f"{COMMAND_AGE}.{found[1]}"
-            parts[COMMAND_AGE].append({COMMAND_AGE: tallies})
-            of_states.setdefault(state, []).append({state: tallies})
-            of_names.setdefault(name, []).append({name: tallies})
-    whole = {**parts, **dict(sorted(of_states.items())), **dict(sorted(of_names.items()))}
-    return {name: tallies for each in whole.values() for name, tallies in merge_operations(each).items()}
-
-
-def with_shown_ages(operations: Operations) -> Operations:
-    """Everything that was measured, ages as :func:`shown_ages` has them."""
-    return {**{name: tallies for name, tallies in operations.items() if not is_age(name)}, **shown_ages(operations)}
+    return {
+        name.removeprefix(f"{FAMILY}."): merged(tally.response for at, tally in tallies.items() if at in WAITED)
+        for name in STAGE_OPERATIONS
+        if (tallies := operations.get(name))
+    }
 
 
 def count_unended(streams: Sequence[CommandEnds], operations: Operations, command: str | None = None) -> int:
@@ -142,7 +98,6 @@ def count_unended(streams: Sequence[CommandEnds], operations: Operations, comman
 # --- the way of a command ---------------------------------------------------------------------------------------------
 
 FAMILY: Final = "commands"
-ROUND_TRIP: Final = "round_trip"
 
 
 class Stage(IntEnum):
@@ -155,17 +110,16 @@ class Stage(IntEnum):
     FINISHED = 4
     REPORTED = 5
 
-    @property
-    def operation(self) -> str:
-        """The name that its duration is measured under."""
-        return f"{FAMILY}.{self.name.lower()}"
 
-
-_MEASURED: Final = tuple(stage for stage in Stage if stage is not Stage.PLANNED)
-_ROUND_TRIP_OPERATION: Final = f"{FAMILY}.{ROUND_TRIP}"
+_DURATIONS: Final = (
+    *((f"{FAMILY}.{stage.name.lower()}", Stage(stage - 1), stage) for stage in Stage if stage is not Stage.PLANNED),
+    (f"{FAMILY}.round_trip", Stage.PLANNED, Stage.REPORTED),
+)
+"""Operation, and the stages that it is measured between."""
+STAGE_OPERATIONS: Final = tuple(operation for operation, _, _ in _DURATIONS)
+_ROUND_TRIP: Final = STAGE_OPERATIONS[-1]
 _ENDED_KEPT: Final = 65_536
 """Commands that ended and are not whole yet; of more than these the oldest is forgotten."""
-STAGE_OPERATIONS: Final = (*(stage.operation for stage in _MEASURED), _ROUND_TRIP_OPERATION)
 
 
 class EndState(StrEnum):
@@ -180,21 +134,28 @@ class EndState(StrEnum):
     """It had not ended when the run was over."""
 
 
+@dataclass(slots=True)
 class _CommandTrace:
-    """One command: when it got where, which stream it is of, and how it ended as far as that is known.
+    """One command.
 
     Attributes:
+        marks: when it reached which stage.
+        stream: of the scenario's; None while its order has no answer.
+        state: how it ended, as far as that is known.
         is_aged: its age is measured, which happens once.
     """
 
-    __slots__ = ("expires_s", "is_aged", "marks", "state", "stream")
+    marks: dict[Stage, float] = field(default_factory=dict)
+    stream: int | None = None
+    expires_s: float | None = None
+    state: EndState = EndState.OPEN
+    is_aged: bool = False
 
-    def __init__(self) -> None:
-        self.marks: list[float | None] = [None] * len(Stage)
-        self.stream: int | None = None
-        self.expires_s: float | None = None
-        self.state = EndState.OPEN
-        self.is_aged = False
+    @property
+    def is_whole(self) -> bool:
+        """Nothing more can become known of it, once it has ended."""
+        came_or_ended = self.state is not EndState.EXPIRED or Stage.DELIVERED in self.marks
+        return came_or_ended and {Stage.PLANNED, Stage.SENT} <= self.marks.keys()
 
 
 class CommandTracker:
@@ -247,14 +208,11 @@ class CommandTracker:
         marks = trace.marks
         if state is not None:
             trace.state = state
-        if marks[stage] is None:
+        if stage not in marks:
             marks[stage] = at_s
-            for later in _MEASURED:
-                if stage in (later, later - 1):
-                    self._measure(later.operation, marks[later - 1], marks[later], marks[Stage.PLANNED])
-            if stage in (Stage.PLANNED, Stage.REPORTED):
-                begun_s = marks[Stage.PLANNED]
-                self._measure(_ROUND_TRIP_OPERATION, begun_s, marks[Stage.REPORTED], begun_s)
+            for operation, begin, end in _DURATIONS:
+                if stage in (begin, end) and begin in marks and end in marks:
+                    self._measure(trace, operation, OutcomeClass.OK, marks[begin], marks[end])
         if stage is Stage.REPORTED:
             self.end(command_id)
         elif command_id in self._ended:
@@ -269,8 +227,7 @@ class CommandTracker:
         trace = self._traces.pop(command_id, None) or self._ended.pop(command_id, None)
         if trace is None:
             return
-        came_or_ended = trace.state is not EndState.EXPIRED or trace.marks[Stage.DELIVERED] is not None
-        if came_or_ended and trace.marks[Stage.PLANNED] is not None and trace.marks[Stage.SENT] is not None:
+        if trace.is_whole:
             self._forget(trace)
             return
         self._ended[command_id] = trace
@@ -286,41 +243,24 @@ class CommandTracker:
         late = [
             command_id
             for command_id, trace in self._traces.items()
-            if trace.expires_s is not None and trace.expires_s <= now_s and trace.marks[Stage.DELIVERED] is None
+            if trace.expires_s is not None and trace.expires_s <= now_s and Stage.DELIVERED not in trace.marks
         ]
         for command_id in late:
             trace = self._traces[command_id]
             trace.state = EndState.EXPIRED
-            self._age(trace, EndState.EXPIRED, trace.expires_s)
+            self._measure_age(trace, EndState.EXPIRED, trace.expires_s)
             self.end(command_id)
         return len(late)
 
-    def give_up(self, now_s: float, after_s: float) -> int:
-        """Count those that are under way for longer as timeouts, so that they are in the percentiles of the round trip.
-
-        Returns:
-            How many. What was never planned here is forgotten without a count.
-        """
-        begun = {
-            command_id: min(at_s for at_s in trace.marks if at_s is not None)
-            for command_id, trace in self._traces.items()
-        }
-        given_up = 0
-        for command_id in [command_id for command_id, begun_s in begun.items() if now_s - begun_s >= after_s]:
-            trace = self._traces.pop(command_id)
-            planned_s = trace.marks[Stage.PLANNED]
-            if planned_s is not None:
-                given_up += 1
-                self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s, planned_s)
-                self._age(trace, EndState.OPEN, now_s)
-            self._forget(trace)
-        return given_up
-
     def close(self, now_s: float) -> None:
-        """The run is over: everything that is left is counted."""
-        self.give_up(now_s, 0.0)
-        for trace in self._ended.values():
+        """The run is over: what is under way is a timeout that waited until now, and everything that is left counts."""
+        for trace in self._traces.values():
+            if Stage.PLANNED in trace.marks:
+                self._measure(trace, _ROUND_TRIP, OutcomeClass.TIMEOUT, trace.marks[Stage.PLANNED], now_s)
+                self._measure_age(trace, EndState.OPEN, now_s)  # though its device may know how it ended
+        for trace in (*self._traces.values(), *self._ended.values()):
             self._forget(trace)
+        self._traces.clear()
         self._ended.clear()
 
     def _trace(self, command_id: str) -> _CommandTrace:
@@ -331,42 +271,22 @@ class CommandTracker:
 
     def _forget(self, trace: _CommandTrace) -> None:
         self.ends[trace.stream][trace.state] += 1
-        self._age(trace, trace.state, trace.marks[Stage.REPORTED])
+        self._measure_age(trace, trace.state, trace.marks.get(Stage.REPORTED))
 
-    def _age(self, trace: _CommandTrace, state: EndState, ended_s: float | None) -> None:
+    def _measure_age(self, trace: _CommandTrace, state: EndState, ended_s: float | None) -> None:
         """Measure the age of a command whose end has reached the service; a command of another sender has none."""
-        planned_s = trace.marks[Stage.PLANNED]
+        planned_s = trace.marks.get(Stage.PLANNED)
         if trace.is_aged or trace.stream is None or planned_s is None or ended_s is None:
             return
         trace.is_aged = True
         outcome = OutcomeClass.TIMEOUT if state is EndState.OPEN else OutcomeClass.OK
-        operation = command_operation(self._names[trace.stream], state)
-        self._note(operation, outcome, planned_s, max(ended_s, planned_s), planned_s)
+        operation = f"{_ONE_COMMAND}{self._names[trace.stream]}].{state}"
+        self._measure(trace, operation, outcome, planned_s, ended_s)
 
-    def _measure(self, operation: str, begun_s: float | None, ended_s: float | None, planned_s: float | None) -> None:
-        if begun_s is not None and ended_s is not None:
-            self._note(operation, OutcomeClass.OK, begun_s, max(ended_s, begun_s), planned_s)
-
-    def _note(
-        self, operation: str, outcome: OutcomeClass, begun_s: float, ended_s: float, planned_s: float | None
+    def _measure(
+        self, trace: _CommandTrace, operation: str, outcome: OutcomeClass, begun_s: float, ended_s: float
     ) -> None:
         # Nothing was sent by this alone: it has no part in the send lag. A command belongs to the phase that planned
         # it, however far it came in there.
-        self._recorder.record(operation, outcome, intended_s=begun_s, sent_s=None, now_s=ended_s, due_s=planned_s)
-
-
-def stages_of(operations: Operations) -> dict[str, Histogram]:
-    """A command's way, by stage and for the round trip, as far as there are any.
-
-    Commands that never came back have waited, too: the round trip counts them with what they waited.
-    """
-    return {
-        name.removeprefix(f"{FAMILY}."): merged(tally.response for at, tally in tallies.items() if at in WAITED)
-        for name in STAGE_OPERATIONS
-        if (tallies := operations.get(name))
-    }
-
-
-def requests_of(operations: Operations) -> Operations:
-    """What was asked of the target, without what is derived of it: the stages of commands, and ages."""
-    return {name: tallies for name, tallies in operations.items() if name not in STAGE_OPERATIONS and not is_age(name)}
+        due_s, now_s = trace.marks.get(Stage.PLANNED), max(ended_s, begun_s)
+        self._recorder.record(operation, outcome, intended_s=begun_s, sent_s=None, now_s=now_s, due_s=due_s)

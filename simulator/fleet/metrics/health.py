@@ -1,12 +1,12 @@
 """How far the generator can be trusted: what it notices of its own delays, second by second.
 
-A late answer and a late generator look the same from outside. So each worker also watches its loop, its garbage
-collector, its CPU and the time that the machine's host took away; these stand beside every result as its error bars.
+A late answer and a late generator look the same from outside. So each worker also watches its loop, its CPU and the
+time that the machine's host took away; these stand beside every result as its error bars. A pause of the garbage
+collector shows as a loop that wakes late.
 
 Where the generator, and not the target, was the limit, a run is not judged. A second is *strained* when requests left
-late and the generator itself shows why: a core that is used up, a loop that woke late, a pause of the garbage
-collector, time that the host took. Requests that left late without any of that were waiting for a connection, which the
-target held.
+late and the generator itself shows why: a core that is used up, a loop that woke late, time that the host took.
+Requests that left late without any of that were waiting for a connection, which the target held.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +36,8 @@ _STEAL: Final = 7
 """Place of ``steal`` on the ``cpu`` line (proc_stat(5)): user nice system idle iowait irq softirq steal ..."""
 _FIELDS: Final = 8
 """What comes after is counted in ``user`` and ``nice`` already."""
-_LONG_S: Final = 0.01
+_OLDEST: Final = 2
+"""The generation that only a full collection looks at."""
 
 
 def boot_time() -> float:
@@ -104,36 +104,6 @@ class LoopLag:
         self._timer = self._loop.call_at(self._loop.time() + self._every_s, self._wake)
 
 
-class GcPauses:
-    """How long the garbage collector stopped everything, by its own callbacks."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._began_s: float | None = None
-        self._worst_s = 0.0
-
-    def start(self) -> None:
-        """Begin to measure the generator's own health."""
-        gc.callbacks.append(self._note)
-
-    def stop(self) -> None:
-        """End measuring."""
-        with suppress(ValueError):
-            gc.callbacks.remove(self._note)
-
-    def take(self) -> float:
-        """The longest pause since the last time, in seconds."""
-        worst_s, self._worst_s = self._worst_s, 0.0
-        return worst_s
-
-    def _note(self, phase: str, _info: Mapping[str, Any]) -> None:
-        if phase == "start":
-            self._began_s = self._clock()
-        elif self._began_s is not None:
-            self._worst_s = max(self._worst_s, self._clock() - self._began_s)
-            self._began_s = None
-
-
 class Share:
     """What part of a whole went by between two looks, in percent.
 
@@ -172,18 +142,16 @@ def steal_ticks(read: Callable[[], str] = _STAT.read_text) -> tuple[float, float
 
 
 class HealthProbe:
-    """The health of one worker: its loop, the garbage collector, the CPU that it takes and that the host took."""
+    """The health of one worker: its loop, the CPU that it takes and that the host took."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._lag = LoopLag(loop)
-        self._pauses = GcPauses()
         self._steal = Share(steal_ticks, _FEWEST_TICKS)
         self._cpu = Share(lambda: (time.process_time(), time.monotonic()), _SHORTEST_S)
 
     def start(self) -> None:
         """Begin to measure; in the loop's thread."""
         self._lag.start()
-        self._pauses.start()
 
     def begin(self, at_s: float) -> None:
         """The load begins at ``at_s`` on the loop's clock; in the loop's thread."""
@@ -192,13 +160,11 @@ class HealthProbe:
     def stop(self) -> None:
         """Leave nothing behind; in the loop's thread."""
         self._lag.stop()
-        self._pauses.stop()
 
     def take(self) -> GeneratorHealth:
         """Since the last time. From any thread, so that a loop that hangs is reported while it hangs."""
         return GeneratorHealth(
             loop_lag_max_s=self._lag.take(),
-            gc_pause_max_s=self._pauses.take(),
             steal_percent=self._steal.take(),
             cpu_percent=self._cpu.take(),
             stood_still_s=self._lag.take_stood_still(),
@@ -206,68 +172,43 @@ class HealthProbe:
 
 
 class GcFreeze:
-    """Freezes what there is: whenever more devices live than ever before, and after a collection that took long.
+    """Freezes what a full collection left, so that the next one need not look through all devices again.
 
-    For a process of its own. What is garbage in that instant stays until the process ends: at most what one generation
-    holds, each time; after a full collection, the only one that takes long, that is next to nothing.
-
-    Args:
-        pauses: measures how long the collector took; started here.
+    For a process of its own. After a full collection next to nothing is garbage, and nothing else would be kept.
     """
 
-    __slots__ = ("_most", "_pauses")
-
-    def __init__(self, pauses: GcPauses | None = None) -> None:
+    def __init__(self) -> None:
+        gc.callbacks.append(self._freeze)
         gc.collect()
-        gc.freeze()
-        self._most = 0
-        self._pauses = pauses or GcPauses()
-        self._pauses.start()
-
-    def freeze(self, living: int) -> None:
-        """Freeze the heap where the number of living devices asks for it; cheap, to be called once a second."""
-        took_s = self._pauses.take()
-        if living > self._most or took_s > _LONG_S:
-            self._most = max(living, self._most)
-            gc.freeze()
 
     def close(self) -> None:
-        """The collector is watched no more; what is frozen stays so."""
-        self._pauses.stop()
+        """Freeze no more; what is frozen stays so."""
+        gc.callbacks.remove(self._freeze)
+
+    def _freeze(self, phase: str, info: Mapping[str, Any]) -> None:
+        if phase == "stop" and info["generation"] == _OLDEST:
+            gc.freeze()
 
 
 # --- was it the limit? ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits beyond which the generator's own figures are not trusted.
-
-    Attributes:
-        send_lag_p99_s: from intended to sent.
-        pause_s: of the loop or the garbage collector.
-        cpu_percent: of one core.
-        steal_percent: of the machine.
-        idle_percent: of one core; a worker that used less was not held up by its own work.
-        strained_share: of all seconds; beyond it the run is inconclusive. One second alone never is.
-        rate_error: of what open arrivals asked for.
-        stood_still_s: a generator that made no load for less is well.
-        stood_still_share: of the run; beyond it the run is inconclusive, below only if something failed: nobody knows
-            whose fault that was.
-    """
-
-    send_lag_p99_s: float = 0.05
-    pause_s: float = 0.1
-    cpu_percent: float = 95.0
-    steal_percent: float = 10.0
-    idle_percent: float = 50.0
-    strained_share: float = 0.05
-    rate_error: float = 0.005
-    stood_still_s: float = 1.0
-    stood_still_share: float = 0.005
-
-
-LIMITS = Limits()
+LAG_P99_S: Final = 0.05
+"""From intended to sent: a second in which requests left later than this is judged by why."""
+RATE_ERROR: Final = 0.005
+"""Share of the intended requests that may be missing."""
+STRAINED_SHARE: Final = 0.05
+"""Of all seconds; beyond it the run is inconclusive. One second alone never is."""
+STOOD_STILL_SHARE: Final = 0.005
+"""Of the run; beyond it the run is inconclusive, below only if something failed: nobody knows whose fault that was."""
+_IDLE_PERCENT: Final = 50.0
+"""Of one core; a worker that used less was not held up by its own work."""
+_SIGNS: Final[Mapping[str, tuple[float, Callable[[float], str]]]] = {
+    "cpu_percent": (95.0, lambda percent: f"a worker used {percent:.0f} % of its core"),
+    "loop_lag_max_s": (0.1, lambda lag_s: f"a loop woke up {_duration(lag_s)} late"),
+    "steal_percent": (10.0, lambda percent: f"the host took {percent:.0f} % of the CPU"),
+}
+"""Figures of the generator's health: from where on one shows that the generator itself was the limit; in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +239,10 @@ class Saturation:
     def add(self, second: Second) -> None:
         """Take the figures of the next second."""
         health = second.health
-        fell_behind = health.intended - health.sent > LIMITS.rate_error * health.intended + 1
-        if health.send_lag_p99_s <= LIMITS.send_lag_p99_s and not fell_behind:
+        fell_behind = health.intended - health.sent > RATE_ERROR * health.intended + 1
+        if health.send_lag_p99_s <= LAG_P99_S and not fell_behind:
             return
-        if (
-            health.cpu_percent >= LIMITS.cpu_percent
-            or health.loop_lag_max_s >= LIMITS.pause_s
-            or health.gc_pause_max_s >= LIMITS.pause_s
-            or health.steal_percent >= LIMITS.steal_percent
-        ):
+        if _signs(health):
             self._strained += 1
             self._worst = merge_health([self._worst, health])
         else:
@@ -326,12 +262,12 @@ class Saturation:
         health, seconds = totals.health, totals.seconds
         kept, lost = _rate_sentences(health), _undelivered_sentences(health)
         still_s = max(health.stood_still_s, stood_still_s)
-        still = (_still_sentence(still_s),) if still_s >= LIMITS.stood_still_s else ()
+        still = (_still_sentence(still_s),) if still_s >= STOOD_STILL_S else ()
         strain = (self._strain_sentence(health, seconds),) if self._strained else ()
-        is_strained = self._strained > max(1.0, LIMITS.strained_share * seconds)
-        if is_strained or (still and still_s > LIMITS.stood_still_share * seconds):
+        is_strained = self._strained > max(1.0, STRAINED_SHARE * seconds)
+        if is_strained or (still and still_s > STOOD_STILL_SHARE * seconds):
             return Assessment((*still, *(strain if is_strained else ()), *kept, *lost), stood_still=still)
-        if self._held and health.send_lag_p99_s > LIMITS.send_lag_p99_s:
+        if self._held and health.send_lag_p99_s > LAG_P99_S:
             fix = ": target.connections: per_device, or a larger number, would keep the rate" if is_pooled else ""
             held = f"the target held the connections in {self._held} of {seconds} s: {_lag_text(health)}"
             kept = (f"{held} while the generator had time{fix}", *kept)
@@ -341,28 +277,28 @@ class Saturation:
         return Assessment(failures=lost, notes=(*kept, *still, *strain), stood_still=still)
 
     def _strain_sentence(self, health: GeneratorHealth, seconds: int) -> str:
-        worst = self._worst
-        signs = [
-            (worst.cpu_percent >= LIMITS.cpu_percent, f"a worker used {worst.cpu_percent:.0f} % of its core"),
-            (worst.loop_lag_max_s >= LIMITS.pause_s, f"a loop woke up {_duration(worst.loop_lag_max_s)} late"),
-            (
-                worst.gc_pause_max_s >= LIMITS.pause_s,
-                f"the garbage collector paused for {_duration(worst.gc_pause_max_s)}",
-            ),
-            (worst.steal_percent >= LIMITS.steal_percent, f"the host took {worst.steal_percent:.0f} % of the CPU"),
-        ]
-        why = ", ".join(text for is_so, text in signs if is_so)
+        signs = _signs(self._worst)
         fix = "use more workers or machines, or a lower rate"
-        has_steal = worst.steal_percent >= LIMITS.steal_percent and worst.cpu_percent < LIMITS.cpu_percent
-        if has_steal or (worst.cpu_percent < LIMITS.idle_percent and worst.gc_pause_max_s < LIMITS.pause_s):
+        if "steal_percent" in signs and "cpu_percent" not in signs:
+            fix = _ELSEWHERE
+        elif self._worst.cpu_percent < _IDLE_PERCENT:
             # A loop wakes late as well where others take the CPU: more workers would not mend that.
-            used = "" if has_steal else f"the workers used {worst.cpu_percent:.0f} % of a core at most: "
-            fix = f"{used}run it again where neither the host nor other programs need that CPU"
+            fix = f"the workers used {self._worst.cpu_percent:.0f} % of a core at most: {_ELSEWHERE}"
+        why = ", ".join(signs.values())
         return f"the generator was the limit in {self._strained} of {seconds} s: {why}; {_lag_text(health)}: {fix}"
 
 
+_ELSEWHERE: Final = "run it again where neither the host nor other programs need that CPU"
+
+
+def _signs(health: GeneratorHealth) -> dict[str, str]:
+    """What shows that the generator was the limit, by the name of the figure."""
+    found = {name: (getattr(health, name), limit, text) for name, (limit, text) in _SIGNS.items()}
+    return {name: text(value) for name, (value, limit, text) in found.items() if value >= limit}
+
+
 def _rate_sentences(health: GeneratorHealth) -> tuple[str, ...]:
-    if health.sent >= health.intended * (1 - LIMITS.rate_error):
+    if health.sent >= health.intended * (1 - RATE_ERROR):
         return ()
     share = 100 * health.sent / health.intended
     return (
@@ -371,7 +307,7 @@ def _rate_sentences(health: GeneratorHealth) -> tuple[str, ...]:
 
 
 def _undelivered_sentences(health: GeneratorHealth) -> tuple[str, ...]:
-    if health.undelivered <= LIMITS.rate_error * health.intended:
+    if health.undelivered <= RATE_ERROR * health.intended:
         return ()
     requests = f"{health.undelivered:,} of {health.intended:,} intended requests"
     return (f"{requests} never ended: when the run was over they were not sent, or had no answer",)

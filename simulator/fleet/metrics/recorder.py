@@ -31,6 +31,7 @@ CUMULATIVE: Final = ("readings", "commands", "results")
 """First words of gauges that count since the run's begin, such as ``readings_sent``: they never fall."""
 PATIENCE: Final = 10
 """Seconds that a worker may be behind the foremost one before a second goes out without it."""
+_MERGED_AT_ONCE: Final = 64
 _TOO_LATE: Final = "they came too late, if at all, and are in no figure"
 
 
@@ -74,14 +75,13 @@ class Recorder:
     is load that was not made. ``undelivered`` are those of them that never ended.
     """
 
-    __slots__ = ("_cells", "_drain_s", "_gauges", "_late", "intended", "sent", "undelivered")
+    __slots__ = ("_cells", "_drain_s", "_late", "intended", "sent", "undelivered")
 
     def __init__(self) -> None:
         self.intended = self.sent = self.undelivered = 0
         self._cells: dict[str, dict[OutcomeClass, _Cell]] = {}
         self._drain_s = math.inf
         self._late: Recorder | None = None
-        self._gauges: dict[str, float] = {}
 
     def record(
         self,
@@ -124,10 +124,6 @@ class Recorder:
                 operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, attempt=attempt
             )
 
-    def gauge(self, name: str, value: float) -> None:
-        """Set what is the case now, such as ``online``; it stays until it is set again."""
-        self._gauges[name] = value
-
     def drain(self, at_s: float) -> None:
         """The phases are over: what falls due from ``at_s`` on belongs to the drain.
 
@@ -138,11 +134,16 @@ class Recorder:
         self._late = Recorder()
         self._late._cells = copy.deepcopy(self._cells)
 
-    def cut(self, number: int) -> Cut:
-        """Take out everything since the last cut, as the second with this number."""
+    def cut(self, number: int, gauges: Mapping[str, float] | None = None) -> Cut:
+        """Take out everything since the last cut, as the second with this number.
+
+        Args:
+            number: of the second.
+            gauges: what is the case now, such as ``online``.
+        """
         health = GeneratorHealth(intended=self.intended, sent=self.sent, undelivered=self.undelivered)
         late = self._late.cut(number).cells if self._late is not None else {}
-        taken = Cut(number, self._cells, dict(self._gauges), health, late)
+        taken = Cut(number, self._cells, gauges or {}, health, late)
         self._cells = {}
         self.intended = self.sent = self.undelivered = 0
         return taken
@@ -194,53 +195,27 @@ def is_cumulative(gauge: str) -> bool:
     return bool(rest) and family in CUMULATIVE
 
 
-class _Sum:
-    """One operation and outcome of several workers, or of many seconds."""
-
-    __slots__ = ("ambiguous", "count", "first_attempts", "response", "service")
-
-    def __init__(self) -> None:
-        self.count = self.first_attempts = self.ambiguous = 0
-        self.response, self.service = Histogram(), Histogram()
-
-    def add(self, tally: Tally) -> None:
-        self.count += tally.count
-        self.first_attempts += tally.first_attempts
-        self.ambiguous += tally.resends_ambiguous
-        self.response.add_encoded(tally.response)
-        self.service.add_encoded(tally.service)
-
-    def tally(self) -> Tally:
-        return Tally(
-            self.count, self.first_attempts, self.response.encode(), self.service.encode(), self.ambiguous
-        )  # fmt: skip
-
-
-class _Sums:
-    """Operations added up, in memory that does not grow with how many there were."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, dict[OutcomeClass, _Sum]] = {}
-
-    def add(self, operations: Operations) -> None:
-        for name, outcomes in operations.items():
-            sums = self._sums.setdefault(name, {})
-            for outcome, tally in outcomes.items():
-                sums.setdefault(outcome, _Sum()).add(tally)
-
-    def operations(self) -> Operations:
-        return {name: {outcome: each.tally() for outcome, each in sums.items()} for name, sums in self._sums.items()}
-
-
 def merge_operations(parts: Iterable[Operations]) -> Operations:
     """Several measurements as one: of workers, or of seconds."""
     found = [part for part in parts if part]
     if len(found) == 1:
         return found[0]
-    sums = _Sums()
+    tallies: dict[str, dict[OutcomeClass, list[Tally]]] = {}
     for part in found:
-        sums.add(part)
-    return sums.operations()
+        for name, outcomes in part.items():
+            for outcome, tally in outcomes.items():
+                tallies.setdefault(name, {}).setdefault(outcome, []).append(tally)
+    return {name: {kind: _merged(each) for kind, each in outcomes.items()} for name, outcomes in tallies.items()}
+
+
+def _merged(parts: Sequence[Tally]) -> Tally:
+    return Tally(
+        count=sum(part.count for part in parts),
+        first_attempts=sum(part.first_attempts for part in parts),
+        response=merged(part.response for part in parts).encode(),
+        service=merged(part.service for part in parts).encode(),
+        resends_ambiguous=sum(part.resends_ambiguous for part in parts),
+    )
 
 
 def merge_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:
@@ -252,7 +227,6 @@ def merge_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:
         send_lag_p99_s=lag.percentile(99) if lag.count else max(part.send_lag_p99_s for part in parts),
         send_lag_max_s=max(part.send_lag_max_s for part in parts),
         loop_lag_max_s=max(part.loop_lag_max_s for part in parts),
-        gc_pause_max_s=max(part.gc_pause_max_s for part in parts),
         steal_percent=max(part.steal_percent for part in parts),
         cpu_percent=max(part.cpu_percent for part in parts),
         intended=sum(part.intended for part in parts),
@@ -260,21 +234,6 @@ def merge_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:
         send_lag=lag.encode(),
         undelivered=sum(part.undelivered for part in parts),
         stood_still_s=max(part.stood_still_s for part in parts),
-    )
-
-
-def merge_workers(number: int, parts: Sequence[Second]) -> Second:
-    """One second of the run out of the parts of its workers."""
-    gauges: dict[str, float] = defaultdict(float)
-    for part in parts:
-        for name, value in part.gauges.items():
-            gauges[name] += value
-    return Second(
-        number,
-        merge_operations(part.operations for part in parts),
-        dict(gauges),
-        merge_health([part.health for part in parts]),
-        merge_operations(part.late for part in parts),
     )
 
 
@@ -292,10 +251,8 @@ class Totals:
     def __init__(self, seconds: Iterable[Second] = ()) -> None:
         self.seconds = 0
         self.last = -1
-        self._sums = _Sums()
-        self._lag = Histogram()
-        self._health = GeneratorHealth()
-        self._cpu = self._steal = 0.0
+        self._parts: list[tuple[Operations, GeneratorHealth]] = []  # merged now and then: one by one would take long
+        self._cpu = self._steal = self._stood_still_s = 0.0
         for second in seconds:
             self.add(second)
 
@@ -303,27 +260,34 @@ class Totals:
         """Add a second; they come in order."""
         self.seconds += 1
         self.last = second.second
-        self._sums.add(second.operations)
-        health = second.health
-        self._lag.add_encoded(health.send_lag)
-        self._cpu += health.cpu_percent
-        self._steal += health.steal_percent
-        stood_still_s = self._health.stood_still_s + health.stood_still_s
-        self._health = replace(merge_health([self._health, replace(health, send_lag="")]), stood_still_s=stood_still_s)
+        self._cpu += second.health.cpu_percent
+        self._steal += second.health.steal_percent
+        self._stood_still_s += second.health.stood_still_s
+        self._parts.append((second.operations, second.health))
+        if len(self._parts) >= _MERGED_AT_ONCE:
+            self._parts = [self._merged()]
+
+    def _merged(self) -> tuple[Operations, GeneratorHealth]:
+        return (
+            merge_operations(operations for operations, _ in self._parts),
+            merge_health([health for _, health in self._parts]),
+        )
 
     @property
     def operations(self) -> Operations:
         """The sums of each operation."""
-        return self._sums.operations()
+        return self._merged()[0]
 
     @property
     def health(self) -> GeneratorHealth:
         """The worst of each figure; of the processor the mean over the seconds of each one's busiest worker."""
         seconds = max(self.seconds, 1)
-        found = replace(self._health, cpu_percent=self._cpu / seconds, steal_percent=self._steal / seconds)
-        if not self._lag.count:
-            return found
-        return replace(found, send_lag_p99_s=self._lag.percentile(99), send_lag=self._lag.encode())
+        return replace(
+            self._merged()[1],
+            cpu_percent=self._cpu / seconds,
+            steal_percent=self._steal / seconds,
+            stood_still_s=self._stood_still_s,
+        )
 
 
 @dataclass(slots=True)
@@ -333,12 +297,12 @@ class _Worker:
     Attributes:
         reported: the last second that it sent.
         silent_because: why it sends no more; None as long as it does. Empty: it ended as it should.
-        counted: its cumulative gauges at the end of the last second that was handed out.
+        gauges: in the last second that was handed out.
     """
 
     reported: int = -1
     silent_because: str | None = None
-    counted: Mapping[str, float] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
 
 
 class Merger:
@@ -357,19 +321,17 @@ class Merger:
         self._open: dict[int, dict[int, Second]] = {}
         self._next = 0
         self._newest = -1
-        self._gaps: list[WorkerGap] = []
+        self._gaps: dict[tuple[int, str, float], WorkerGap] = {}  # by worker, reason and end
 
-    def add(self, number: int, second: Second) -> bool:
-        """Take in a worker's second; False when it came before, too late, or from a worker that was lost meanwhile."""
+    def add(self, number: int, second: Second) -> None:
+        """Take in a worker's second, unless it came before, too late, or from a worker that was lost meanwhile."""
         worker = self._workers[number]
         if second.second <= worker.reported or worker.silent_because is not None:
-            return False
+            return
         worker.reported = second.second
         self._newest = max(self._newest, second.second)
-        if second.second < self._next:
-            return False
-        self._open.setdefault(second.second, {})[number] = second
-        return True
+        if second.second >= self._next:
+            self._open.setdefault(second.second, {})[number] = second
 
     def ended(self, worker: int) -> None:
         """A worker has sent its last second, as it should."""
@@ -393,10 +355,8 @@ class Merger:
             seconds: how long it was. Seconds up to there that no worker reported are empty, with their gaps.
         """
         self._newest = max(self._newest, seconds - 1)
-        left = []
-        while self._next <= self._newest:
-            left.append(self._take_next())
-        return left
+        self._patience = 0
+        return self.ready()
 
     @property
     def given(self) -> int:
@@ -406,7 +366,7 @@ class Merger:
     @property
     def gaps(self) -> tuple[WorkerGap, ...]:
         """What is missing in the seconds, by time."""
-        return tuple(sorted(self._gaps, key=lambda gap: (gap.from_s, gap.worker)))
+        return tuple(sorted(self._gaps.values(), key=lambda gap: (gap.from_s, gap.worker)))
 
     def _is_complete(self) -> bool:
         return all(worker.reported >= self._next for worker in self._workers.values() if worker.silent_because is None)
@@ -415,23 +375,26 @@ class Merger:
         number = self._next
         self._next += 1
         parts = self._open.pop(number, {})
-        counted: dict[str, float] = defaultdict(float)
+        gauges: dict[str, float] = defaultdict(float)
         for each, worker in self._workers.items():
             if each in parts:
-                gauges = parts[each].gauges
-                worker.counted = {name: value for name, value in gauges.items() if is_cumulative(name)}
-            elif worker.reported > number:
-                self._note_gap(each, number, "did not report")
-            elif worker.silent_because != "":
-                self._note_gap(each, number, worker.silent_because or _TOO_LATE)
-            for name, value in worker.counted.items():  # what a worker had counted stays counted when it dies
-                counted[name] += value
-        found = merge_workers(number, list(parts.values()))
-        return replace(found, gauges={**found.gauges, **counted})
+                worker.gauges = parts[each].gauges
+            else:  # what a worker had counted stays counted when it dies
+                worker.gauges = {name: value for name, value in worker.gauges.items() if is_cumulative(name)}
+                if worker.reported > number:
+                    self._note_gap(each, number, "did not report")
+                elif worker.silent_because != "":
+                    self._note_gap(each, number, worker.silent_because or _TOO_LATE)
+            for name, value in worker.gauges.items():
+                gauges[name] += value
+        return Second(
+            number,
+            merge_operations(part.operations for part in parts.values()),
+            dict(gauges),
+            merge_health([part.health for part in parts.values()]),
+            merge_operations(part.late for part in parts.values()),
+        )
 
     def _note_gap(self, worker: int, second: int, reason: str) -> None:
-        for at, gap in enumerate(self._gaps):
-            if (gap.worker, gap.reason, gap.to_s) == (worker, reason, second):
-                self._gaps[at] = replace(gap, to_s=second + 1)
-                return
-        self._gaps.append(WorkerGap(worker, second, second + 1, reason))
+        gap = self._gaps.pop((worker, reason, second), None) or WorkerGap(worker, second, second, reason)
+        self._gaps[worker, reason, second + 1] = replace(gap, to_s=second + 1)

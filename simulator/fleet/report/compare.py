@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.errors import ConfigurationError, InvalidMessage
-from simulator.fleet.metrics.ages import READING_AGE, STAGE_OPERATIONS, is_age, with_shown_ages
+from simulator.fleet.metrics.ages import READING_AGE, STAGE_OPERATIONS, is_age, shown_ages
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
 from simulator.fleet.report.figures import Figures, by_operation, percentiles
@@ -151,7 +151,7 @@ def _figures(folder: Path, record: RunRecord) -> dict[str, Figures]:
         for second in read_seconds(folder):
             middle = second.second + 0.5
             if not spans or any(span.begin_s <= middle < span.end_s for span in spans):
-                totals.add(replace(second, operations=with_shown_ages(second.operations)))
+                totals.add(replace(second, operations={**second.operations, **shown_ages(second.operations)}))
         return by_operation(totals.operations, float(totals.seconds))
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None

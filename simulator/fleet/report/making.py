@@ -14,7 +14,7 @@ from typing import Any, Final
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from agent.wire.encoding import parse_time, to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of, with_shown_ages
+from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.metrics.thresholds import ThresholdError, measured
 from simulator.fleet.record import Operations, RunRecord, Second, Verdict, VerdictStatus
@@ -184,7 +184,7 @@ def _rows_of_phases(record: RunRecord, timeline: Timeline) -> Iterator[Row]:
 
 def _rows(operations: Operations, **more: Any) -> Iterator[Row]:
     """A row for each operation and outcome, ages among them; ``more`` are columns in front."""
-    for outcome, figures in by_outcome(with_shown_ages(operations)):
+    for outcome, figures in by_outcome({**operations, **shown_ages(operations)}):
         yield {**more, "operation": figures.name, "outcome": outcome.value, **_flat(figures.as_dict())}
 
 

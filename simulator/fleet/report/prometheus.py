@@ -36,7 +36,6 @@ _HEALTH: Final = {
     "send_lag_p99_s": ("send_lag_p99_seconds", 1.0, "99th percentile from intended to sent"),
     "send_lag_max_s": ("send_lag_max_seconds", 1.0, "Longest time from intended to sent"),
     "loop_lag_max_s": ("loop_lag_max_seconds", 1.0, "How late the event loop woke up at most"),
-    "gc_pause_max_s": ("gc_pause_max_seconds", 1.0, "Longest pause of the garbage collector"),
     "steal_percent": ("steal_ratio", 0.01, "Share of CPU time that the host took"),
     "cpu_percent": ("cpu_ratio", 0.01, "CPU time of the busiest worker, 1 for a whole core"),
 }

@@ -313,9 +313,7 @@ async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sende
     second = 0
 
     def cut() -> None:
-        for name, value in play.gauges().items():
-            recorder.gauge(name, value)
-        sender.send(recorder.cut(second))
+        sender.send(recorder.cut(second, play.gauges()))
 
     try:
         while True:

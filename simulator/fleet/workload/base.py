@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,7 +17,7 @@ from simulator.fleet.device.answers import judge, outcome_of
 from simulator.fleet.device.model import Exchange, Observer
 from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.engine.pool import HttpPool, NoAnswerInTime
-from simulator.fleet.metrics.ages import CommandTracker, EndState, Stage
+from simulator.fleet.metrics.ages import READING_AGE, CommandTracker, EndState, Stage
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import AuditRecord, CommandEnds, Span
@@ -172,6 +172,17 @@ class Measurement(Observer):
         text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
         if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
             self.sentences[text] += 1
+
+    def readings_ended(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
+        """See :meth:`Observer.readings_ended`."""
+        record = self._recorder.record
+        for at_s in taken_s:
+            # Nothing was sent by this alone: it has no part in the send lag.
+            record(READING_AGE, outcome, intended_s=at_s, sent_s=None, now_s=now_s)
+
+    def readings_missed(self, count: int) -> None:
+        """The plan asked for them all the same. See :class:`~simulator.fleet.device.model.Observer`."""
+        self._recorder.intended += count
 
 
 class TrackedLedger(Ledger):

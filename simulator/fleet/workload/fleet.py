@@ -17,7 +17,7 @@ from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
-from simulator.fleet.metrics.ages import CommandTracker, ReadingAges
+from simulator.fleet.metrics.ages import CommandTracker
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
@@ -125,7 +125,6 @@ class FleetWorkload:
             faults=faults if self._has_devices and scenario.faults else None,
             dialect=scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
-            ages=ReadingAges(self._recorder),
             observer=self._measurement,
             on_news=self._news.set,
         )
@@ -269,7 +268,6 @@ class FleetWorkload:
     def _flush(self, now_s: float) -> None:
         if self._commands.expire(now_s - EXPIRY_MARGIN_S):
             self._news.set()
-        self._heap.freeze(round(self._devices.figures().get("online", 0.0)))
         if self._file_ledger is not None:
             self._file_ledger.flush()
 

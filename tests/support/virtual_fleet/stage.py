@@ -168,9 +168,7 @@ class VirtualWorkers(LocalWorkers):
         while number in self.members:
             await asyncio.sleep(max(0.0, began_s + second + 1 - self.clock.now_s))
             if number in self.members:
-                for name, value in play.gauges().items():
-                    recorder.gauge(name, value)
-                self.said.append(Measured(number, recorder.cut(second).measured()))
+                self.said.append(Measured(number, recorder.cut(second, play.gauges()).measured()))
             second += 1
 
     async def _drain(self, number: int, play: Workload, from_s: float, until_s: float) -> None:

@@ -258,7 +258,7 @@ def _instant(text: str) -> str:
 
 def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
     health = record.health
-    pauses = {"lag": health.send_lag_max_s, "loop": health.loop_lag_max_s, "garbage collector": health.gc_pause_max_s}
+    pauses = {"lag": health.send_lag_max_s, "loop": health.loop_lag_max_s}
     yield "Began", _instant(record.began_at)
     yield "Ended", _instant(record.ended_at) if record.ended_at else "never"
     if record.audited_at:

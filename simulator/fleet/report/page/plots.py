@@ -21,7 +21,6 @@ _HEALTH: Final = (
     "send_lag_p99_s",
     "send_lag_max_s",
     "loop_lag_max_s",
-    "gc_pause_max_s",
     "cpu_percent",
     "steal_percent",
 )

@@ -135,10 +135,10 @@
       };
     },
     lag() {
-      const { send_lag_max_s: max, send_lag_p99_s: p99, loop_lag_max_s: loop, gc_pause_max_s: gc } = data.health;
+      const { send_lag_max_s: max, send_lag_p99_s: p99, loop_lag_max_s: loop } = data.health;
       return {
-        columns: [p99, max, loop, gc], text: timeText, y: bars(plainTime), height: 170, behind: [paintSpans],
-        series: [line("lag p99", "--line-1", { width: 2, mark: "thick" }), line("lag max", "--line-1", { dash: [2, 3], mark: "dotted" }), line("loop", "--line-2"), line("garbage collector", "--line-4")],
+        columns: [p99, max, loop], text: timeText, y: bars(plainTime), height: 170, behind: [paintSpans],
+        series: [line("lag p99", "--line-1", { width: 2, mark: "thick" }), line("lag max", "--line-1", { dash: [2, 3], mark: "dotted" }), line("loop", "--line-2")],
       };
     },
     cpu() {

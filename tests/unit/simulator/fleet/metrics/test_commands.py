@@ -43,10 +43,9 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
         ways.mark("c1", stage, AT[stage])
     ways.mark("c2", Stage.PLANNED, 12.0)
     ways.mark("foreign", Stage.DELIVERED, 12.0)
-    ways.mark("c3", Stage.PLANNED, 69.0)
-    assert len(ways) == 3
-    assert ways.give_up(72.0, 60.0) == 1
-    assert len(ways) == 1
+    assert len(ways) == 2
+    ways.close(72.0)
+    assert len(ways) == 0
     operations = recorder.cut(0).measured().operations
     tally = operations["commands.round_trip"][OutcomeClass.TIMEOUT]
     assert (tally.count, Histogram.decode(tally.response).max_s) == (1, 60.0)

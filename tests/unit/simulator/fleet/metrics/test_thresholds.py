@@ -112,12 +112,11 @@ def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:
     """A run; an exchange is (outcome, seconds), of ``http.poll``."""
     totals, recorder, seconds = Totals(), Recorder(), []
     for number, exchanges in enumerate(seconds_of_exchanges):
-        recorder.gauge("online", 10 * number)
         recorder.intended += len(exchanges)
         recorder.sent += len(exchanges)
         for outcome, took_s in exchanges:
             recorder.record("http.poll", outcome, intended_s=0.0, sent_s=took_s / 4, now_s=took_s)
-        seconds.append(recorder.cut(number).measured())
+        seconds.append(recorder.cut(number, {"online": 10 * number}).measured())
         totals.add(seconds[-1])
     record = blank_record(duration_s=float(len(seconds)), operations=totals.operations, health=totals.health)
     return replace(record, **changes), seconds
@@ -208,20 +207,18 @@ def drained(*, stalled_s: float = 6.0) -> tuple[RunRecord, list[Second]]:
     totals, recorder, seconds = Totals(), Recorder(), []
     for number in range(4):
         recorder.intended, recorder.sent = (25, 25) if number else (0, 0)
-        recorder.gauge("online", 100)
         for at in range(20 if number < 3 else 10):
             due_s = number + at / 20
             recorder.record("http.poll", OK, intended_s=due_s, sent_s=due_s, now_s=due_s + 0.1)
-        seconds.append(recorder.cut(number).measured())
+        seconds.append(recorder.cut(number, {"online": 100}).measured())
     recorder.record("http.poll", OK, intended_s=3.99, sent_s=3.99, now_s=4.002)  # ended before the worker heard of it
     recorder.drain(4.0)
-    recorder.gauge("online", 0)
     for at in range(9):
         recorder.record("http.poll", TIMEOUT, intended_s=3.5, sent_s=3.5, now_s=3.5 + stalled_s + at / 1000)
     for _ in range(20):
         recorder.record("http.poll", OutcomeClass.REFUSED, intended_s=4.5, sent_s=4.5, now_s=34.5)
     recorder.intended, recorder.sent, recorder.undelivered = 25, 20, 15
-    seconds.append(recorder.cut(4).measured())
+    seconds.append(recorder.cut(4, {"online": 0}).measured())
     for second in seconds:
         totals.add(second)
     record, _ = run([])
