@@ -461,7 +461,10 @@ class HttpApp:
         return finished
 
     async def _answer_fault(self, request: Request, error: Exception) -> Response:
-        """The error body; one line in the log for each kind of fault and device, not one for each request."""
+        """The error body; one line in the log for each kind of fault and device, not one for each request.
+
+        When the service is away, it is so for all devices: one line for all of them.
+        """
         if isinstance(error, ClientDisconnect):
             return Response(status_code=499)  # nobody reads it
         fault = _fault_of(error)
@@ -471,7 +474,7 @@ class HttpApp:
         text = f"http=refused {who}: {fault.status_code} {fault.error}: {fault.detail}"
         # Parts of it come from the device: they must not end the line or colour the terminal.
         text = "".join(character if character.isprintable() else "?" for character in text)
-        self._failure_log.report(f"{fault.error} {who}", text)
+        self._failure_log.report(fault.error if fault.status_code >= 500 else f"{fault.error} {who}", text)
         return fault.answer()
 
 

@@ -325,7 +325,9 @@ async def test_while_the_service_is_away_devices_get_503_at_once_and_nothing_is_
 
 
 @played
-async def test_many_requests_that_fail_together_are_one_failure_and_the_service_is_tried_again_soon(gateway, service):
+async def test_requests_that_fail_together_are_one_failure_in_one_line_and_the_service_is_soon_tried_again(
+    gateway, service, caplog
+):
     def away(_request):
         raise httpx.ConnectError("refused")
 
@@ -339,6 +341,7 @@ async def test_many_requests_that_fail_together_are_one_failure_and_the_service_
         for answer in await asyncio.gather(*posts):
             assert error_of(answer) == (503, "service_unavailable")
             assert int(answer.headers["retry-after"]) <= 2
+    assert caplog.text.count("http=refused") == 1, "the service is away for both devices alike"
 
 
 @pytest.mark.parametrize("status", [401, 403, 502, 503])
