@@ -1,5 +1,4 @@
-"""``device-gateway broker-config`` and ``broker-update``: mosquitto for the gateway: who may connect, to which topics,
-over TLS, and what may wait.
+"""``device-gateway broker-config``: files for mosquitto: who may connect, to which topics, and what may wait.
 
 mosquitto binds a device to its topics by its user name: ``pattern`` rules put it in place of ``%u``. The user name is
 the device id as one topic level (:func:`agent.wire.topics.user_name`), so rule and topic are the same text for each id.
@@ -34,12 +33,9 @@ from agent.wire.limits import BODY_BYTES
 from agent.wire.secret import Secret
 from agent.wire.topics import GATEWAY_STATUS, ROOT, TopicKind
 from gateway.certificates import OWNER, CertificateFiles, files_in
-from gateway.config import GatewayConfig
 from gateway.options import complain, files_in_use, gateway_config_option, load, path_option
 from gateway.tokens import BROKER_MARK, mosquitto_password, with_tokens
 
-CONFIGURATION: Final = Path("/etc/mosquitto/conf.d/device-gateway.conf")
-DIRECTORY: Final = Path("/etc/mosquitto/device-gateway")
 PASSWORDS: Final = "passwords"
 RULES: Final = "acl"
 _PASSWORD_BYTES: Final = 24
@@ -47,7 +43,7 @@ _PASSWORD_BYTES: Final = 24
 _TO_DEVICE: Final = (f"{TopicKind.COMMAND}/+", TopicKind.RECEIPTS, TopicKind.NOTICE)
 _FROM_DEVICE: Final = (f"{TopicKind.COMMAND}/+/{TopicKind.RESULT}", TopicKind.SENSOR_DATA, TopicKind.STATUS)
 _PACKET_BYTES: Final = BODY_BYTES + 4096  # a topic and properties around the largest payload
-LIMITS: Final = (
+_LIMITS: Final = (
     "# A device that runs wild fills its own queue and nothing else. The gateway's queue holds what a fleet sends at",
     "# once: what does not fit is dropped, without a word to whoever sent it.",
     f"max_packet_size {_PACKET_BYTES}",
@@ -61,7 +57,6 @@ LIMITS: Final = (
     "# Commands and receipts are small, and the next one must not wait for the acknowledgement of the one before.",
     "set_tcp_nodelay true",
 )
-"""Limits of the whole broker, as lines of its configuration."""
 
 _HEAD: Final = "# Written by device-gateway broker-config: run it again instead of editing this file.\n"
 
@@ -132,11 +127,6 @@ def write_broker_config(settings: BrokerSettings, devices: Mapping[str, str], ga
     return "reload" if any(changed) else ""
 
 
-def _gateway_user(config: GatewayConfig, config_path: Path) -> tuple[str, Path]:
-    """The gateway's user name at the broker, and the file of its password."""
-    return config.mqtt.user_name or "gateway", config.mqtt.password_file or config_path.parent / "mqtt_password"
-
-
 def _gateway_password(path: Path) -> Secret:
     """The gateway's own password at the broker, out of its file; made, mode 600, where there is none.
 
@@ -187,7 +177,7 @@ def configuration(settings: BrokerSettings) -> str:
         f"password_file {settings.directory / PASSWORDS}",
         f"acl_file {settings.directory / RULES}",
         "",
-        *LIMITS,
+        *_LIMITS,
         "# Sessions of MQTT 3.1.1 that nobody comes back to; version 5 says itself how long.",
         "persistent_client_expiration 1h",
         "",
@@ -243,39 +233,37 @@ def _put(path: Path, text: str, mode: int, user: str) -> bool:
     return True
 
 
-# --- the commands -----------------------------------------------------------------------------------------------------
-
-_directory_option = path_option(
-    "--dir", "Where passwords, rules and a copy of the certificate go.", DIRECTORY, is_folder=True
-)
-_user_option = click.option(
-    "--user", default="mosquitto", show_default=True, help="The broker's, whose group reads what root writes."
-)
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @click.command("broker-config")
 @gateway_config_option
-@path_option("--conf", "The file for mosquitto.", CONFIGURATION)
-@_directory_option
+@path_option("--conf", "The file for mosquitto.", Path("/etc/mosquitto/conf.d/device-gateway.conf"))
+@path_option(
+    "--dir",
+    "Where passwords, rules and a copy of the certificate go.",
+    Path("/etc/mosquitto/device-gateway"),
+    is_folder=True,
+)
 @click.option("--standalone", is_flag=True, help="Write all that mosquitto needs, for mosquitto -c FILE.")
-@_user_option
+@click.option("--user", default="mosquitto", show_default=True, help="The broker's; its group reads what root writes.")
+@click.option("--reload", is_flag=True, help="Bring files that are there up to date; systemd then reloads mosquitto.")
 @acts_for_owners
-def broker_config(
-    *,
-    config_path: Path,
-    conf: Path,
-    dir: Path,
-    standalone: bool,
-    user: str,
-) -> None:
+def broker_config(*, config_path: Path, conf: Path, dir: Path, standalone: bool, user: str, reload: bool) -> None:
     """Write a mosquitto configuration: passwords of the present devices, rules, TLS, limits.
 
     The port, and whether it speaks TLS, are those of the section mqtt, by which the gateway itself connects; the
     certificate is that of the folder tls beside the configuration. Run it again when listener or certificate change:
-    only what differs is written, and it says how mosquitto takes it over.
+    only what differs is written, and it says how mosquitto takes it over. device-gateway-broker.path runs it with
+    --reload after each change of the tokens.
+
+    Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
     """
+    if reload and not conf.exists():
+        fault = f"{conf} is not there: run device-gateway broker-config without --reload first, or give --conf"
+        raise ConfigurationError([fault], "broker-config")
     config = load(config_path)
-    name, path = _gateway_user(config, config_path)
+    name, path = config.mqtt.user_name or "gateway", config.mqtt.password_file or config_path.parent / "mqtt_password"
     settings = BrokerSettings(
         conf.absolute(),
         dir.absolute(),
@@ -285,11 +273,16 @@ def broker_config(
         user=user,
     )
     password = _gateway_password(path)
+    with files_in_use("broker-config", "use sudo"):
+        # Before the tokens are read: a change after that sets it again.
+        as_owner_of(config.state_dir, lambda: (config.state_dir / BROKER_MARK).unlink(missing_ok=True))
     devices = device_passwords(config.state_dir)
     needs = write_broker_config(settings, devices, name, password)
-    click.echo(
-        f"{len(devices)} device(s), port {settings.port}, {'TLS' if config.mqtt.tls else 'no TLS'}: {conf}, {dir}"
-    )
+    tls = "TLS" if config.mqtt.tls else "no TLS"
+    click.echo(f"{len(devices)} device(s), port {settings.port}, {tls}: {conf}, {dir}")
+    if reload and needs:
+        _have_systemd(needs)
+        return
     click.echo(f"the gateway's user name is {name}, its password is in {path}")
     click.echo(
         {
@@ -300,37 +293,12 @@ def broker_config(
     )
 
 
-@click.command("broker-update")
-@gateway_config_option
-@_directory_option
-@_user_option
-@click.option("--reload/--no-reload", default=True, help="Have systemd reload mosquitto when something has changed.")
-@acts_for_owners
-def broker_update(*, config_path: Path, dir: Path, user: str, reload: bool) -> None:
-    """Bring the passwords of the devices at the broker up to date, and reload it.
-
-    device-gateway-broker.path runs it after each change. Listener, rules and certificate stay as broker-config wrote
-    them.
-
-    Exit codes: 0 good, 1 the broker was not reloaded, 2 a file cannot be used.
-    """
-    config = load(config_path)
-    _refuse_foreign_folders(dir)
-    with files_in_use("broker-update", "run device-gateway broker-config first, or give --dir, or run it as root"):
-        # Before the tokens are read: a change after that sets it again.
-        as_owner_of(config.state_dir, lambda: (config.state_dir / BROKER_MARK).unlink(missing_ok=True))
-        (dir / RULES).stat()
-        gateway, path = _gateway_user(config, config_path)
-        devices = device_passwords(config.state_dir)
-        text = _password_file(devices, gateway, _gateway_password(path))
-        changed = _put(dir / PASSWORDS, text, 0o600, user)
-    click.echo(f"{len(devices)} device(s): {f'wrote passwords in {dir}' if changed else 'nothing changed'}")
+def _have_systemd(needs: str) -> None:
+    """Have mosquitto take the files over: ``reload`` or ``restart``."""
     systemctl = shutil.which("systemctl")
-    if not changed or not reload:
-        return
-    done = systemctl and subprocess.run((systemctl, "reload", "mosquitto"), capture_output=True, check=False)
+    done = systemctl and subprocess.run((systemctl, needs, "mosquitto"), capture_output=True, check=False)
     if not done or done.returncode != 0:
         why = done.stderr.decode(errors="replace").strip() if done else "there is no systemctl"
-        complain(f"mosquitto was not reloaded ({why}): send it a SIGHUP")
+        complain(f"systemctl {needs} mosquitto failed: {why}")
         raise SystemExit(EXIT_CHECK_FAILED)
-    click.echo("reloaded mosquitto")
+    click.echo(f"systemctl {needs} mosquitto: done")

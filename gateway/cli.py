@@ -18,7 +18,6 @@ from gateway.options import DEFAULT_PATH
 
 _COMMANDS: Final = {
     "broker-config": "gateway.broker:broker_config",
-    "broker-update": "gateway.broker:broker_update",
     "certificates": "gateway.certificates:certificates",
     "check": "gateway.ops:check",
     "devices": "gateway.devices:devices",

@@ -384,30 +384,24 @@ class Commands:
                     self._pushed(event)
 
     def _pushed(self, event: ServerSentEvent) -> None:
-        """Have the list of a device that is there read now, before all others; for another the command is kept.
+        """Have the list of the command's device read: before all others where it is there, else when it comes.
 
         By the list the service knows the command as delivered. A device that ran it without that could report its
         result too late: the service would have called the command expired.
         """
         try:
-            record = CommandRecord.receive(from_json(event.data, cache_strings=False), self.service.dialect)
+            device_id = CommandRecord.receive(
+                from_json(event.data, cache_strings=False), self.service.dialect
+            ).device_id
         except (ValueError, InvalidMessage) as error:
             self._failure_log.report("event", f"events=malformed an event is no command and is skipped: {error}")
             return
-        device_id = record.device_id
         if device_id is None or not self.tokens.serves(device_id):
             return
         device = self._device(device_id)
         device.has_news, device.etag = True, None
         if device.there_until_s > time.monotonic():
             self._schedule(device_id, device, 0.0)
-            return
-        for members in self._records(device_id, [record]):
-            command_id = members["id"]
-            is_over = members["status"] in FINAL_STATUSES or command_id in device.ended
-            if not is_over and command_id not in device.open and len(device.open) < OPEN_MAX:
-                device.open[command_id] = {**members, "listed_at": to_rfc3339(self.service.now())}
-                self._changed(device_id, device)
 
     def _all_are_due(self) -> None:
         now_s = time.monotonic()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
@@ -44,6 +43,8 @@ from gateway.tokens import Tokens, id_fault, make_token, request_broker_update, 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_FOR_MQTT: Final = "for MQTT: device-gateway-broker.path tells the broker; without it: broker-config --reload"
+
 
 @click.group()
 def devices() -> None:
@@ -51,13 +52,12 @@ def devices() -> None:
 
 
 def _access_options(command: Function) -> Function:
-    """How devices reach the gateway, and how that is shown."""
+    """How devices reach the gateway."""
     for option in (
         click.option("--plain", is_flag=True, help="The broker or the address has no TLS: for a closed test network."),
         path_option("--ca", "The authority devices shall trust. Default: ca.pem beside the gateway's certificate."),
         click.option("--broker", help="How devices reach the broker, HOST or HOST:PORT, for devices that speak MQTT."),
         click.option("--url", help="How devices reach the HTTP front. Default: where it listens, if that is loopback."),
-        click.option("--qr", is_flag=True, help="Show what a device needs as a QR symbol."),
         json_option,
         gateway_config_option,
     ):
@@ -155,7 +155,7 @@ def rotate(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...], eve
 @json_option
 @click.argument("device_ids", nargs=-1, required=True, metavar="DEVICE_ID...")
 def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> None:
-    """Take back all tokens of each DEVICE_ID: refused over HTTP at once, at the broker after broker-update.
+    """Take back all tokens of each DEVICE_ID: refused over HTTP at once, at the broker after broker-config.
 
     Exit code 1 when one of the devices had no valid token.
     """
@@ -193,39 +193,33 @@ def _issue(
     """
     out: Path | None = given["config_out"]
     device_dir: Path = given["device_dir"].absolute()
-    access = _access(config, given, needed=out is not None or given["qr"])
     new = {device_id: make_token() for device_id in device_ids}
-    handed = [access.handed(device_id, made.token, None) for device_id, made in new.items()]
     files: list[tuple[Path, str, EnrollmentAnswer]] = []
     if out is not None:
-        for each in handed:
-            folder = out / topics.user_name(each.device_id) if several else out
-            files.append((folder, gateway_configuration(each, device_dir), each))
+        access = _access(config, given)
+        for device_id, made in new.items():
+            handed = access.handed(device_id, made.token, None)
+            folder = out / topics.user_name(device_id) if several else out
+            files.append((folder, gateway_configuration(handed, device_dir), handed))
     with files_in_use("config-out", "mend it, or give another --config-out"):
         for folder, _, _ in files:
             as_owner_of(folder, partial(_check_folder, folder, replace=replace))
         if new:
             with_tokens(config.state_dir, lambda tokens: tokens.issue(new))
-        for folder, text, each in files:
-            as_owner_of(folder, partial(_write_files, folder, text, each))
+        for folder, text, handed in files:
+            as_owner_of(folder, partial(_write_files, folder, text, handed))
 
     if as_json:
-        issued = [{"device_id": each.device_id, "token": each.token.reveal()} for each in handed]
+        issued = [{"device_id": device_id, "token": made.token.reveal()} for device_id, made in new.items()]
         print_json({"issued": issued, "kept": kept or []})
-    elif given["qr"]:
-        for each in handed:
-            members = {"v": 1, "device_id": each.device_id, "token": each.token.reveal()}
-            address = {name: value for name, value in {"url": each.url, "broker": each.broker}.items() if value}
-            click.echo(each.device_id)
-            _print_qr(json.dumps({**members, **address}, separators=(",", ":")))
     elif files:
-        for folder, _, each in files:
-            click.echo(f"{each.device_id}: wrote its files into {folder}")
+        for folder, _, handed in files:
+            click.echo(f"{handed.device_id}: wrote its files into {folder}")
             click.echo(f"  next: bring them to {device_dir} on the device, owned by the agent's user")
     else:
-        for each in handed:
-            click.echo(f"{each.device_id}: {each.token.reveal()}")
-    if handed:
+        for device_id, made in new.items():
+            click.echo(f"{device_id}: {made.token.reveal()}")
+    if new:
         _want_broker_update(config)
 
 
@@ -269,6 +263,7 @@ def _write_files(folder: Path, configuration: str, handed: EnrollmentAnswer) -> 
     help="How long the code is good: 15m, 1h, 7d.",
 )
 @path_option("--certificate", "The certificate that devices are shown, where a proxy has another one than the gateway.")
+@click.option("--qr", is_flag=True, help="Also show the code as a QR symbol, for device-agent enroll.")
 @acts_for_owners
 def invite(
     *,
@@ -286,7 +281,7 @@ def invite(
     --replace or --device-id.
     """
     config = load(config_path)
-    access = _access(config, given, needed=True)
+    access = _access(config, given)
     url = access.url or ""
     shown = shown_certificate(url, certificate or config.http.certificate, plain=access.plain)
     terms = Terms(
@@ -312,7 +307,7 @@ def invite(
     if qr:
         _print_qr(label)
     if config.mqtt.enabled and access.broker is not None:
-        complain("for MQTT: device-gateway-broker.path brings each device to the broker; else run broker-update")
+        complain(_FOR_MQTT)
 
 
 @devices.command()
@@ -354,19 +349,19 @@ def _members(code: Code) -> dict[str, Any]:
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def _access(config: GatewayConfig, given: dict[str, Any], *, needed: bool) -> Access:
+def _access(config: GatewayConfig, given: dict[str, Any]) -> Access:
     """How devices reach the gateway, out of the options and what the configuration says.
 
     Without ``--url`` the front's own address counts where it is loopback; without ``--ca`` the ``ca.pem`` beside the
     front's certificate, or the one that the gateway trusts at the broker.
 
     Raises:
-        ConfigurationError: an address is ``needed`` and not known, or the authority's file cannot be read.
+        ConfigurationError: no address is known, or the authority's file cannot be read.
     """
     http, url, broker, plain = config.http, given["url"], given["broker"], given["plain"]
     if url is None and broker is None and http.enabled and is_this_machine(http.host):
         url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
-    if needed and url is None and broker is None:
+    if url is None and broker is None:
         text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"
         raise ConfigurationError([text], "address")
     path: Path | None = given["ca"]
@@ -398,4 +393,4 @@ def _want_broker_update(config: GatewayConfig) -> None:
     if config.mqtt.enabled:
         with suppress(OSError):  # the line below says what to do by hand
             as_owner_of(config.state_dir, lambda: request_broker_update(config.state_dir))
-        complain("for MQTT: device-gateway-broker.path brings this to the broker; where it does not run: broker-update")
+        complain(_FOR_MQTT)

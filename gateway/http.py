@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -78,6 +78,15 @@ _KEY_CHARACTERS: Final = 255
 _FAULTS_SHOWN: Final = 5
 _OWN: Final = frozenset({LONG_POLL, COMMAND_RESULTS, COMMAND_STATUS})
 _OF_THE_SERVICE: Final = frozenset({BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, RECORDED_AT})
+
+
+class ListQuery(BaseModel):
+    """The query of a device's list of commands. An unknown member is refused: a misspelt filter would look applied."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Literal["open"] | CommandStatus | None = None
+    wait: Annotated[float, Field(ge=0, le=LONG_POLL_MAX_S)] = 0.0
 
 
 class Fault(HTTPException):
@@ -301,15 +310,12 @@ class HttpApp:
     async def _list_commands(self, request: Request) -> Response:
         device_id = request.path_params["device_id"]
         self._check_own(request, device_id)
-        query = _query(request, {"status", "wait"})
-        status, wait_s = query.get("status"), _wait_s(query.get("wait"))
-        if status is not None and status != OPEN and status not in list(CommandStatus):
-            raise _invalid(("status", f"must be open or one of: {', '.join(CommandStatus)}"))
+        query = _model(ListQuery, dict(request.query_params))
         conflict = self._instances.saw(device_id, request.headers.get(INSTANCE_HEADER), time.monotonic())
         headers = {} if conflict is None else {CONFLICT_HEADER: conflict}
-        if status == OPEN:
-            return await self._hold_open(request, device_id, wait_s, headers)
-        records = await self.commands.listed(device_id, status)
+        if query.status == OPEN:
+            return await self._hold_open(request, device_id, query.wait, headers)
+        records = await self.commands.listed(device_id, query.status)
         return JSONResponse({"data": records, "next_cursor": None, "has_more": False}, headers=headers)
 
     async def _hold_open(self, request: Request, device_id: str, wait_s: float, headers: dict[str, str]) -> Response:
@@ -341,7 +347,6 @@ class HttpApp:
     async def _report_result(self, request: Request) -> Response:
         device_id, command_id = request.path_params["device_id"], request.path_params["command_id"]
         self._check_own(request, device_id)
-        _query(request, set())
         result = _model(CommandResult, await self._json(request))
         await self.uplink.send_result(device_id, command_id, result)
         if result.status != "in_progress":
@@ -351,7 +356,6 @@ class HttpApp:
     # --- readings -----------------------------------------------------------------------------------------------------
 
     async def _post_sensor_data(self, request: Request) -> Response:
-        _query(request, set())
         key = request.headers.get("idempotency-key")
         if key is not None and not (key.isascii() and key.isprintable() and 0 < len(key) <= _KEY_CHARACTERS):
             raise _invalid(("Idempotency-Key", f"must be 1 to {_KEY_CHARACTERS} visible ASCII characters"))
@@ -481,30 +485,6 @@ class HttpApp:
 def _bearer(headers: Headers) -> str:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _query(request: Request, allowed: set[str]) -> dict[str, str]:
-    """The query parameters. An unknown one is refused: a misspelt filter that is ignored would look applied."""
-    found: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in allowed:
-            raise _invalid(
-                (name[:80], f"unknown query parameter; this path has: {', '.join(sorted(allowed)) or 'none'}")
-            )
-        if name in found:
-            raise _invalid((name, "given more than once"))
-        found[name] = value
-    return found
-
-
-def _wait_s(text: str | None) -> float:
-    try:
-        wait_s = 0.0 if text is None else float(text) if text.isascii() and "_" not in text else -1.0
-    except ValueError:
-        wait_s = -1.0
-    if not 0 <= wait_s <= LONG_POLL_MAX_S:
-        raise _invalid(("wait", f"must be a number of seconds from 0 to {LONG_POLL_MAX_S}"))
-    return wait_s
 
 
 def _model(model: type[Model], value: Any) -> Model:

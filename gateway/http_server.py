@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import resource
 import socket
@@ -94,17 +93,11 @@ def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
     try:
         # An encrypted key would ask for its password on a terminal without a person.
         context.load_cert_chain(certificate, key, password=lambda: "")
-    except FileNotFoundError:
-        missing = certificate if key is None or not certificate.exists() else key
-        fault = f"{missing}: there is no such file; make one with device-gateway certificates, or mend the path"
-    except PermissionError:
-        fault = f"{key or certificate} may not be read by this user; chown it to the gateway's user"
-    except (ssl.SSLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or str(error)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         fault = f"{certificate} and {key or 'the key in it'} are no certificate with its unencrypted key: {reason}"
-    else:
-        return context
-    raise ConfigurationError([fault], "http")
+        raise ConfigurationError([f"{fault}; device-gateway certificates makes both"], "http") from None
+    return context
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -113,11 +106,6 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server(
             address[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=family == socket.AF_INET6
         )
-    except socket.gaierror as error:
-        text = f"http.host {host!r} is no address of this machine: {error.strerror}"
-        raise OSError(error.errno, text) from None
     except OSError as error:
-        text = f"cannot listen on {host} port {port}: {error.strerror}; mend http.host and http.port"
-        if error.errno == errno.EADDRINUSE:
-            text = f"port {port} on {host} is in use: stop what listens there, or set another http.port"
-        raise OSError(error.errno, text) from None
+        fix = "end what listens there, or mend http.host and http.port"
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}; {fix}") from None

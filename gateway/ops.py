@@ -16,7 +16,7 @@ from agent.app.status import newest_status, process_state, status_path
 from agent.cli.check import end_with_findings
 from agent.cli.program import json_option, print_json, print_parts
 from agent.config.credentials import Credentials
-from agent.doctor import Named, failed, ok, unreachable, warning
+from agent.doctor import Named, failed, ok, unreachable
 from agent.doctor.checks import check_state_dir
 from agent.errors import (
     EXIT_CHECK_FAILED,
@@ -28,7 +28,6 @@ from agent.errors import (
 )
 from agent.health import describe
 from agent.wire.network import authority
-from gateway.broker import CONFIGURATION, DIRECTORY, LIMITS, PASSWORDS
 from gateway.certificates import certificate_trouble
 from gateway.config import GatewayConfig, HttpConfig
 from gateway.http_server import tls_context
@@ -76,10 +75,8 @@ def _findings(config_path: Path, *, online: bool) -> list[Named]:
     ]
     if config.http.enabled:
         findings.append(_check_http(config.http))
-    if config.mqtt.enabled:
-        findings += _check_broker_files()
-        if online:
-            findings.append(_check_broker(config))
+    if config.mqtt.enabled and online:
+        findings.append(_check_broker(config))
     if online:
         findings.append(_check_service(config, credentials))
     return findings
@@ -105,23 +102,6 @@ def _check_http(http: HttpConfig) -> Named:
         return ("http", failed(trouble))
     scheme = "http" if http.certificate is None else "https"
     return ("http", ok(f"devices are to be served at {scheme}://{authority(http.host, http.port)}"))
-
-
-def _check_broker_files() -> list[Named]:
-    """Where ``broker-config`` has written the system's broker: does its queue outlive a restart, and is it bounded?"""
-    configuration = CONFIGURATION
-    if not (DIRECTORY / PASSWORDS).exists():
-        return []  # another broker, or one on another machine
-    try:
-        lines = configuration.read_text("utf-8").splitlines()
-    except OSError as error:
-        return [("broker files", warning(str(configuration), f"it cannot be read: {error.strerror}", "use sudo"))]
-    wanted = [line for line in (*LIMITS, "persistence true") if not line.startswith("#")]
-    missing = [line for line in wanted if line not in lines]
-    if missing:
-        cause = f"it lacks: {', '.join(missing)}"
-        return [("broker files", warning(str(configuration), cause, "run device-gateway broker-config again"))]
-    return [("broker files", ok(f"{configuration}: messages wait on the disk, within bounds"))]
 
 
 def _check_broker(config: GatewayConfig) -> Named:

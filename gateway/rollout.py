@@ -18,18 +18,18 @@ import sqlite3
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import click
 
-from agent.cli.program import json_option, print_json, print_table
+from agent.cli.program import json_option, print_json
 from agent.errors import (
     EXIT_CHECK_FAILED,
     EXIT_INTERRUPTED,
@@ -49,7 +49,6 @@ from agent.wire.server import (
     COMMAND_STATUS,
     COMMAND_TTL,
     IDEMPOTENCY_KEY,
-    LIST_PARAMETERS,
     CommandLists,
     Dialect,
     ResultPlace,
@@ -62,18 +61,13 @@ from gateway.options import (
     extensions_of,
     gateway_config_option,
     load,
+    print_rows,
     read_duration,
     read_lines,
     service_client,
-    unknown_devices,
 )
 from gateway.tokens import open_db, transaction
 
-Value = TypeVar("Value")
-
-GIVE_UP_S: Final = 600.0
-"""So long a service that does not answer is asked again."""
-_PAUSE_S, _PAUSE_MAX_S = 1.0, 30.0
 _LOOK_S, _LOOK_MAX_S = 1.0, 30.0
 _TABLE_EVERY_S: Final = 10.0
 _KEY_GOOD_S: Final = IDEMPOTENCY_S - 3600.0  # not in the last hour in which the service still knows a key
@@ -314,7 +308,7 @@ class Rollout:
             has_keys: the service takes idempotency keys.
 
         Raises:
-            ServiceError: the service takes the keys no more, or has not answered for ten minutes; to be resumed.
+            ServiceError: a command could not be sent, or the service takes the keys no more; to be resumed.
         """
         for wave in range(1, self.devices()[-1]["wave"] + 1):
             self._wave = wave
@@ -339,10 +333,7 @@ class Rollout:
                     sent.append((row["device_id"], command_id))
             waited_s = time.time() - self._last_sent_s()
             is_over = not unsent and waited_s >= self.plan.timeout_s
-            for _ in range(min(1, len(sent)) if unsent else len(sent)):
-                device_id, command_id = sent.popleft()
-                if not self._has_ended(device_id, command_id, results):
-                    sent.append((device_id, command_id))
+            self._look(sent, min(1, len(sent)) if unsent else len(sent), results)
             if not unsent and (is_over or not sent):
                 return stop_reason(self._wave, self._counts(), self.plan, is_over=True)
             if not unsent:
@@ -350,16 +341,16 @@ class Rollout:
 
     def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> str | None:
         """Send a device its command; the command's id where it was taken."""
+        plan, device_id = self.plan, row["device_id"]
         is_repeat = row["state"] == DeviceState.SENDING
         if is_repeat and not (has_keys and time.time() - row["sending_at"] < _KEY_GOOD_S):
-            self._note(row["device_id"], DeviceState.SILENT, reason=_UNCLEAR)
+            self._note(device_id, DeviceState.SILENT, reason=_UNCLEAR)
             return None
-        plan, device_id = self.plan, row["device_id"]
         command = SendCommand(device_id=device_id, command_payload=plan.command_payload, ttl_seconds=plan.ttl_s)
         key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), device_id)) if has_keys else None
         self._note(device_id, DeviceState.SENDING, sending_at=row["sending_at"] or time.time())
         try:
-            sent = self._retried(lambda: client.send_command(command, idempotency_key=key), is_repeatable=has_keys)
+            sent = client.send_command(command, idempotency_key=key)
         except ServiceError as error:
             if error.advice is Advice.DROP:
                 self._note(device_id, DeviceState.FAILED, reason=str(error))
@@ -367,25 +358,31 @@ class Rollout:
             is_certain = error.advice is Advice.REAUTHENTICATE or isinstance(error, RateLimited)  # that it has nothing
             if is_certain and not is_repeat:
                 self._note(device_id, DeviceState.PLANNED, sending_at=None)
-            if is_certain or has_keys:
-                raise
-            self._note(device_id, DeviceState.SILENT, reason=f"{_UNCLEAR}: {error}")
-            return None
+            raise
         if sent.id is None:
             self._note(device_id, DeviceState.SILENT, reason=_NO_ID)
             return None
         self._note(device_id, DeviceState.SENT, command_id=sent.id, sent_at=time.time())
         return sent.id
 
-    def _has_ended(self, device_id: str, command_id: str, results: Results) -> bool:
-        """Note how the device's command has ended, if it has."""
+    def _look(self, sent: deque[tuple[str, str]], count: int, results: Results) -> None:
+        """Note of the first of these commands how they have ended; the others come last."""
         try:
-            end = self._retried(lambda: results.end_of(device_id, command_id), is_repeatable=True)
-        except NotFound as error:
-            end = DeviceState.FAILED, str(error)
-        if end is not None:
-            self._note(device_id, end[0], reason=end[1])
-        return end is not None
+            for _ in range(count):
+                device_id, command_id = sent[0]
+                try:
+                    end = results.end_of(device_id, command_id)
+                except NotFound as error:
+                    end = DeviceState.FAILED, str(error)
+                sent.popleft()
+                if end is None:
+                    sent.append((device_id, command_id))
+                else:
+                    self._note(device_id, end[0], reason=end[1])
+        except ServiceError as error:
+            if error.advice is not Advice.RETRY:
+                raise
+            complain(f"wave {self._wave}: {error}; looking again later")
 
     def _counts(self) -> Counter[str]:
         query = "SELECT state, COUNT(*) FROM device WHERE wave = ? GROUP BY state"
@@ -404,24 +401,6 @@ class Rollout:
         assigned = "".join(f", {name} = ?" for name in columns)
         query = f"UPDATE device SET state = ?{assigned} WHERE device_id = ?"  # noqa: S608 - names of columns
         self._db.execute(query, (state, *columns.values(), device_id))
-
-    def _retried(self, ask: Callable[[], Value], *, is_repeatable: bool) -> Value:
-        """Ask again while the service is away, for ten minutes.
-
-        Raises:
-            ServiceError: it will not be otherwise by asking again, or must not be asked again.
-        """
-        began_s, pause_s = time.monotonic(), _PAUSE_S
-        while True:
-            try:
-                return ask()
-            except ServiceError as error:
-                is_lasting = time.monotonic() - began_s >= GIVE_UP_S
-                if error.advice is not Advice.RETRY or not is_repeatable or is_lasting:
-                    raise
-                complain(f"wave {self._wave}: {error}; trying again in {pause_s:g} s")
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
 def _prepare(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequence[str]]] | None) -> None:
@@ -453,12 +432,11 @@ def _prepare(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequenc
 @gateway_config_option
 @json_option
 @click.option("--command", help="The command_payload that each device gets: a JSON object.")
-@click.option("--product-id", help="All devices of this product.")
 @click.option(
     "--devices",
     "listed",
     type=click.File(encoding="utf-8-sig"),
-    help="Instead: the devices of a file, one id in each line; - is standard input.",
+    help="The devices: a file, or - for standard input, with one id in each line.",
 )
 @click.option(
     "--waves",
@@ -507,7 +485,7 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, **given: Any) -> 
                 offers = extensions_of(client, config.service)
                 results = Results(client, offers, config.service.dialect.dialect())
                 if found is None:
-                    plan, waves = _planned(client, offers, config, given)
+                    plan, waves = _planned(offers, config, given)
                     found = Rollout(_path(config, plan.name), (plan, waves))
                     complain(f"rollout {plan.name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
                 code = _run(found, client, results, has_keys=IDEMPOTENCY_KEY in offers, as_json=as_json)
@@ -516,9 +494,7 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, **given: Any) -> 
     raise SystemExit(code)
 
 
-def _planned(
-    client: OperatorClient, offers: frozenset[str], config: GatewayConfig, given: dict[str, Any]
-) -> tuple[Plan, list[list[str]]]:
+def _planned(offers: frozenset[str], config: GatewayConfig, given: dict[str, Any]) -> tuple[Plan, list[list[str]]]:
     """The plan of a new rollout, and the devices of each wave.
 
     Raises:
@@ -532,19 +508,8 @@ def _planned(
     except (InvalidMessage, UnicodeEncodeError) as error:
         fault = f'--command: {error}; give a JSON object such as {{"command":"ping"}}'
         raise ConfigurationError([fault], "rollout") from None
-    product_id, listed = given["product_id"], given["listed"]
-    if (product_id is None) == (listed is None):
-        raise click.UsageError("name the devices: either --product-id, or --devices")
-    if listed is None:
-        targets = _devices_of_product(client, offers, product_id)
-    else:
-        targets = read_lines(listed, "--devices")
-        faults = [
-            f"the service does not know the device {each}: mend the id, or leave it out"
-            for each in unknown_devices(client, targets)
-        ]
-        if faults:
-            raise ConfigurationError(faults, "rollout")
+    if given["listed"] is None:
+        raise click.UsageError("name the devices: --devices FILE")
     timeout_s = given["timeout_s"] or 1800.0
     plan = Plan(
         rollout_id=str(uuid.uuid4()),
@@ -557,28 +522,7 @@ def _planned(
         max_silent=0.2 if given["max_silent"] is None else given["max_silent"],
         timeout_s=timeout_s,
     )
-    return plan, in_waves(name, targets, given["waves"] or "1,5%,25%,all")
-
-
-def _devices_of_product(client: OperatorClient, offers: frozenset[str], product_id: str) -> list[str]:
-    """All devices of a product.
-
-    Raises:
-        ConfigurationError: there are none, or the service does not say of each device which product it is of.
-        ServiceError: it could not be asked.
-    """
-    try:
-        found = list(client.devices(product_id=product_id if LIST_PARAMETERS in offers else None))
-    except NotFound:
-        found = []
-    unsaid = [each.device_id for each in found if each.product_id is None]
-    mine = [each.device_id for each in found if each.device_id and each.product_id == product_id]
-    fault = "" if mine else f"the product {product_id} has no device: compare the id, or register devices first"
-    if unsaid:
-        fault = f"the service does not say which product {unsaid[0]} is of ({len(unsaid)} such): give --devices"
-    if fault:
-        raise ConfigurationError([fault], "rollout")
-    return mine
+    return plan, in_waves(name, read_lines(given["listed"], "--devices"), given["waves"] or "1,5%,25%,all")
 
 
 def _resumed(config: GatewayConfig, given: dict[str, Any]) -> Rollout:
@@ -589,7 +533,7 @@ def _resumed(config: GatewayConfig, given: dict[str, Any]) -> Rollout:
     """
     if not given["name"]:
         raise click.UsageError("--resume needs the --name of the rollout")
-    options = {"--command": "command", "--product-id": "product_id", "--waves": "waves", "--devices": "listed"}
+    options = {"--command": "command", "--waves": "waves", "--devices": "listed"}
     fixed = [option for option, name in options.items() if given[name]]
     if fixed:
         raise click.UsageError(f"a rollout that goes on has its command and its devices: leave out {', '.join(fixed)}")
@@ -623,29 +567,21 @@ def _path(config: GatewayConfig, name: str) -> Path:
 def _print_end(found: Rollout, ended: str, reason: str | None, *, as_json: bool) -> None:
     """Each wave's devices by state, what went wrong and where, and a last sentence; as JSON each device too."""
     devices, name = found.devices(), found.plan.name
-    waves: dict[int, Counter[str]] = {}
+    by_wave: dict[int, Counter[str]] = {}
     wrong: dict[tuple[str, str], list[str]] = {}
     for each in devices:
-        waves.setdefault(each["wave"], Counter())[each["state"]] += 1
-        if each["state"] in {"failed", "silent", "sent"}:
-            what = "failed" if each["state"] == "failed" else "no result"
-            wrong.setdefault((what, each["reason"] or "nothing came so far"), []).append(each["device_id"])
+        by_wave.setdefault(each["wave"], Counter())[each["state"]] += 1
+        if each["state"] in {DeviceState.FAILED, DeviceState.SILENT}:
+            wrong.setdefault((each["state"], each["reason"]), []).append(each["device_id"])
+    waves = [
+        {"wave": wave, "devices": counts.total(), **{state: counts[state] for state in DeviceState}}
+        for wave, counts in by_wave.items()
+    ]
     if as_json:
-        by_state = [{state: counts[state] for state in DeviceState} for counts in waves.values()]
-        print_json({"rollout": name, "ended": ended, "reason": reason, "waves": by_state, "devices": devices})
+        print_json({"rollout": name, "ended": ended, "reason": reason, "waves": waves, "devices": devices})
         return
-    rows = []
-    for number, counts in waves.items():
-        silent, unsent = counts["silent"] + counts["sent"], counts["planned"] + counts["sending"]
-        cells = (number, counts.total(), counts["succeeded"], counts["failed"], silent, unsent)
-        rows.append(tuple(map(str, cells)))
-    print_table(("wave", "devices", "succeeded", "failed", "no result", "not sent"), rows)
-    for (what, why), ids in wrong.items():
+    print_rows(waves, as_json=False)
+    for (state, why), ids in wrong.items():
         more = ", ..." if len(ids) > _FIRST_IDS else ""
-        click.echo(bounded(f"{what}, {len(ids)}: {why}: {', '.join(ids[:_FIRST_IDS])}{more}"))
-    sentence = {
-        "done": "is done",
-        "stopped": f"stopped: {reason}",
-        "interrupted": f"was interrupted; it goes on with: {reason}",
-    }[ended]
-    click.echo(bounded(f"rollout {name} {sentence}"))
+        click.echo(bounded(f"{state}, {len(ids)}: {why}: {', '.join(ids[:_FIRST_IDS])}{more}"))
+    click.echo(bounded(f"rollout {name} {ended}{f': {reason}' if reason else ''}"))

@@ -218,7 +218,6 @@ AGENT = {
 }
 GATEWAY = {
     "broker-config": "--config {gateway} --dir {home} --conf {home}/mosquitto.conf",
-    "broker-update": "--config {gateway} --dir {home} --no-reload",
     "certificates": "--host gw.example.com --dir {home}",
     "check": "--config {gateway}",
     "devices add": "--config {gateway} --no-check --device-id d1 --config-out {home}/d1 {url}",

@@ -213,9 +213,9 @@ def test_a_certificate_for_another_name_is_named_before_anything_is_written(jour
 
 def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     folder = journey.folder / "mosquitto"
-    where = ("--conf", folder / "dg.conf", "--dir", folder / "dg")
-    assert "run device-gateway broker-config first" in journey_errors(journey, "broker-update", "--dir", folder / "dg")
-    journey.run("broker-config", *where, "--standalone")
+    command = ("broker-config", "--conf", folder / "dg.conf", "--dir", folder / "dg", "--standalone")
+    assert "run device-gateway broker-config without --reload first" in journey_errors(journey, *command, "--reload")
+    journey.run(*command)
     conf = (folder / "dg.conf").read_text()
     mark = journey.folder / "var" / "broker-wanted"
     journey.start()
@@ -224,16 +224,15 @@ def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     (device,) = journey.client.devices()
     assert device.device_id not in (folder / "dg" / "passwords").read_text()
 
-    assert "1 device(s): wrote" in journey.run("broker-update", "--dir", folder / "dg", "--no-reload")
+    assert "reload mosquitto" in journey.run(*command)
 
     assert not mark.exists()
     lines = (folder / "dg" / "passwords").read_text().splitlines()
     assert {line.partition(":")[0] for line in lines} == {device.device_id, "gateway"}
     assert not (folder / "dg" / "passwords").stat().st_mode & 0o037
     assert (folder / "dg.conf").read_text() == conf
-    assert "nothing changed" in journey.run("broker-update", "--dir", folder / "dg", "--no-reload")
-    # The same entries as broker-config writes.
-    assert "nothing changed" in journey.run("broker-config", *where, "--standalone")
+    assert "nothing changed" in journey.run(*command)
+    assert "nothing changed" in journey.run(*command, "--reload"), "and mosquitto is left alone"
 
 
 def journey_errors(journey, *words):

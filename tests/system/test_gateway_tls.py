@@ -56,7 +56,7 @@ def test_files_that_are_no_certificate_and_a_port_in_use_are_told_with_the_fix(t
             raise AssertionError("it has started")
 
     for certificate, key, said in (
-        (tmp_path / "missing.pem", files.private_key, "no such file"),
+        (tmp_path / "missing.pem", files.private_key, "No such file"),
         (files.certificate, other.private_key, "are no certificate"),
         (files.private_key, None, "are no certificate"),
     ):
@@ -65,7 +65,7 @@ def test_files_that_are_no_certificate_and_a_port_in_use_are_told_with_the_fix(t
 
     async def twice():
         async with front(tmp_path, None, None) as (server, _):
-            with pytest.raises(OSError, match="in use: stop what listens there, or set another http.port"):
+            with pytest.raises(OSError, match="in use.*; end what listens there"):
                 await start(None, None, int(server.rsplit(":", 1)[1]))
 
     asyncio.run(twice())

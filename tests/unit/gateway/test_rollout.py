@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ConfigurationError, Refused, TransportError, Unauthorized
+from agent.errors import Refused, TransportError, Unauthorized
 from agent.wire.models import CommandRecord
 from gateway.rollout import DeviceState, Plan, Rollout, in_waves, stop_reason, wave_sizes
 
@@ -21,12 +21,9 @@ from gateway.rollout import DeviceState, Plan, Rollout, in_waves, stop_reason, w
     [
         ("1,5%,25%,all", 500, [1, 24, 100, 375]),
         ("1,5%,25%,all", 10, [1, 2, 7]),
-        ("1,5%,25%,all", 1, [1]),
         ("10,5%,all", 20, [10, 10]),
-        ("50%,5%,all", 20, [10, 10]),
         ("1000,all", 3, [3]),
         ("0.5 %, 100%", 500, [3, 497]),
-        ("ALL", 7, [7]),
     ],
 )
 def test_each_entry_says_how_many_have_the_command_after_its_wave(text, devices, sizes):
@@ -64,8 +61,6 @@ PLAN = Plan(
     [
         (Counter(planned=19, failed=1), False, None),
         (Counter(planned=18, failed=2), False, "2 of the 20 device(s) of wave 3 failed (10 %), and 5 % may"),
-        (Counter(failed=1), False, "1 of the 1 device(s) of wave 3 failed (100 %), and 5 % may"),
-        (Counter(sent=20), False, None),
         (Counter(sent=4, succeeded=16), True, None),
         (Counter(sent=5, succeeded=15), True, "5 of the 20 device(s) of wave 3 gave no result (25 %), and 20 % may"),
         (Counter(silent=5, planned=15), False, "5 of the 20 device(s) of wave 3 gave no result (25 %), and 20 % may"),
@@ -78,6 +73,8 @@ def test_a_wave_beyond_a_limit_stops_it_at_once(counts, is_over, said):
 
 # --- under way --------------------------------------------------------------------------------------------------------
 
+GOOD = (DeviceState.SUCCEEDED, None)
+
 
 class Played:
     """A service that answers from a script, and a clock that a sleep moves on.
@@ -85,13 +82,14 @@ class Played:
     Attributes:
         refusals: device id -> errors before anything is stored.
         losses: device id -> errors after it was stored.
+        away: errors when results are looked for.
         ends: device id -> how its command has ended.
         stored: device id -> keys of the commands that were stored.
     """
 
     def __init__(self, monkeypatch):
         self.now_s = 1_000.0
-        self.refusals, self.losses, self.ends, self.stored = {}, {}, {}, {}
+        self.refusals, self.losses, self.ends, self.stored, self.away = {}, {}, {}, {}, []
         clock = SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s, sleep=self.sleep)
         monkeypatch.setattr("gateway.rollout.time", clock)
 
@@ -111,6 +109,8 @@ class Played:
 
     def end_of(self, device_id, command_id):
         assert command_id == f"c-{device_id}"
+        if self.away:
+            raise self.away.pop()
         return self.ends.get(device_id)
 
     def roll(self, rollout, *, has_keys=True):
@@ -130,14 +130,14 @@ def states(rollout):
     return {each["device_id"]: each["state"] for each in rollout.devices()}
 
 
-GOOD = (DeviceState.SUCCEEDED, None)
-
-
 @pytest.mark.parametrize("has_keys", [True, False])
-def test_a_lost_answer_is_sent_again_under_its_key_or_never(played, tmp_path, has_keys):
+def test_a_lost_answer_is_sent_again_under_its_key_or_never_and_a_lost_look_is_made_again(played, tmp_path, has_keys):
     played.ends = dict.fromkeys("ab", GOOD)
-    played.losses = {"a": [TransportError("lost")] * 3}
+    played.losses = {"a": [TransportError("lost")]}
     with begin(tmp_path, ["a", "b"], max_silent=1.0) as rollout:
+        with pytest.raises(TransportError):
+            played.roll(rollout, has_keys=has_keys)
+        played.away = [TransportError("lost")] * 3
         assert played.roll(rollout, has_keys=has_keys) is None
         assert states(rollout) == {"a": "succeeded" if has_keys else "silent", "b": "succeeded"}
     assert {device: len(keys) for device, keys in played.stored.items()} == {"a": 1, "b": 1}
@@ -166,28 +166,14 @@ def test_keys_that_are_refused_leave_the_device_to_be_sent_and_a_refused_command
 
 def test_a_command_that_may_be_there_is_not_forgotten_when_its_repeat_is_refused(played, tmp_path):
     """A day later its key is known no more: as planned it would be sent a second time."""
-    played.ends = {"a": GOOD}
-    played.losses = {"a": [TransportError("lost")] * 1_000}
+    played.losses, played.ends = {"a": [TransportError("lost")]}, {"a": GOOD}
     with begin(tmp_path, ["a"], max_silent=1.0) as rollout:
         with pytest.raises(TransportError):
             played.roll(rollout)
-        played.losses, played.refusals = {}, {"a": [Unauthorized(401)]}
+        played.refusals = {"a": [Unauthorized(401)]}
         with pytest.raises(Unauthorized):
             played.roll(rollout)
         played.now_s += 86_400
         assert played.roll(rollout) is None
         assert states(rollout) == {"a": "silent"}
-    assert {device: len(keys) for device, keys in played.stored.items()} == {"a": 1}
-
-
-def test_a_service_that_stays_away_ends_it_to_be_resumed(played, tmp_path):
-    played.refusals = {"a": [TransportError("away")] * 1_000}
-    with begin(tmp_path, ["a"]) as rollout:
-        with pytest.raises(TransportError):
-            played.roll(rollout)
-        assert 600 <= played.now_s - 1_000 < 700
-        with pytest.raises(ConfigurationError, match="another process works on this rollout"):
-            Rollout(tmp_path / "r.db")
-        played.refusals, played.ends = {}, {"a": GOOD}
-        assert played.roll(rollout) is None
     assert {device: len(keys) for device, keys in played.stored.items()} == {"a": 1}
