@@ -366,7 +366,7 @@ async def test_an_address_that_is_not_the_services_sets_nothing_aside(gateway, s
 
 @played
 async def test_a_spent_quota_is_an_honest_429_and_commands_go_before_results_before_readings(gateway, service):
-    left = [100]
+    left = [25]  # of a hundred
 
     def counted(request: httpx.Request):
         left[0] -= 1
