@@ -24,7 +24,7 @@ import uvloop
 from agent.core.timekeeping import PollIntervals
 from agent.wire.server import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import HttpDriver
-from simulator.fleet.device.model import DeviceModel, Exchange, Fleet, Member, Observer
+from simulator.fleet.device.model import DeviceModel, Fleet, Member, Observer
 from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.preflight import raise_descriptor_limit
@@ -32,7 +32,7 @@ from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import signals_of_json
 
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
@@ -89,9 +89,18 @@ class Counting(Observer):
         self.lag = Histogram()
         self._lags: list[float] = []
 
-    def exchanged(self, exchange: Exchange) -> None:
+    def exchanged(
+        self,
+        operation: str,
+        outcome: OutcomeClass,
+        device: int,
+        intended_s: float,
+        ready_s: float,
+        sent_s: float | None,
+        now_s: float,
+        attempt: Attempt = Attempt.FIRST,
+    ) -> None:
         """See :class:`~simulator.fleet.device.model.Observer`."""
-        operation, outcome, _, intended_s, ready_s, sent_s, now_s, attempt = exchange
         self.ended += 1
         self.failed += outcome is not OutcomeClass.OK
         self._lags.append((now_s if sent_s is None else sent_s) - ready_s)

@@ -41,6 +41,9 @@ DRIFT: Final = 200e-6
 # When all answers of so long a time agree with each other, the other side's clock was set back.
 SET_BACK_S: Final = 60.0
 _STEP_S: Final = 2.0
+# Bounds that are at most so old, and would move by no more than this, stay as they are.
+_KEPT_S: Final = 30.0
+_NEWS_S: Final = 0.0005
 # A wall clock this near is taken for right: several servers behind one address never agree exactly.
 _AGREEMENT_S: Final = 0.25
 
@@ -115,15 +118,20 @@ class ServiceTime:
         if server_time is None or not is_plausible(server_time):
             return self
         within_s = DATE_RESOLUTION_S + max(0.0, round_trip_s)
-        seen = BootTime(server_time - moment.monotonic_s, within_s, moment.monotonic_s)
+        offset_s, at_s = server_time - moment.monotonic_s, moment.monotonic_s
         known, behind = self.boot_time, self.behind
         if known is None or self.boot_id != moment.boot_id:
-            return replace(self, boot_id=moment.boot_id, boot_time=seen, behind=None)
-        drift_s = DRIFT * abs(seen.at_s - known.at_s)
+            first = BootTime(offset_s, within_s, at_s)
+            return replace(self, boot_id=moment.boot_id, boot_time=first, behind=None)
+        drift_s = DRIFT * abs(at_s - known.at_s)
         least_s, most_s = known.offset_s - drift_s, known.offset_s + known.within_s + drift_s
+        late_s = within_s + _STEP_S
+        is_known = least_s - late_s <= offset_s <= least_s + _NEWS_S and offset_s + within_s >= most_s - _NEWS_S
+        if is_known and behind is None and at_s - known.at_s < _KEPT_S:
+            return self  # as most answers: it says nothing new
+        seen = BootTime(offset_s, within_s, at_s)
         if seen.offset_s > most_s:
             return replace(self, boot_time=seen, behind=None)
-        late_s = within_s + _STEP_S
         if seen.offset_s >= least_s - late_s:
             offset_s = max(seen.offset_s, least_s)
             within_s = max(0.0, min(most_s, seen.offset_s + within_s) - offset_s)

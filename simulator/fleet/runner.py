@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
 from simulator.fleet.device.driver import HttpDriver
-from simulator.fleet.device.model import DeviceModel, Exchange, Fleet, Member, Observer
+from simulator.fleet.device.model import DeviceModel, Fleet, Member, Observer
 from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -77,11 +77,11 @@ class MemoryLedger(Ledger, Observer):
 
     # --- exchanges ----------------------------------------------------------------------------------------------------
 
-    def exchanged(self, exchange: Exchange) -> None:
+    def exchanged(self, operation: str, outcome: OutcomeClass, device: int, *_times: Any) -> None:
         """See :meth:`Observer.exchanged`."""
-        ledger = self._ledgers[exchange.device]
+        ledger = self._ledgers[device]
         ledger.requests += 1
-        ledger.failures += exchange.outcome is not OutcomeClass.OK
+        ledger.failures += outcome is not OutcomeClass.OK
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""

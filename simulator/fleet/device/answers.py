@@ -9,7 +9,6 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final, TypeVar
 
 import httpx
@@ -121,18 +120,13 @@ SHORT_BYTES: Final = 200
 _TELLING: Final = frozenset({b"content-encoding", b"content-type", b"date", b"etag", b"link"})
 
 
-def essence(status: int, headers: Headers, body: bytes) -> HttpAnswer:
-    """An answer with those headers alone that a good one is read by: many devices get equal ones."""
-    # A tuple is there again and again (see Headers), and its parts are not looked through each time.
-    return HttpAnswer(status, _telling_of_known(headers) if type(headers) is tuple else _telling(headers), body)
+def essence(headers: Headers) -> Headers:
+    """Those headers alone that a good answer is read by: many devices get equal ones.
 
-
-@lru_cache(maxsize=64)
-def _telling_of_known(headers: tuple[tuple[bytes, bytes], ...]) -> Headers:
-    return _telling(headers)
-
-
-def _telling(headers: Headers) -> Headers:
+    A tuple is there again and again as it is (see :data:`~simulator.fleet.engine.http_answers.Headers`).
+    """
+    if type(headers) is tuple:
+        return headers
     return tuple([pair for pair in headers if pair[0].lower() in _TELLING])
 
 

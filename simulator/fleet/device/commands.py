@@ -238,7 +238,7 @@ class Commands:
         request = self._device.messages.report(member.device_id, member.product_id, report)
         command_id, status, attempt = self._reported_before
         if request is not None and (report.command_id, report.status) == (command_id, status):
-            request = request._replace(attempt=attempt)
+            request.attempt = attempt
         return request
 
     def _report_of(self, entry: JournalEntry) -> Report:

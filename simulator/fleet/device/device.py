@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.outbox import is_refused_for_good
@@ -128,7 +129,7 @@ class Device(Timer, ABC):
             self.commands.resume(now)
         self.boot(now)
         self.fleet.online += 1
-        self.turn(now)
+        self.turn(now.monotonic_s)
 
     def switch_off(self) -> None:
         """The power goes in this instant: what was in flight is cut off, and only the disk remains."""
@@ -139,7 +140,7 @@ class Device(Timer, ABC):
         in_flight = self.disk.in_flight
         if self.posted is not None and self.posted.report is None and in_flight is not None:
             # What is on its way may have arrived or not.
-            self.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
+            self.disk.in_flight = replace(in_flight, attempt=Attempt.AMBIGUOUS)
             self.write_readings("unanswered", in_flight.keys, self.now())
         self.is_on = False
         self.posted = self.commands = None
@@ -159,7 +160,7 @@ class Device(Timer, ABC):
         """The connection went in this instant: what is under way may have arrived, and no answer comes."""
 
     @abstractmethod
-    def turn(self, now: Moment) -> None:
+    def turn(self, now_s: float) -> None:
         """Do what is due, and wake up for what is not."""
 
     @abstractmethod
@@ -172,12 +173,12 @@ class Device(Timer, ABC):
             self.own_due_s = AT_ONCE_S
             if self.commands is not None and not self.driver.is_sampling:
                 self.commands.results_after_s = AT_ONCE_S  # results that were not taken are tried now
-            self.turn(self.now())
+            self.turn(self.fleet.monotonic())
 
     def fire(self) -> None:
         """Do what is due: the timer fired."""
         if self.is_on:
-            self.turn(self.moment(self.fleet.monotonic()))
+            self.turn(self.fleet.monotonic())
 
     def wait_until(self, due_s: float) -> None:
         """Wake up then; at the end of each turn."""
@@ -216,18 +217,19 @@ class Device(Timer, ABC):
 
     # --- sensors and commands -----------------------------------------------------------------------------------------
 
-    def advance(self, now: Moment) -> None:
+    def advance(self, now_s: float) -> None:
         """Do what time brings by itself: the sensor, and handlers that begin and end."""
         commands = self.commands
         if commands is not None and commands.is_busy:
+            now = self.moment(now_s)
             for work in commands.advance(now):
                 if work.interval_s is not None:
                     self.disk.journal.settings[_INTERVAL] = repr(work.interval_s)
                     self._set_interval(now)
         due_s = NEVER
         if self.driver.is_sampling:
-            if now.monotonic_s >= self._sample_due_s:
-                self._read_sensor(now)
+            if now_s >= self._sample_due_s:
+                self._read_sensor(self.moment(now_s))
             due_s = self._sample_due_s
         self.own_due_s = due_s if commands is None else min(due_s, commands.due_s)
 
@@ -278,19 +280,19 @@ class Device(Timer, ABC):
 
     def next_post(self, now: Moment) -> Request | None:
         """What leaves next, which is posted from now on; None when nothing waits, or only what is to wait."""
+        request, disk = None, self.disk
         found = None if self.commands is None else self.commands.next_report(now)
         if found is not None:
             request, since = found
-            intended_s = max(since.monotonic_s, self._ready_s)
-            ready_s = max(intended_s, self._not_before_s)
-            self.posted = request._replace(intended_s=intended_s, ready_s=ready_s)
-        elif now.monotonic_s < self._readings_after_s:
-            self.posted = None
-        elif self.disk.in_flight is not None:
-            self.posted = self._readings_again(self.disk.in_flight, now)
-        elif self.disk.outbox.rows:
-            self.posted = self._next_readings(now)
-        return self.posted
+            request.intended_s = max(since.monotonic_s, self._ready_s)
+            request.ready_s = max(request.intended_s, self._not_before_s)
+        elif now.monotonic_s >= self._readings_after_s:
+            if disk.in_flight is not None:
+                request = self._readings_again(disk.in_flight, now)
+            elif disk.outbox.rows:
+                request = self._next_readings(now)
+        self.posted = request
+        return request
 
     def settled(
         self, request: Request, refused: dict[int, str], server_time: float | None, sent_s: float, now: Moment
@@ -334,7 +336,7 @@ class Device(Timer, ABC):
                 return
             in_flight, refused = self.disk.in_flight, is_refused(error)
             if left and in_flight is not None:
-                self.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
+                self.disk.in_flight = replace(in_flight, attempt=in_flight.attempt.again(refused=refused))
             if left and not refused:
                 self.write_readings("unanswered", request.keys, now)
         elif commands.is_not_taken(request, report, error, now):
@@ -384,18 +386,14 @@ class Device(Timer, ABC):
         if again:
             attempt = self._apart
             self._write_resent(again, attempt, now)
-        intended_s = max(intended_s, self._ready_s, self._readings_after_s)
-        ready_s = max(intended_s, self._not_before_s)
-        name = f"{fleet.run}-{index}"
-        request = messages.readings(self.member.device_id, batch, name)
-        request = request._replace(intended_s=intended_s, ready_s=ready_s, attempt=attempt)
+        request = messages.readings(self.member.device_id, batch, f"{fleet.run}-{index}")
+        request.attempt = attempt
+        request.intended_s = max(intended_s, self._ready_s, self._readings_after_s)
+        request.ready_s = max(request.intended_s, self._not_before_s)
         self.disk.in_flight = request
         if fleet.faults is not None and request.body is not None:
-            body, copies = fleet.faults.outgoing(self.random, now, request.body)
-            # What is sent again is sent once.
-            self.disk.in_flight = request = request._replace(body=body)
-            request = request._replace(copies=copies)
-            for _ in range(copies):
+            request.body, request.copies = fleet.faults.outgoing(self.random, now, request.body)
+            for _ in range(request.copies):
                 self.write_readings("resent", request.keys, now)
         return request
 
@@ -403,8 +401,10 @@ class Device(Timer, ABC):
         """The readings that were not answered for good, in the same request."""
         due_s = max(self._not_before_s, self._readings_after_s, self.began_s)
         self._write_resent(request.keys, request.attempt, now)
-        self.disk.in_flight = request = request._replace(intended_s=due_s, ready_s=due_s)
-        return request
+        # The copies of a fault went out the first time.
+        again = replace(request, intended_s=due_s, ready_s=due_s, copies=0)
+        self.disk.in_flight = again
+        return again
 
     def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
         """Write down that these go out again, unless they never left before."""

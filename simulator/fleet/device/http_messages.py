@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import httpx
@@ -40,11 +39,10 @@ from agent.wire.server import (
 )
 from gateway.client import SendCommand
 from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
-from simulator.fleet.engine.http_answers import HttpAnswer
+from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.outcomes import Attempt
 
 ONCE: Final = "idempotency-key"
-_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PAGES_MAX: Final = 1000
 _OK, _REDIRECT = 200, 300
 _TAKEN: Final = frozenset({200, 201})
@@ -65,13 +63,13 @@ class Operation(StrEnum):
     """Not a device's: the operator sends a command."""
 
 
-class Request(NamedTuple):
+@dataclass(slots=True)
+class Request:
     """One request of a device.
 
     Attributes:
         target: path and query, percent-encoded; over MQTT the topic.
         body: JSON text, or None.
-        wait_s: how long the service was asked to hold the answer.
         keys: of the readings in it, for ``READINGS``.
         report: what is reported, for ``REPORT``.
         intended_s: when it was due, on the monotonic clock.
@@ -84,8 +82,7 @@ class Request(NamedTuple):
     method: str
     target: str
     body: bytes | None = None
-    headers: Mapping[str, str] = _NO_HEADERS
-    wait_s: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[int, ...] = ()
     report: Report | None = None
     intended_s: float = 0.0
@@ -137,14 +134,15 @@ class HttpMessages:
         self._empty_listing = lru_cache(maxsize=256)(self._read_empty)
         self._open_only = {"status": OPEN} if COMMAND_STATUS in offers else {}
 
-    def poll(self, device_id: str, wait_s: float = 0.0, etag: str | None = None, due_s: float = 0.0) -> Request:
-        """Ask for the open commands, held open for ``wait_s`` where the service can; ``due_s`` is when it was due."""
-        held_s = wait_s if LONG_POLL in self.offers else 0.0
+    def held_s(self, wait_s: float) -> float:
+        """How long the service holds a poll that may wait so long."""
+        return wait_s if LONG_POLL in self.offers else 0.0
+
+    def poll_target(self, device_id: str, held_s: float = 0.0) -> str:
+        """Where to ask for the open commands, held open for so long."""
         query = {**self._open_only, **({"wait": round(held_s)} if held_s > 0 else {})}
         path = paths.device_commands(device_id)
-        target = f"{path}?{urlencode(query)}" if query else path
-        headers: Mapping[str, str] = {"if-none-match": etag} if etag else _NO_HEADERS
-        return Request(Operation.POLL, "GET", target, None, headers, held_s, (), None, due_s, due_s)
+        return f"{path}?{urlencode(query)}" if query else path
 
     def readings(self, device_id: str, batch: Sequence[Reading], name: str) -> Request:
         """Hand over readings; as one array where the service takes arrays, else only the first of them.
@@ -162,12 +160,12 @@ class HttpMessages:
             keys = tuple([reading.key for reading in batch])
             body = f"[{','.join([self._reading(device_id, reading) for reading in batch])}]"
             once = hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
-        headers: Mapping[str, str] = {ONCE: once} if self._keeps_keys else _NO_HEADERS
+        headers = {ONCE: once} if self._keeps_keys else {}
         return Request(Operation.READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, keys=keys)
 
     def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
         """A command's progress or result; None for progress on a plain server, and where nothing takes results."""
-        headers: Mapping[str, str] = _NO_HEADERS
+        headers: Mapping[str, str] = {}
         if self.result_place is ResultPlace.ENDPOINT:
             result = CommandResult(status=report.status, result=report.result, error=report.error)  # type: ignore[arg-type]  # checked by the model
             target = paths.command_result(device_id, report.command_id)
@@ -194,17 +192,17 @@ class HttpMessages:
         """
         seconds = round(ttl_s) if COMMAND_TTL in self.offers else None
         order = SendCommand(device_id=device_id, command_payload=dict(payload), ttl_seconds=seconds)
-        headers = {ONCE: once} if once is not None and self._keeps_keys else _NO_HEADERS
+        headers = {ONCE: once} if once is not None and self._keeps_keys else {}
         body = encode_json(order.to_wire())
         return Request(Operation.ORDER, "POST", paths.SEND_COMMAND, body, headers, intended_s=due_s, ready_s=due_s)
 
-    def empty_listing(self, answer: HttpAnswer) -> Listing | None:
+    def empty_listing(self, status: int, headers: Headers, body: bytes) -> Listing | None:
         """The list in a short answer without commands; None for any other answer."""
-        return self._empty_listing(essence(*answer)) if len(answer.body) <= SHORT_BYTES else None
+        return self._empty_listing(status, essence(headers), body) if len(body) <= SHORT_BYTES else None
 
-    def _read_empty(self, answer: HttpAnswer) -> Listing | None:
+    def _read_empty(self, status: int, headers: Headers, body: bytes) -> Listing | None:
         try:
-            listing = PagedPoll(self, "any", Request(Operation.POLL, "GET", "")).take(answer)
+            listing = PagedPoll(self, "any").take(HttpAnswer(status, headers, body))
         except ServiceError:
             return None
         is_empty = listing is not None and not (listing.poll.commands or listing.poll.malformed)
@@ -310,21 +308,26 @@ class PagedPoll:
     Args:
         messages: of the service.
         device_id: whose list.
-        request: for its first page.
         base_url: of the service; links to other pages are followed below it.
+        is_held: the service was asked to hold the first page.
 
     Attributes:
         has_begun: at least one page of the list was read.
     """
 
-    __slots__ = ("_base", "_device_id", "_messages", "_pages", "_request", "_walk")
+    __slots__ = ("_base", "_device_id", "_messages", "_pages", "_walk", "is_held")
 
     def __init__(
-        self, messages: HttpMessages, device_id: str, request: Request, base_url: str = "http://service.invalid"
+        self,
+        messages: HttpMessages,
+        device_id: str,
+        base_url: str = "http://service.invalid",
+        *,
+        is_held: bool = False,
     ) -> None:
         self._messages = messages
         self._device_id = device_id
-        self._request = request
+        self.is_held = is_held
         self._base = base_url.rstrip("/")
         path = paths.device_commands(device_id)
         status = {"status": OPEN} if COMMAND_STATUS in messages.offers else {}
@@ -336,7 +339,7 @@ class PagedPoll:
         return bool(self._pages)
 
     def take(self, answer: HttpAnswer) -> Listing | None:
-        """The whole list, when this was its last page; else None, and :meth:`next_page` is to be asked for.
+        """The whole list, when this was its last page; else None, and :meth:`next_target` is to be asked for.
 
         One bad record never hides the others.
 
@@ -349,13 +352,11 @@ class PagedPoll:
         self._walk.proceed(good, page)
         return self.listing() if self._walk.done else None
 
-    def next_page(self, due_s: float) -> Request:
-        """The request for the page after those that came."""
+    def next_target(self) -> str:
+        """Where the page after those that came is."""
         walk = self._walk
         target = str(walk.target).removeprefix(self._base)
-        if walk.params:
-            target = f"{target}?{urlencode(walk.params)}"
-        return Request(Operation.POLL, "GET", target, intended_s=due_s, ready_s=due_s)
+        return f"{target}?{urlencode(walk.params)}" if walk.params else target
 
     def listing(self, *, is_whole: bool = True) -> Listing:
         """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
@@ -378,7 +379,7 @@ class PagedPoll:
             tuple(commands),
             unchanged=found.unchanged,
             malformed=tuple(malformed),
-            held=self._request.wait_s > 0,
+            held=self.is_held,
             pushed=not is_whole,
         )
         return Listing(poll, found.etag if is_whole else None, self._pages[-1][0].server_time)
@@ -398,25 +399,27 @@ def read_refusals(good: Answer, request: Request) -> dict[int, str]:
     return {request.keys[place]: why for place, why in _refused_places(good, len(request.keys)).items()}
 
 
-def read_settled(answer: HttpAnswer, request: Request) -> tuple[dict[int, str], float | None]:
-    """What the answer to readings or a report says: as :func:`read_refusals`; and the service's clock.
+def read_settled(
+    status: int, headers: Headers, body: bytes, keys: Sequence[int]
+) -> tuple[dict[int, str], float | None]:
+    """What the answer to readings with these keys says, or to a report: as :func:`read_refusals`; the service's clock.
 
     Raises:
         ServiceError: it is no good answer, or does not say which readings it left out.
     """
-    count, (status, headers, body) = len(request.keys), answer
+    count = len(keys)
     if count <= 1 and status in _TAKEN and body[:1] in _JSON_BEGINS:
         body = b""  # the status says it all
     if _OK <= status < _REDIRECT and len(body) <= SHORT_BYTES:
-        places, server_time = _read_settled(essence(status, headers, body), count)
+        places, server_time = _read_settled(status, essence(headers), body, count)
     else:  # an error says more in its headers
-        places, server_time = _read_settled.__wrapped__(answer, count)
-    return ({request.keys[place]: why for place, why in places.items()} if places else {}), server_time
+        places, server_time = _read_settled.__wrapped__(status, headers, body, count)
+    return ({keys[place]: why for place, why in places.items()} if places else {}), server_time
 
 
 @lru_cache(maxsize=256)
-def _read_settled(answer: HttpAnswer, count: int) -> tuple[dict[int, str], float | None]:
-    good = judge(answer)
+def _read_settled(status: int, headers: Headers, body: bytes, count: int) -> tuple[dict[int, str], float | None]:
+    good = judge(HttpAnswer(status, headers, body))
     return _refused_places(good, count), good.server_time
 
 

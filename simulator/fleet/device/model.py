@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 
 from agent.core.timekeeping import PollIntervals
@@ -59,39 +59,36 @@ class Member:
     model: DeviceModel
 
 
-class Exchange(NamedTuple):
-    """A request or message that ended. Times are on the loop's clock.
-
-    Attributes:
-        operation: such as ``http.poll``.
-        outcome: how it ended.
-        device: index in the fleet.
-        intended_s: when it was due by the device's plan: waiting is measured from here.
-        ready_s: from when on only the generator kept it waiting, and not an earlier request of the same device; a
-            generator that lags is seen by this.
-        sent_s: when its bytes went to the socket; None when nothing went out.
-        now_s: when the answer was whole, or it was given up.
-        attempt: whether it went out before, and what the service may have of that.
-    """
-
-    operation: str
-    outcome: OutcomeClass
-    device: int
-    intended_s: float
-    ready_s: float
-    sent_s: float | None
-    now_s: float
-    attempt: Attempt = Attempt.FIRST
-
-
 class Observer:
     """Base of observers, one for all devices of a worker; measures nothing by itself.
 
     Called from the loop's thread for each exchange: cheap, and never blocking.
     """
 
-    def exchanged(self, exchange: Exchange) -> None:
-        """An exchange ended."""
+    def exchanged(
+        self,
+        operation: str,
+        outcome: OutcomeClass,
+        device: int,
+        intended_s: float,
+        ready_s: float,
+        sent_s: float | None,
+        now_s: float,
+        attempt: Attempt = Attempt.FIRST,
+    ) -> None:
+        """A request or message ended. Times are on the loop's clock.
+
+        Args:
+            operation: such as ``http.poll``.
+            outcome: how it ended.
+            device: index in the fleet.
+            intended_s: when it was due by the device's plan: waiting is measured from here.
+            ready_s: from when on only the generator kept it waiting, and not an earlier request of the same device; a
+                generator that lags is seen by this.
+            sent_s: when its bytes went to the socket; None when nothing went out.
+            now_s: when the answer was whole, or it was given up.
+            attempt: whether it went out before, and what the service may have of that.
+        """
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """Why an exchange was no good one, for a person."""

@@ -53,7 +53,6 @@ from simulator.fleet.device.http_messages import (
     time_text,
 )
 from simulator.fleet.device.links import DOWN
-from simulator.fleet.device.model import Exchange
 from simulator.fleet.engine.mqtt import (
     FAILURES_FROM,
     MAX_PACKET_BYTES,
@@ -166,14 +165,14 @@ class MqttDevice(Device):
 
     # --- what is due --------------------------------------------------------------------------------------------------
 
-    def turn(self, now: Moment) -> None:
+    def turn(self, now_s: float) -> None:
         """Do what is due, and wake up for what is not."""
-        now_s = now.monotonic_s
+        now = self.moment(now_s)
         if now_s >= self._settle_due_s and self.posted is not None:
             why = _NO_RECEIPT if self._is_acknowledged else "the broker did not acknowledge a message in time"
             self._fail(self.posted, self._stage(self.posted), OutcomeClass.TIMEOUT, TransportError(why), now)
         if now_s >= self.own_due_s:
-            self.advance(now)
+            self.advance(now_s)
         if now_s >= self._connect_due_s:
             self._connect(now_s)
         if self._is_up and self.post_due_s <= now_s:
@@ -262,7 +261,7 @@ class MqttDevice(Device):
         self._publish(status.topic, status.payload or b"", _nobody_waits, retain=True)
         now = self.moment(now_s)
         self.free(now)
-        self.turn(now)
+        self.turn(now_s)
         self.fleet.on_news()
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
@@ -279,7 +278,7 @@ class MqttDevice(Device):
             self.fleet.observer.faulted(MqttOperation.RECEIPT, self.index, fault)
         if self.posted is not None and self._is_acknowledged and not self._awaited:
             self._receipted(self.posted, now)
-        self.turn(now)
+        self.turn(now_s)
 
     def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
         """Note that there is no connection any more, or that it was never made."""
@@ -297,7 +296,7 @@ class MqttDevice(Device):
         self.fleet.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
         self._went_down()
         self._connect_due_s = now_s + self._connect_retries.failed(error)
-        self.turn(now)
+        self.turn(now_s)
         self.fleet.on_news()
 
     def _went_down(self) -> None:
@@ -310,9 +309,7 @@ class MqttDevice(Device):
 
     def _count_attempt(self, outcome: OutcomeClass, now_s: float) -> None:
         due_s, began_s = self._attempt_s, self._began_s
-        self.fleet.observer.exchanged(
-            Exchange(MqttOperation.CONNECT, outcome, self.index, due_s, due_s, began_s, now_s)
-        )
+        self.fleet.observer.exchanged(MqttOperation.CONNECT, outcome, self.index, due_s, due_s, began_s, now_s)
 
     # --- what comes ---------------------------------------------------------------------------------------------------
 
@@ -370,7 +367,7 @@ class MqttDevice(Device):
                 self._settle_due_s = now_s + RECEIPT_TIMEOUT_S
                 if not self._awaited:
                     self._receipted(request, now)
-        self.turn(now)
+        self.turn(now_s)
         self.fleet.on_news()
 
     def _receipted(self, request: Request, now: Moment) -> None:
@@ -405,9 +402,7 @@ class MqttDevice(Device):
     ) -> None:
         """Hand an exchange that ended to the observer."""
         intended_s, ready_s, attempt = request.intended_s, request.ready_s, request.attempt
-        self.fleet.observer.exchanged(
-            Exchange(operation, outcome, self.index, intended_s, ready_s, sent_s, now_s, attempt)
-        )
+        self.fleet.observer.exchanged(operation, outcome, self.index, intended_s, ready_s, sent_s, now_s, attempt)
 
     def _stage(self, request: Request) -> MqttOperation:
         """What the message under way waits for."""

@@ -16,7 +16,7 @@ from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_val
 from simulator.fleet.device.answers import command_id_in, judge, outcome_of
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
 from simulator.fleet.device.links import DOWN, Links
-from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet, Member
+from simulator.fleet.device.model import RUN_OVER, Fleet, Member
 from simulator.fleet.engine.addresses import RequestHead
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.http_answers import Headers, HttpAnswer
@@ -136,9 +136,10 @@ class RequestDriver:
         if kind == "sensor_data":
             reading = self._reading(place, device, taken_s)
             request = self._messages.readings(device_id, (reading,), f"{self.fleet.run}-{device}")
-            request = request._replace(intended_s=due_s, ready_s=due_s)
+            request.intended_s = request.ready_s = due_s
         elif kind == "poll":
-            request = self._messages.poll(device_id, due_s=due_s)
+            target = self._messages.poll_target(device_id)
+            request = Request(Operation.POLL, "GET", target, intended_s=due_s, ready_s=due_s)
         else:
             request = self._messages.order(device_id, _PING, _COMMAND_TTL_S, due_s)
         sending = _Sending(self, request, device, taken_s)
@@ -163,9 +164,7 @@ class RequestDriver:
             fleet.ledger.command("order_unanswered", device, "", at_s)
         self._under_way.discard(sending)
         sending.is_wanted = False
-        fleet.observer.exchanged(
-            Exchange(request.operation, outcome, device, request.intended_s, request.ready_s, sent_s, now_s)
-        )
+        fleet.observer.exchanged(request.operation, outcome, device, request.intended_s, request.ready_s, sent_s, now_s)
         if fault:
             fleet.observer.faulted(request.operation, device, fault)
         fleet.on_news()

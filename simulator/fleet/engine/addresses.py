@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -94,7 +95,9 @@ class RequestHead:
         fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": _USER_AGENT}
         self._fixed = header_lines({**fixed, **headers})
 
-    def message(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    def message(
+        self, method: str, target: str, headers: Mapping[str, str] = MappingProxyType({}), body: bytes | None = None
+    ) -> bytes:
         """The whole request, ready for the wire (RFC 9112); ``headers`` are not checked."""
         head = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._fixed}"
         for name, value in headers.items():

@@ -14,7 +14,7 @@ from agent.core.values import OutcomeStatus
 from agent.errors import ServiceError
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, LedgerTarget
 from simulator.fleet.device.answers import judge, outcome_of
-from simulator.fleet.device.model import Exchange, Observer
+from simulator.fleet.device.model import Observer
 from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.engine.pool import HttpPool, NoAnswerInTime
 from simulator.fleet.metrics.ages import READING_AGE, CommandTracker, EndState, Stage
@@ -153,9 +153,18 @@ class Measurement(Observer):
         self.is_excused: Callable[[int], bool] = lambda _device: False
         self.sentences: Counter[str] = Counter()
 
-    def exchanged(self, exchange: Exchange) -> None:
+    def exchanged(
+        self,
+        operation: str,
+        outcome: OutcomeClass,
+        device: int,
+        intended_s: float,
+        ready_s: float,
+        sent_s: float | None,
+        now_s: float,
+        attempt: Attempt = Attempt.FIRST,
+    ) -> None:
         """See :meth:`Observer.exchanged`."""
-        operation, outcome, device, intended_s, ready_s, sent_s, now_s, attempt = exchange
         recorder = self._recorder
         if sent_s is not None:
             recorder.intended += 1

@@ -18,7 +18,7 @@ from agent.wire.server import COMMAND_TTL, IDEMPOTENCY_KEY
 from simulator.fleet.audit.ledger import digest_document
 from simulator.fleet.device.answers import HashedRandom, Retries, command_id_in
 from simulator.fleet.device.http_messages import HttpMessages, Operation
-from simulator.fleet.device.model import RUN_OVER, Exchange, Fleet
+from simulator.fleet.device.model import RUN_OVER, Fleet
 from simulator.fleet.engine.addresses import RequestHead
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.http_answers import Headers, HttpAnswer
@@ -215,6 +215,4 @@ class _Order:
 
     def _measure(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
         due_s, attempt = self._due_s, self._retries.attempt
-        self._operator.fleet.observer.exchanged(
-            Exchange(_OPERATION, outcome, self._device, due_s, due_s, sent_s, now_s, attempt)
-        )
+        self._operator.fleet.observer.exchanged(_OPERATION, outcome, self._device, due_s, due_s, sent_s, now_s, attempt)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
-from simulator.fleet.device.model import Exchange, Observer
+from simulator.fleet.device.model import Observer
 from simulator.fleet.engine.http_answers import Caller
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 
 START_S = 1_767_225_600.0
@@ -108,13 +108,26 @@ class RecordingLedger(Ledger):
         return [(call[2], call[0] == "resent") for call in self.calls if call[0].startswith("resent")]
 
 
+class Exchange(NamedTuple):
+    """What an observer was told, see :meth:`~simulator.fleet.device.model.Observer.exchanged`."""
+
+    operation: str
+    outcome: OutcomeClass
+    device: int
+    intended_s: float
+    ready_s: float
+    sent_s: float | None
+    now_s: float
+    attempt: Attempt = Attempt.FIRST
+
+
 class RecordingObserver(Observer):
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
         self.faults: list[tuple[str, int, str]] = []
 
-    def exchanged(self, exchange: Exchange) -> None:
-        self.exchanges.append(exchange)
+    def exchanged(self, *exchange: Any) -> None:
+        self.exchanges.append(Exchange(*exchange))
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         self.faults.append((operation, device, sentence))
