@@ -36,7 +36,7 @@ from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunView, note
 from simulator.fleet.report.prometheus import MetricsView
 from simulator.fleet.report.summary import print_summary
-from simulator.fleet.run.fleet_run import Merged, RunInterrupted, RunOptions, merge_audit, perform_run
+from simulator.fleet.run.fleet_run import RunInterrupted, merge_audit, perform_run
 from simulator.fleet.scenario.model import schema_text
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.client import open_client
@@ -255,7 +255,7 @@ def run_command(
             views.append(ProgressFile(progress, lambda text: shown.show(note(text, Tone.WARN))))
         if metrics_port is not None:
             views.append(MetricsView(metrics_port, lambda text: shown.show(note(text))))
-        record = perform_run(RunOptions(file, way, folder, audit, cluster), views)
+        record = perform_run(file, way, folder, views, is_audited=audit, cluster=cluster)
     if not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
         click.echo(bounded(f"report: {folder / 'report.html'}"), err=takes_output)
     return ExitCode(record.verdict.exit_code)
@@ -349,18 +349,17 @@ def audit_command(*, run: Path, target: TargetOptions, may_load: Permit, as_json
     keys, 3 not everything could be audited, 4 data lost, doubled, changed or unknown, 5 the target cannot be
     reached, or nothing is wrong and the record or a report could not be written.
     """
-    has_record, merged = (run / RUN_FILE).exists(), Merged(())
+    has_record = (run / RUN_FILE).exists()
     ended_s = _end_of(read_record(run), run) if has_record else None
     way = find_target(target)
     may_load(way.base_url)
     audit = asyncio.run(_audit(run, way, ended_s))
-    if has_record:
-        merged = merge_audit(run, audit)
+    told, unwritten = merge_audit(run, audit) if has_record else ("", ())
     click.echo(json.dumps(dataclasses.asdict(audit), indent=1) if as_json else audit_text(audit))
-    for sentence in (*merged.sentences, *merged.missing):
+    for sentence in filter(None, (told, *unwritten)):
         click.echo(bounded(sentence), err=True)
     code = exit_code_of_audit(audit)
-    return ExitCode.UNREACHABLE if merged.missing and code == ExitCode.GOOD else code
+    return ExitCode.UNREACHABLE if unwritten and code == ExitCode.GOOD else code
 
 
 def _end_of(record: RunRecord, run: Path) -> float:

@@ -14,23 +14,14 @@ from importlib.util import find_spec
 import pytest
 
 from agent.errors import ConfigurationError
+from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers, Work
 from simulator.fleet.run.ray_workers import RayWorkers
-from simulator.fleet.run.workers import (
-    SILENCE_S,
-    Begin,
-    Finished,
-    FromWorker,
-    LocalWorkers,
-    Problem,
-    Ready,
-    Stop,
-    Work,
-    WorkerLost,
-)
+from simulator.fleet.run.worker import Begin, FromWorker, Lost, Problem, Sign, Stop
+from simulator.fleet.workload.base import WorkloadSummary
 from tests.support.processes import is_gone
 from tests.support.workers_to_start import LARGE, MANY, die, flood, stammer, stay, talk
 
-Heard = list[FromWorker]
+Heard = list[tuple[int, FromWorker]]
 Open = Callable[[Work], LocalWorkers | RayWorkers]
 
 
@@ -59,49 +50,35 @@ def count(number: int) -> Callable[[Heard], bool]:
     return lambda heard: len(heard) == number
 
 
-def lost(heard: Heard) -> list[WorkerLost]:
-    return [message for message in heard if isinstance(message, WorkerLost)]
+def sentences(heard: Heard) -> list[tuple[int, str]]:
+    """The problems among it."""
+    return [(worker, message.sentence) for worker, message in heard if isinstance(message, Problem)]
 
 
-def test_every_worker_gets_its_job_and_what_it_is_sent_and_has_the_last_word(open_workers):
+def test_every_worker_gets_its_job_and_what_it_alone_is_sent_and_has_the_last_word(open_workers):
     with open_workers(talk) as workers:
         workers.start(["left", "middle", "right"])
         assert workers.living == (0, 1, 2)
-        ready = listen(workers, count(3))
-        assert set(ready) == {Ready(0), Ready(1), Ready(2)}
+        assert set(listen(workers, count(3))) == {(worker, Sign.READY) for worker in range(3)}
         for worker in workers.living:
-            workers.send(worker, Begin(2.0))
-        said = listen(workers, count(3))
-        assert {m.sentence for m in said if isinstance(m, Problem)} == {"left at 2", "middle at 2", "right at 2"}
-        for worker in workers.living:
-            workers.send(worker, Stop())
-        last = listen(workers, count(3))
-        assert {(m.worker, m.summary) for m in last if isinstance(m, Finished)} == {
-            (0, "LEFT"),
-            (1, "MIDDLE"),
-            (2, "RIGHT"),
-        }
-        assert workers.living == ()
-
-
-def test_a_message_goes_to_its_worker_alone_and_silence_ends_with_the_time_limit(open_workers):
-    with open_workers(talk) as workers:
-        workers.start(["left", "right"])
-        listen(workers, count(2))
-        workers.send(1, Begin(3.0))
-        assert listen(workers, count(1)) == [Problem(1, "right at 3")]
+            workers.send(worker, Begin(worker + 2.0))
+        assert set(sentences(listen(workers, count(3)))) == {(0, "left at 2"), (1, "middle at 3"), (2, "right at 4")}
         before_s = time.monotonic()
         assert list(workers.receive(0.2)) == []
         assert time.monotonic() - before_s < 30
-        assert workers.living == (0, 1)
+        for worker in workers.living:
+            workers.send(worker, Stop())
+        last = dict(listen(workers, count(3)))
+        assert last == {worker: WorkloadSummary(held=text) for worker, text in enumerate(("LEFT", "MIDDLE", "RIGHT"))}
+        assert workers.living == ()
 
 
-def test_messages_come_once_each_in_their_order_however_many_and_long_and_none_after_the_last_word(open_workers):
+def test_messages_come_once_each_in_their_order_however_many_and_long_and_none_after_the_last_one(open_workers):
     with open_workers(flood) as workers:
         workers.start([None, None])
         heard = listen(workers, lambda _heard: workers.living == ())
         for worker in range(2):
-            said = [m.sentence for m in heard if isinstance(m, Problem) and m.worker == worker]
+            said = [sentence for number, sentence in sentences(heard) if number == worker]
             assert said == [*map(str, range(MANY)), "x" * LARGE]
         assert list(workers.receive(0.1)) == []
 
@@ -112,11 +89,9 @@ def test_messages_come_once_each_in_their_order_however_many_and_long_and_none_a
 def test_a_worker_that_ends_is_lost_with_the_reason_and_the_others_go_on(open_workers, job, reason):
     with open_workers(die) as workers:
         workers.start([-1, job])
-        # The other one may have its first word after that.
-        heard = listen(workers, lambda heard: bool(lost(heard)) and 0 in {message.worker for message in heard})
-        (gone,) = lost(heard)
-        assert gone.worker == 1
-        assert reason in gone.reason
+        heard = dict(listen(workers, lambda heard: len(dict(heard)) == 2 and isinstance(dict(heard)[1], Lost)))
+        assert heard[0] is Sign.ALIVE
+        assert reason in heard[1].reason
         assert workers.living == (0,)
         workers.send(1, Stop())  # nobody is there to hear it, and that is no error
         assert list(workers.receive(0.1)) == []
@@ -127,7 +102,7 @@ def test_leaving_ends_every_worker_whatever_it_does(open_workers, error):
     pids: Sequence[int] = ()
     with pytest.raises(error) if error else contextlib.nullcontext(), open_workers(stay) as workers:
         workers.start([None, None])
-        pids = [int(message.sentence) for message in listen(workers, count(2)) if isinstance(message, Problem)]
+        pids = [int(sentence) for _, sentence in sentences(listen(workers, count(2)))]
         assert not any(map(is_gone, pids))
         assert os.getpid() not in pids
         if error:
@@ -148,11 +123,11 @@ def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_do
     now_s = 0.0
     with LocalWorkers(stammer, now=lambda: now_s) as workers:
         workers.start([None])
-        listen(workers, lambda heard: len(heard) == 1)
+        listen(workers, bool)
         assert [list(workers.receive(0.1)) for _ in range(3)] == [[], [], []]
         now_s = SILENCE_S + 1
-        (gone,) = listen(workers, bool)
-        assert isinstance(gone, WorkerLost)
+        ((_, gone),) = listen(workers, bool)
+        assert isinstance(gone, Lost)
         assert "not heard" in gone.reason
 
 
@@ -164,7 +139,7 @@ def test_a_terminal_that_is_closed_is_the_coordinators_business_as_ctrl_c_is():
         os.kill(pid, signal.SIGHUP)
         os.kill(pid, signal.SIGINT)
         workers.send(0, Begin(1.0))
-        assert listen(workers, bool) == [Problem(0, "one at 1")]
+        assert listen(workers, bool) == [(0, Problem("one at 1"))]
 
 
 def test_a_process_that_the_system_refuses_is_one_sentence_with_the_fix(monkeypatch):

@@ -84,8 +84,8 @@ class _Ending:
         return play
 
 
-def work(number: int, job: Any, pipe: Connection) -> int:
+def work(job: Any, pipe: Connection) -> int:
     """A fleet's worker; see :class:`_Ending`."""
-    from simulator.fleet.run.workers import work as real_work
+    from simulator.fleet.run.worker import work as real_work
 
-    return real_work(number, _Ending(job), pipe)
+    return real_work(_Ending(job), pipe)

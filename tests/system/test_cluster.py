@@ -25,7 +25,7 @@ from simulator.fleet.run.ray_workers import PREFIX
 from simulator.keys import write_secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
-from tests.support.cluster_running import RunningCluster, running_cluster
+from tests.support.cluster_running import running_cluster
 
 API_KEY, SECRET_KEY = "mk_cluster", "msk_cluster_0123456789"
 DEVICES = 20
@@ -63,9 +63,9 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def cluster(folder: Path) -> Iterator[RunningCluster]:
-    with running_cluster(2, 2) as running:
-        yield running
+def cluster(folder: Path) -> Iterator[str]:
+    with running_cluster(2, 2) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def start(cluster, service, tmp_path) -> Callable[[], subprocess.Popen[bytes]]:
         target = ["--base-url", service.base_url, "--api-key", API_KEY, "--secret-key-file", tmp_path / "secret"]
         run = [program_path("fleet-simulator"), "run", tmp_path / "s.yaml", "--out", tmp_path / "run", *target]
         with (tmp_path / "log").open("wb") as log:
-            return subprocess.Popen([*run, "--cluster", cluster.address], stdout=log, stderr=log)
+            return subprocess.Popen([*run, "--cluster", cluster], stdout=log, stderr=log)
 
     return start
 

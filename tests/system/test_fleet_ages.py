@@ -18,7 +18,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.run.fleet_run import perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import Target, running_local
 from tests.conftest import require_program
@@ -122,8 +122,7 @@ def play(
             gateway_url=through.get(local.gateway_url or ""),
             broker_port=proxy.ports[local.broker_port] if local.broker_port else None,
         )
-        stage = RunOptions(read_scenario_file(path), way, folder / "run")
-        record = perform_run(stage)
+        record = perform_run(read_scenario_file(path), way, folder / "run")
     return record, proxy.log
 
 

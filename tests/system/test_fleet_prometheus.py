@@ -26,7 +26,7 @@ from simulator.fleet.record import RunRecord, Second, VerdictStatus
 from simulator.fleet.report.folder import read_seconds
 from simulator.fleet.report.progress import RunView
 from simulator.fleet.report.prometheus import MetricsView
-from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.run.fleet_run import perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
@@ -118,10 +118,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     config = ServiceConfig(port=0, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
     with RunningService(config) as service, prometheus(program, folder / "prometheus", port) as server:
         way = find_target(TargetOptions(service.base_url, API_KEY, secret))
-        stage = RunOptions(read_scenario_file(scenario), way, folder / "run", is_audited=True)
         begin_s = time.time()
         watcher = Watcher(server)
-        record = perform_run(stage, [MetricsView(port), watcher])
+        record = perform_run(read_scenario_file(scenario), way, folder / "run", [MetricsView(port), watcher])
         # Not now: the address is gone, and once Prometheus has noticed, none of its series has a value any more.
         yield Watched(server, record, list(read_seconds(folder / "run")), begin_s, watcher.read_s)
 

@@ -23,7 +23,7 @@ from simulator.fleet.report.folder import read_record, read_seconds
 from simulator.fleet.report.progress import RunView
 from simulator.fleet.run import fleet_run
 from simulator.fleet.run import run as run_module
-from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.run.fleet_run import perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
@@ -83,7 +83,7 @@ def run(
 ) -> RunRecord:
     way = replace(find_target(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path))), **(through or {}))
     file = read_scenario_file(scenario(tmp_path, **changes))
-    return perform_run(RunOptions(file, way, tmp_path / "run"), [view or RunView()])
+    return perform_run(file, way, tmp_path / "run", [view or RunView()])
 
 
 def secret_file(tmp_path: Path) -> Path:

@@ -17,7 +17,7 @@ from simulator.fleet.report import making
 from simulator.fleet.report.folder import read_record, read_seconds
 from simulator.fleet.report.progress import RunView
 from simulator.fleet.run import fleet_run
-from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.run.fleet_run import perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.service.config import ServiceConfig
@@ -32,7 +32,7 @@ API_KEY, SECRET_KEY = "mk_sudden_ends", "msk_sudden_ends_0123456789"
 
 WORKER_ENDS: Final = {
     "plan and ledger": "worker 0: plan and ledger ended unexpectedly: Sudden",
-    "run.<locals>.wrapper": "worker 0 failed: Sudden",
+    "run.<locals>.wrapper": "worker 0: it ended unexpectedly: Sudden",
     "ledger": "worker 0: ledger-0 ended unexpectedly: Sudden",
     "sender": "worker 0: sender ended unexpectedly: Sudden",
 }
@@ -72,7 +72,7 @@ def run(service: RunningService, tmp_path: Path, *views: RunView) -> RunRecord:
     secret.write_text(SECRET_KEY)
     secret.chmod(0o600)
     way = find_target(TargetOptions(service.base_url, API_KEY, secret))
-    return perform_run(RunOptions(read_scenario_file(path), way, tmp_path / "run"), views)
+    return perform_run(read_scenario_file(path), way, tmp_path / "run", views)
 
 
 def check_inconclusive(record: RunRecord, tmp_path: Path, sentence: str) -> None:

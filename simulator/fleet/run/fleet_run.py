@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -36,10 +36,11 @@ from simulator.fleet.report.folder import (
 from simulator.fleet.report.formatting import Tone, clock_text, error_text
 from simulator.fleet.report.making import complete_interrupted_record, finish_run, make_reports
 from simulator.fleet.report.progress import Progress, RunView
+from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation, check_gateway, claimed_devices
 from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.run import Run, first_record
-from simulator.fleet.run.workers import LocalWorkers, WallClock, work
+from simulator.fleet.run.worker import WallClock, work
 from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client
@@ -68,31 +69,24 @@ class RunInterrupted(Exception):
         self.registered = registered
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What is to be run where.
-
-    Attributes:
-        file: the scenario.
-        target: how to reach it.
-        folder: of the run; must hold none yet.
-        is_audited: keep ledgers and read everything back at the end.
-        cluster: the address of the Ray cluster that makes the load, or ``auto``; None for this machine alone.
-    """
-
-    file: ScenarioFile
-    target: Target
-    folder: Path
-    is_audited: bool = True
-    cluster: str | None = None
-
-
-def perform_run(options: RunOptions, views: Sequence[RunView] = ()) -> RunRecord:
+def perform_run(
+    file: ScenarioFile,
+    target: Target,
+    folder: Path,
+    views: Sequence[RunView] = (),
+    *,
+    is_audited: bool = True,
+    cluster: str | None = None,
+) -> RunRecord:
     """The whole run; its folder has record and seconds afterwards, whatever happened since it began.
 
     Args:
-        options: of it.
+        file: the scenario.
+        target: how to reach it.
+        folder: of the run; must hold none yet.
         views: show it while it goes on.
+        is_audited: keep ledgers and read everything back at the end.
+        cluster: the address of the Ray cluster that makes the load, or ``auto``; None for this machine alone.
 
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
@@ -100,17 +94,15 @@ def perform_run(options: RunOptions, views: Sequence[RunView] = ()) -> RunRecord
         RunInterrupted: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in
             order: during the load, and while ledgers are fetched and everything is read back, the first one does that.
     """
-    file, target = options.file, options.target
     scenario, plan = file.scenario, Plan(file.scenario)
     check_gateway(scenario, target)
     with ExitStack() as ends:
-        workers = LocalWorkers(work) if options.cluster is None else RayWorkers(work, options.cluster)
+        workers = LocalWorkers(work) if cluster is None else RayWorkers(work, cluster)
         ends.enter_context(workers)
-        count = workers.count_workers(scenario)
-        needs = workers.check(file, target, count)
+        count, needs = workers.check(scenario, target)
         ends.enter_context(claimed_devices(scenario, target.base_url))
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
-        folder = ends.enter_context(RunFolder(options.folder))
+        kept = ends.enter_context(RunFolder(folder))
         progress = Progress([ends.enter_context(view) for view in views])
         try:
             record = first_record(file, target.base_url, plan, count, workers.describe())
@@ -118,20 +110,20 @@ def perform_run(options: RunOptions, views: Sequence[RunView] = ()) -> RunRecord
             for need in needs:
                 if not need.fits:
                     progress.note(str(need), Tone.WARN)
-            folder.keep(record)
-            run = Run(scenario, folder, record, progress, workers)
-            preparation = Preparation(file, plan, target, options.folder, secrets, count, options.is_audited)
+            kept.keep(record)
+            run = Run(scenario, kept, record, progress, workers)
+            preparation = Preparation(file, plan, target, folder, secrets, count, is_audited)
             _prepare(preparation, progress)
             workers.start(preparation.jobs)
         except (AgentError, RunInterrupted):
-            folder.discard()  # no load was made: the same command can be given again
+            kept.discard()  # no load was made: the same command can be given again
             raise
         try:
             has_all_ledgers = _conduct(run, workers)
             audit = _audit(run, preparation, has_all_ledgers=has_all_ledgers)
             record = _report(run, last_record(run, audit, preparation.device_names()))
         except KeyboardInterrupt:
-            fix = f"'fleet-simulator report {options.folder}' makes the reports of what there is"
+            fix = f"'fleet-simulator report {folder}' makes the reports of what there is"
             raise RunInterrupted(f"ended by hand at once: {fix}") from None
         progress.end(record)
     return record
@@ -163,10 +155,10 @@ def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
     wall_clock = WallClock()
     run.conduct()
     try:
-        missing = workers.collect(lambda done, whole: run.progress.stage("fetching the ledgers", done, whole))
+        with _stage(run.progress, "fetching the ledgers"):
+            missing = workers.collect()
     except KeyboardInterrupt:
         missing = ("not every ledger was fetched: that was ended by hand",)
-    run.progress.stage("")
     run.problems += missing
     run.internal_errors += missing
     if (why := wall_clock.new_jump()) is not None:
@@ -278,8 +270,8 @@ def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, 
     failures += ended_otherwise(record.commands, whole=not partial)
     if not (record.search and record.search.has_found_limit):  # each step of a search is judged by itself
         failures += assessment.failures
-    if late := sum(drained.late_count for drained in run.drained.values()):
-        names = ", ".join([name for drained in run.drained.values() for name in drained.late][:3])
+    if late := sum(left.count for left in run.leftovers.values()):
+        names = ", ".join([name for left in run.leftovers.values() for name in left.names][:3])
         failures.append(f"{late} devices still held something after {scenario.drain_s:g} s ({names})")
     # A worker that was lost after its last second has no gap to be named by.
     is_explained = run.internal_errors or record.gaps or run.interrupted or run.unreachable or run.aborted
@@ -395,32 +387,23 @@ def ended_otherwise(streams: Sequence[CommandEnds], *, whole: bool) -> Iterator[
 # --- a later audit ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What came of a record and its reports.
-
-    Attributes:
-        sentences: what a person should know of it: the verdict, or why the record stays as it is.
-        missing: what could not be written and why, a sentence each, such as on a full disk.
-    """
-
-    sentences: tuple[str, ...]
-    missing: tuple[str, ...] = ()
-
-
-def merge_audit(folder: Path, audit: AuditRecord) -> Merged:
+def merge_audit(folder: Path, audit: AuditRecord) -> tuple[str, tuple[str, ...]]:
     """Put an audit into the record of its run, judge it anew, and make all reports again.
 
     Args:
         folder: of the run.
         audit: what was found now.
 
+    Returns:
+        What a person should know of it: the verdict, or why the record stays as it is; and what could not be written
+        and why, a sentence each, such as on a full disk.
+
     Raises:
         ConfigurationError: the folder holds a damaged run.
     """
     record = read_record(folder)
     if not record.ended_at and state_of(folder) == RUNNING:
-        return Merged((f"{folder}: the run still goes on: its record stays as it is",))
+        return f"{folder}: the run still goes on: its record stays as it is", ()
     if not record.ended_at:
         record = complete_interrupted_record(record, folder)
         reasons = record.reasons or Reasons(interrupted=record.verdict.sentences[0])
@@ -430,12 +413,11 @@ def merge_audit(folder: Path, audit: AuditRecord) -> Merged:
     try:
         write_whole(folder / RUN_FILE, record_text(_judged(found)))
     except StorageError as error:
-        return Merged((), (str(error),))
+        return "", (str(error),)
     forget_running(folder)
     made = make_reports(folder)
     verdict = made.record.verdict
-    sentence = f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}"
-    return Merged((sentence,), made.missing)
+    return f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}", made.missing
 
 
 def _judged_anew(result: ThresholdResult, record: RunRecord) -> ThresholdResult:

@@ -26,7 +26,7 @@ from simulator.fleet.audit.ledger import (
 )
 from simulator.fleet.faults import CLOCK_KINDS, REFUSED_KINDS
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
-from simulator.fleet.run.workers import Job
+from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client

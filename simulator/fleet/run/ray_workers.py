@@ -9,46 +9,37 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
-import platform
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from agent.errors import ConfigurationError
-from simulator.fleet.engine.preflight import ResourceCheck, examine, missing, read_host
+from simulator.fleet.engine.preflight import ResourceCheck
 from simulator.fleet.plan import count_workers, deal
-from simulator.fleet.run.capacity import addresses_of_devices, demand_of, find_sources, starving
-from simulator.fleet.run.job_files import JobFiles, check_files, pack, unpack
-from simulator.fleet.run.workers import (
-    SILENCE_S,
-    WALL_CLOCK_S,
-    Finished,
-    FromWorker,
-    Heartbeat,
-    LocalWorkers,
-    Measured,
-    ToWorker,
-    Work,
-    WorkerLost,
-)
+from simulator.fleet.record import Second
+from simulator.fleet.run.capacity import addresses_of_devices, check_share, starving
+from simulator.fleet.run.job_files import JobFiles, check_files, pack, place_of, unpack
+from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers, Work
+from simulator.fleet.run.worker import WALL_CLOCK_S, FromWorker, Lost, Sign, ToWorker
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target import target as targets
 from simulator.fleet.target.target import Target
+from simulator.fleet.workload.base import DeviceJob, WorkloadSummary
 from simulator.interrupts import without_interrupts
 from simulator.watched import describe
+
+Heard = tuple[int, FromWorker]
+"""Which worker says what."""
 
 PREFIX: Final = "fleet-crew-"
 """Of the folder with a machine's files, in its one for temporary files."""
@@ -56,7 +47,7 @@ _SOURCE: Final = "--cluster"
 _JOIN: Final = (
     "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
 )
-_CANNOT_HOLD: Final = "the cluster cannot hold the run as the scenario says"
+_HERE: Final = version("device-agent")
 _CALL_S: Final = 60.0
 _PLACE_S: Final = 120.0
 _END_S: Final = 15.0
@@ -92,7 +83,6 @@ class Crew:
         self._numbers = workers
         self._workers = LocalWorkers(work, first=workers[0])
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._written: dict[str, Path] = {}
         # The folder is removed when this descriptor is closed, or this process ends.
         theirs, self._remover = os.pipe()
         try:
@@ -106,7 +96,7 @@ class Crew:
         Raises:
             OSError: a file cannot be written.
         """
-        jobs, self._written = unpack(job_files, self._numbers, self._folder)
+        jobs = unpack(job_files, self._numbers, self._folder)
         # Which program this process runs is hidden: a process that it starts would load it, and with it all of Ray.
         names = vars(sys.modules["__main__"])
         path = names.pop("__file__", None)
@@ -120,15 +110,15 @@ class Crew:
         """Send a message to a worker."""
         self._workers.send(worker, message)
 
-    def receive(self) -> list[FromWorker]:
-        """The workers' messages: those of :data:`_WAIT_S`, or until one comes that is no measurement or heartbeat."""
-        messages: list[FromWorker] = []
+    def receive(self) -> list[Heard]:
+        """The workers' messages: those of :data:`_WAIT_S`, or until one comes that cannot wait."""
+        heard: list[Heard] = []
         until_s = time.monotonic() + _WAIT_S
-        while all(isinstance(message, Measured | Heartbeat) for message in messages):
+        while all(isinstance(message, Second) or message is Sign.ALIVE for _, message in heard):
             if (left_s := until_s - time.monotonic()) <= 0:
                 break
-            messages += self._workers.receive(left_s)
-        return messages
+            heard += self._workers.receive(left_s)
+        return heard
 
     def read(self, path: str, offset: int) -> bytes:
         """A piece of a file that a worker has written, at most :data:`_PIECE_BYTES`; empty at its end.
@@ -140,13 +130,13 @@ class Crew:
         Raises:
             OSError: there is no such file.
         """
-        with self._written[path].open("rb") as file:
+        with place_of(path, self._folder).open("rb") as file:
             file.seek(offset)
             return file.read(_PIECE_BYTES)
 
     def close(self) -> None:
         """End every worker and take the files away."""
-        self._workers.__exit__(None, None, None)
+        self._workers.__exit__()
         os.close(self._remover)
         deadline_s = time.monotonic() + _CLOSE_S
         while self._folder.exists() and time.monotonic() < deadline_s:
@@ -186,7 +176,7 @@ class Node:
 
 
 class RayWorkers:
-    """Workers on the machines of a cluster; otherwise as :class:`~simulator.fleet.run.workers.LocalWorkers`.
+    """Workers on the machines of a cluster; otherwise as :class:`~simulator.fleet.run.local_workers.LocalWorkers`.
 
     Args:
         work: what each of them does.
@@ -203,19 +193,16 @@ class RayWorkers:
         """Join the cluster.
 
         Raises:
-            ConfigurationError: there is no Ray, no such cluster, no machine with a core for workers, or one that has
-                another program or another time than this one; with the fix.
+            ConfigurationError: there is no Ray, no such cluster, or no machine with a core for workers; with the fix.
         """
         try:
             self._nodes = _connect(self._address)
         except ConfigurationError:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with contextlib.suppress(ImportError), without_interrupts():
             import ray
 
@@ -227,32 +214,45 @@ class RayWorkers:
                 ray.kill(actor, no_restart=True)
             ray.shutdown()
 
-    def count_workers(self, scenario: Scenario) -> int:
-        """How many workers make the load."""
-        return count_workers(scenario, sum(node.cores for node in self._nodes))
+    def check(self, scenario: Scenario, target: Target) -> tuple[int, tuple[ResourceCheck, ...]]:
+        """How many workers make the load, and every need of theirs with what their machines have.
 
-    def check(self, file: ScenarioFile, target: Target, workers: int) -> tuple[ResourceCheck, ...]:
-        """Give each machine its workers, and compare what each is asked for with what it has."""
-        scenario = file.scenario
-        check_files(scenario, file.folder)
-        self._nodes = place_workers(workers, self._nodes)
-        addresses, listed = addresses_of_devices(scenario, target), scenario.target.source_addresses
+        Raises:
+            ConfigurationError: the run cannot be what the scenario says, or a machine has another program or another
+                time than this one.
+        """
+        import ray
+
+        check_files(scenario)
+        count = count_workers(scenario, sum(node.cores for node in self._nodes))
+        self._nodes = place_workers(count, self._nodes)
+        addresses = addresses_of_devices(scenario, target)
         faults = [*starving(scenario), *_loopback_faults(self._nodes, {*target.addresses, *addresses})]
-        parts = deal(scenario.fleet.devices, workers)
+        parts = deal(scenario.fleet.devices, count)
         found: list[ResourceCheck] = []
-        hosts = _call_on_each(self._nodes, lambda: (read_host(), find_sources(listed, addresses)))
-        for node, (host, sources) in zip(self._nodes, hosts, strict=True):
-            whole = demand_of(scenario, workers, target_is_here=False, source_addresses=sources.count)
+        asked_s, calls = time.time(), []
+        for node in self._nodes:
             devices = sum(len(parts[worker]) for worker in node.workers)
-            sockets = math.ceil(whole.sockets * devices / max(whole.devices, 1))
-            share = replace(whole, devices=devices, sockets=sockets, workers=len(node.workers))
-            checks = tuple(replace(each, what=f"{node.name}: {each.what}") for each in examine(share, host))
-            without = [f"{node.name}: target.source_addresses: {fault}" for fault in sources.faults]
-            faults += without or missing(checks)
-            found += checks
+            look = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_on(node))(_look)
+            calls.append(look.remote(scenario, addresses, devices, len(node.workers)))
+        for node, call in zip(self._nodes, calls, strict=True):
+            try:
+                there, wall_s, checks, missing = ray.get(call, timeout=_CALL_S)
+            except ray.exceptions.RayError as error:
+                fix = f"is device-agent {_HERE} there? pip install '.[cluster]' in a clone of it"
+                faults.append(f"{node.name}: cannot be examined: {_reason(error)}; {fix}")
+                continue
+            if there != _HERE:
+                missing.append(f"has device-agent {there}, and this machine has {_HERE}: install the same")
+            if not asked_s - WALL_CLOCK_S < wall_s < time.time() + WALL_CLOCK_S:
+                ahead_s, fix = wall_s - time.time(), "devices date their readings by it: set both by a time server"
+                way = "ahead of" if ahead_s > 0 else "behind"
+                missing.append(f"its clock is {abs(ahead_s):.0f} s {way} this machine's, and {fix}")
+            faults += [f"{node.name}: {fault}" for fault in missing]
+            found += [replace(each, what=f"{node.name}: {each.what}") for each in checks]
         if faults:
-            raise ConfigurationError(faults, _CANNOT_HOLD)
-        return tuple(found)
+            raise ConfigurationError(faults, "the cluster cannot hold the run as the scenario says")
+        return count, tuple(found)
 
     def describe(self) -> str:
         """Which machine has which workers."""
@@ -266,8 +266,11 @@ class RayWorkers:
         """
         import ray
 
-        ledgers = {worker: getattr(job, "ledger", None) for worker, job in enumerate(jobs)}
-        self._ledgers = {worker: ledger.path for worker, ledger in ledgers.items() if ledger is not None}
+        self._ledgers = {
+            worker: job.ledger.path.absolute()
+            for worker, job in enumerate(jobs)
+            if isinstance(job, DeviceJob) and job.ledger is not None
+        }
         files = ray.put(pack(jobs))  # an object, not an argument: what a call is given stands in the table of actors
         calls = []
         for node in self._nodes:
@@ -304,7 +307,7 @@ class RayWorkers:
             if worker in node.living:
                 node.actor.send.options(concurrency_group="orders").remote(worker, message)
 
-    def receive(self, timeout_s: float) -> Iterator[FromWorker]:
+    def receive(self, timeout_s: float) -> Iterator[Heard]:
         """The workers' messages, and which are lost."""
         import ray
 
@@ -322,44 +325,41 @@ class RayWorkers:
             if node.call in ready:
                 yield from self._take(node)
             if node.living and time.monotonic() - node.heard_s > SILENCE_S:
-                yield from self._lose(node, f"{node.name} was not heard for {SILENCE_S:g} s")
+                yield from _lose(node, f"{node.name} was not heard for {SILENCE_S:g} s")
 
-    def collect(self, on_progress: Callable[[int, int], object]) -> tuple[str, ...]:
+    def collect(self) -> tuple[str, ...]:
         """Fetch the ledgers from their machines."""
-        missed, done = [], 0
+        missed = []
         for node in self._nodes:
             gone = ""
-            for worker in node.workers:
-                if (path := self._ledgers.get(worker)) is None:
-                    continue
-                on_progress(done, len(self._ledgers))
-                gone = gone or _fetch(node.actor, path)  # its other ledgers would be waited for as long
+            for worker in sorted(self._ledgers.keys() & node.workers):
+                gone = gone or _fetch(node.actor, self._ledgers[worker])  # the next would be waited for as long
                 if gone:
                     missed.append(f"the ledger of worker {worker} on {node.name} could not be fetched: {gone}")
-                done += 1
         return tuple(missed)
 
-    def _take(self, node: Node) -> Iterator[FromWorker]:
+    def _take(self, node: Node) -> Iterator[Heard]:
         """The messages of an answer."""
         import ray
 
         call, node.call = node.call, None
         try:
-            messages = ray.get(call)
+            heard = ray.get(call)
         except ray.exceptions.RayError as error:
-            yield from self._lose(node, f"the workers on {node.name} ended: {_reason(error)}")
+            yield from _lose(node, f"the workers on {node.name} ended: {_reason(error)}")
             return
         node.heard_s = time.monotonic()
-        for message in messages:
-            if message.worker in node.living:
-                if isinstance(message, Finished | WorkerLost):
-                    node.living.discard(message.worker)
-                yield message
+        for worker, message in heard:
+            if worker in node.living:
+                if isinstance(message, WorkloadSummary | Lost):
+                    node.living.discard(worker)
+                yield worker, message
 
-    def _lose(self, node: Node, why: str) -> Iterator[WorkerLost]:
-        lost, node.living = sorted(node.living), set()
-        for worker in lost:
-            yield WorkerLost(worker, why)
+
+def _lose(node: Node, why: str) -> Iterator[Heard]:
+    lost, node.living = sorted(node.living), set()
+    for worker in lost:
+        yield worker, Lost(why)
 
 
 def place_workers(workers: int, nodes: Sequence[Node]) -> list[Node]:
@@ -414,66 +414,12 @@ def _connect(address: str) -> list[Node]:
     if not nodes:
         fault = "no machine of the cluster has a core for workers: 'ray start --num-cpus' sets them"
         raise ConfigurationError([fault], _SOURCE)
-    asked_s = time.time()
-    seen = _call_on_each(nodes, _host_reader())
-    took_s = time.time() - asked_s
-    if faults := [fault for node, each in zip(nodes, seen, strict=True) for fault in _differences(node, each, took_s)]:
-        raise ConfigurationError(faults, _SOURCE)
     return nodes
 
 
-def _host_reader() -> Callable[[], tuple[str, str, float]]:
-    """Reads a machine's versions and clock: a function that travels whole, since nothing of ours may be there."""
-
-    def read() -> tuple[str, str, float]:
-        import platform
-        import time
-        from importlib import metadata
-
-        try:
-            ours = metadata.version("device-agent")
-        except metadata.PackageNotFoundError:
-            ours = ""
-        return platform.python_version(), ours, time.time()
-
-    return read
-
-
-def _differences(node: Node, seen: tuple[str, str, float], took_s: float) -> Iterator[str]:
-    """What is not the same there as here, a sentence each; ``took_s`` is how long asking took."""
-    python, distribution, wall_s = seen
-    here = platform.python_version(), version("device-agent")
-    if python != here[0]:
-        yield f"{node.name}: has Python {python}, and this machine has {here[0]}: install the same"
-    elif not distribution:
-        yield f"{node.name}: has no device-agent: there pip install '.[cluster]' in a clone of device-agent"
-    elif distribution != here[1]:
-        yield f"{node.name}: has device-agent {distribution}, and this machine has {here[1]}: install the same"
-    ahead_s = wall_s - time.time()
-    if abs(ahead_s) > WALL_CLOCK_S + took_s:
-        way = "ahead of" if ahead_s > 0 else "behind"
-        fix = "devices date their readings by it: set both by a time server"
-        yield f"{node.name}: its clock is {abs(ahead_s):.0f} s {way} this machine's, and {fix}"
-
-
-def _call_on_each(nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
-    """What a function returns on each machine.
-
-    Raises:
-        ConfigurationError: it cannot be called on one of them.
-    """
-    import ray
-
-    calls = [ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_on(node))(function).remote() for node in nodes]
-    results, faults = [], []
-    for node, call in zip(nodes, calls, strict=True):
-        try:
-            results.append(ray.get(call, timeout=_CALL_S))
-        except ray.exceptions.RayError as error:
-            faults.append(f"{node.name}: cannot be examined: {_reason(error)}")
-    if faults:
-        raise ConfigurationError(faults, _SOURCE)
-    return results
+def _look(scenario: Scenario, addresses: Sequence[str], devices: int, workers: int) -> tuple[str, float, Any, Any]:
+    """On a machine: the version of this program there, its clock, and what it can hold of a share of the devices."""
+    return _HERE, time.time(), *check_share(scenario, addresses, devices=devices, workers=workers)
 
 
 def _on(node: Node) -> Any:

@@ -36,25 +36,12 @@ from simulator.fleet.record import (
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.progress import Progress
+from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.ray_workers import RayWorkers
-from simulator.fleet.run.workers import (
-    Begin,
-    Drain,
-    Drained,
-    EnterPhases,
-    Finished,
-    FromWorker,
-    LocalWorkers,
-    Measured,
-    Problem,
-    Ready,
-    Stop,
-    ToWorker,
-    WorkerLost,
-)
+from simulator.fleet.run.worker import Begin, Drain, EnterPhases, FromWorker, Lost, Problem, Sign, Stop, ToWorker
 from simulator.fleet.scenario.model import LabelPhase, Phase, Scenario, StepPhase, StepsPhase, holds
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.workload.base import WorkloadSummary
+from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.interrupts import interrupts_afterwards
 from simulator.watched import describe
 
@@ -75,7 +62,6 @@ _HASTY_DRAIN_S: Final = 3.0
 _NO_ANSWER: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT})
 _NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
 _DRAIN: Final = "drain"
-_STATES: Final[dict[type, str]] = {Ready: "running", Drained: "draining", Finished: "done", WorkerLost: "dead"}
 
 
 class _NothingLeft(Exception):
@@ -151,7 +137,7 @@ class Run:
         unreachable: why the target counts as gone; empty when it was there.
         interrupted: somebody ended it.
         aborted: a threshold of ``abort_on`` broke, and ended it.
-        drained: what each worker still held when the drain ended, by worker.
+        leftovers: what each worker still held when the drain ended, by worker.
         suspended_s: how long this process did nothing between the begin and the end of the drain.
     """
 
@@ -174,7 +160,7 @@ class Run:
         self.totals = Totals()
         self.saturation = Saturation()
         self.summaries: dict[int, WorkloadSummary] = {}
-        self.drained: dict[int, Drained] = {}
+        self.leftovers: dict[int, Leftover] = {}
         self.failures: list[str] = []
         self.problems: list[str] = []
         self.internal_errors: list[str] = []
@@ -187,7 +173,6 @@ class Run:
         self._boot_time = boot_time
         self._checked_s: float | None = None  # on the clock of ``boot_time``, while the load goes on
         self._began_s: float | None = None
-        self._ready: set[int] = set()
         self._latest: Second | None = None
         self._waiting_for = ""
         self._lacks_seconds = False
@@ -258,7 +243,7 @@ class Run:
 
     def _wait_until_ready(self) -> None:
         deadline_s = self._now() + _BUILD_S + self.record.devices / _BUILT_PER_S_AT_LEAST
-        while set(self._workers.living) - self._ready:
+        while any(self._states[worker] == "starting" for worker in self._workers.living):
             self._receive(_WAIT_S)
             if self._now() > deadline_s:
                 raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
@@ -378,7 +363,7 @@ class Run:
         until_s = self._now() + drain_s
         self._send(Drain(from_s, since_begin_s + drain_s))
         self.update(phases=tuple(self._phases), drained_from_s=from_s)
-        while set(self._workers.living) - self.drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
+        while set(self._workers.living) - self.leftovers.keys() and self._now() < until_s + _HASTY_DRAIN_S:
             self._receive(_WAIT_S)
 
     def _end_early(self) -> None:
@@ -413,8 +398,8 @@ class Run:
         """Take what has come; Ctrl-C meanwhile counts when all of it is taken."""
         self._notice_standstill()
         with interrupts_afterwards():
-            for message in self._workers.receive(timeout_s):
-                self._take(message)
+            for worker, message in self._workers.receive(timeout_s):
+                self._take(worker, message)
             self._take_seconds(self.merger.ready())
 
     def _notice_standstill(self) -> None:
@@ -426,23 +411,26 @@ class Run:
                 self.suspended_s += late_s
             self._checked_s = now_s
 
-    def _take(self, message: FromWorker) -> None:
-        self._states[message.worker] = _STATES.get(type(message), self._states[message.worker])
+    def _take(self, worker: int, message: FromWorker) -> None:
         match message:
-            case Measured(worker, second):
-                self.merger.add(worker, second)
-            case Ready(worker):
-                self._ready.add(worker)
-            case Drained(worker):
-                self.drained[worker] = message
-            case Finished(worker, summary):
-                self.summaries[worker] = summary
+            case Second():
+                self.merger.add(worker, message)
+            case Sign.READY:
+                self._states[worker] = "running"
+            case Leftover():
+                self._states[worker] = "draining"
+                self.leftovers[worker] = message
+            case WorkloadSummary():
+                self._states[worker] = "done"
+                self.summaries[worker] = message
                 self.merger.ended(worker)
-            case Problem(_, sentence):
-                self.problems.append(sentence)
-                self.internal_errors.append(sentence)
-                self._warn(sentence)
-            case WorkerLost(worker, reason):
+            case Problem(sentence):
+                told = f"worker {worker}: {sentence}"
+                self.problems.append(told)
+                self.internal_errors.append(told)
+                self._warn(told)
+            case Lost(reason):
+                self._states[worker] = "dead"
                 self.merger.lost(worker, reason)
                 self._last_loss = f"worker {worker}: {reason}"
                 self.progress.note(self._last_loss, Tone.BAD)

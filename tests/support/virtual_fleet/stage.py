@@ -18,25 +18,13 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.folder import read_seconds
 from simulator.fleet.report.progress import RunView
-from simulator.fleet.run.fleet_run import RunOptions, perform_run
+from simulator.fleet.run.fleet_run import perform_run
+from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.run import Run as RunUnderWay
-from simulator.fleet.run.workers import (
-    Begin,
-    Drain,
-    Drained,
-    EnterPhases,
-    Finished,
-    FromWorker,
-    LocalWorkers,
-    Measured,
-    Ready,
-    Stop,
-    ToWorker,
-    enter_phases,
-)
+from simulator.fleet.run.worker import Begin, Drain, EnterPhases, FromWorker, Sign, Stop, ToWorker, enter_phases
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
-from simulator.fleet.workload.base import Workload
+from simulator.fleet.workload.base import Workload, WorkloadSummary
 from simulator.keys import Keys
 from tests.support.virtual_fleet.engines import Engines
 from tests.support.virtual_fleet.service import BEFORE_S, Sent, Service
@@ -94,13 +82,13 @@ class Run:
 
 @dataclass
 class VirtualWorkers(LocalWorkers):
-    """See :class:`~simulator.fleet.run.workers.LocalWorkers`: on one loop, whose time passes in receive()."""
+    """See :class:`~simulator.fleet.run.local_workers.LocalWorkers`: on one loop, whose time passes in receive()."""
 
     loop: VirtualLoop
     service: Service
     clock: Time
     members: dict[int, tuple[Workload, Recorder]] = field(default_factory=dict)
-    said: list[FromWorker] = field(default_factory=list)
+    said: list[tuple[int, FromWorker]] = field(default_factory=list)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -111,7 +99,7 @@ class VirtualWorkers(LocalWorkers):
             for number, job in enumerate(jobs):
                 recorder = Recorder()
                 self.members[number] = job.make(recorder), recorder
-                self.said.append(Ready(number))
+                self.said.append((number, Sign.READY))
 
         self.loop.run_until_complete(make())
 
@@ -128,20 +116,17 @@ class VirtualWorkers(LocalWorkers):
         play, recorder = self.members[worker]
         self.loop.run_until_complete(self._take(worker, play, recorder, message))
 
-    def receive(self, timeout_s: float) -> Iterator[FromWorker]:
+    def receive(self, timeout_s: float) -> Iterator[tuple[int, FromWorker]]:
         if not self.said:
             self.loop.run_until_complete(asyncio.sleep(timeout_s))
         said, self.said = self.said, []
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.result()  # an error in it is the test's
-        for message in said:
-            if isinstance(message, Finished):
-                del self.members[message.worker]
-            yield message
-
-    def collect(self, _on_progress: object) -> tuple[str, ...]:
-        return ()
+        for worker, message in said:
+            if isinstance(message, WorkloadSummary):
+                del self.members[worker]
+            yield worker, message
 
     async def _take(self, number: int, play: Workload, recorder: Recorder, message: ToWorker) -> None:
         match message:
@@ -158,8 +143,7 @@ class VirtualWorkers(LocalWorkers):
             case Stop():
                 summary = await play.close()
                 second = max(0, int(self.clock.now_s - self.service.began_s))
-                self.said.append(Measured(number, recorder.cut(second).measured()))
-                self.said.append(Finished(number, summary))
+                self.said += [(number, recorder.cut(second).measured()), (number, summary)]
                 for task in self.tasks:
                     task.cancel()
 
@@ -168,12 +152,11 @@ class VirtualWorkers(LocalWorkers):
         while number in self.members:
             await asyncio.sleep(max(0.0, began_s + second + 1 - self.clock.now_s))
             if number in self.members:
-                self.said.append(Measured(number, recorder.cut(second, play.gauges()).measured()))
+                self.said.append((number, recorder.cut(second, play.gauges()).measured()))
             second += 1
 
     async def _drain(self, number: int, play: Workload, from_s: float, until_s: float) -> None:
-        left = await play.drain(from_s, until_s)
-        self.said.append(Drained(number, left.names, left.count))
+        self.said.append((number, await play.drain(from_s, until_s)))
 
 
 def play(
@@ -199,8 +182,7 @@ def play(
     with ExitStack() as ends:
         ends.enter_context(virtual_time(clock))
         ends.enter_context(_patched(clock, service, engines))
-        stage = RunOptions(file, _way(file, folder), folder / "run")
-        record = perform_run(stage, [view or RunView()])
+        record = perform_run(file, _way(file, folder), folder / "run", [view or RunView()])
     return Run(service, record, list(read_seconds(folder / "run")))
 
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,9 +20,10 @@ from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report.folder import read_record
 from simulator.fleet.run import fleet_run
+from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation
 from simulator.fleet.run.run import Run
-from simulator.fleet.run.workers import FromWorker, LocalWorkers, Problem, WorkerLost
+from simulator.fleet.run.worker import FromWorker, Lost, Problem
 from simulator.fleet.workload.base import WorkloadSummary
 
 # Tests of other processes have devices of their own: two runs never have the same ones.
@@ -117,12 +118,12 @@ class Crew(LocalWorkers):
         if self.refuses is not None:
             raise self.refuses
 
-    def receive(self, timeout_s: float) -> Iterable[FromWorker]:
+    def receive(self, timeout_s: float) -> Iterator[tuple[int, FromWorker]]:
         del timeout_s
         self.is_alive = False
-        return self.says
+        yield from ((0, message) for message in self.says)
 
-    def collect(self, on_progress: object) -> tuple[str, ...]:
+    def collect(self) -> tuple[str, ...]:
         raise KeyboardInterrupt
 
 
@@ -148,12 +149,12 @@ def test_workers_that_cannot_be_started_leave_no_folder(use_crew, tmp_path):
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ([Problem(0, "too many open files")], "too many open files"),
+        ([Problem("too many open files")], "worker 0: too many open files"),
         ([], "no worker could begin: worker 0: its process ended with exit code 1"),
     ],
 )
 def test_workers_that_cannot_begin_say_why(said, words, use_crew, tmp_path):
-    use_crew(Crew(says=[*said, WorkerLost(0, "its process ended with exit code 1")]))
+    use_crew(Crew(says=[*said, Lost("its process ended with exit code 1")]))
     code, output, _ = run(tmp_path)
     assert (code, words in output) == (ExitCode.UNREACHABLE, True), output
 

@@ -13,21 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.run import workers as worker_module
-from simulator.fleet.run.workers import (
-    Begin,
-    Drain,
-    Drained,
-    Finished,
-    FromWorker,
-    Heartbeat,
-    Measured,
-    Problem,
-    Ready,
-    Stop,
-    WallClock,
-    work,
-)
+from simulator.fleet.record import Second
+from simulator.fleet.run import worker as worker_module
+from simulator.fleet.run.worker import Begin, Drain, FromWorker, Problem, Sign, Stop, WallClock, work
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 
 
@@ -65,7 +53,7 @@ class Piece:
 
 def performed(piece: Piece, *orders: object) -> list[FromWorker]:
     ours, theirs = Pipe()
-    worker = threading.Thread(target=work, args=(0, piece, theirs))
+    worker = threading.Thread(target=work, args=(piece, theirs))
     worker.start()
     told = [received(ours)]
     for order in orders:
@@ -73,7 +61,7 @@ def performed(piece: Piece, *orders: object) -> list[FromWorker]:
             assert order.wait(10)
         else:
             ours.send(order)
-    while not isinstance(told[-1], Finished | Problem):
+    while not isinstance(told[-1], WorkloadSummary | Problem):
         told.append(received(ours))
     ours.send(Stop())
     worker.join(10)
@@ -91,18 +79,15 @@ def received(pipe: Connection) -> FromWorker:
 def test_a_drain_that_takes_long_is_ended_by_the_next_order(more):
     piece = Piece(drains_s=3600.0)
     told = performed(piece, Begin(0.0), Drain(0.0, 3600.0), piece.has_drained, *more, Stop())
-    assert [type(message) for message in told if not isinstance(message, Measured | Heartbeat)] == [
-        Ready,
-        Drained,
-        Finished,
-    ]
+    rest = [message for message in told if not isinstance(message, Second) and message is not Sign.ALIVE]
+    assert rest == [Sign.READY, Leftover(), WorkloadSummary()]
 
 
 def test_a_worker_whose_machines_clock_jumps_says_so_with_the_second_in_which_it_did(monkeypatch):
     monkeypatch.setattr(worker_module, "WallClock", lambda: SimpleNamespace(new_jump=lambda: "the clock jumped"))
     told = performed(Piece(), Begin(0.0), Drain(0.0, 1.0), Stop())
-    assert isinstance(told[-2], Measured)
-    assert told[-1] == Problem(0, "worker 0: the clock jumped")
+    assert isinstance(told[-2], Second)
+    assert told[-1] == Problem("the clock jumped")
 
 
 @pytest.mark.parametrize(
