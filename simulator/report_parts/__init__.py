@@ -1,1 +1,1 @@
-"""What reports of checks, runs and demonstrations are made of: one self-contained HTML file each, and JUnit XML."""
+"""uPlot, which the report of a run and the console draw with."""

@@ -106,7 +106,7 @@ function Progress({ path, isActive }) {
   const { lines, error } = useProgress(path, isActive);
   const seconds = useMemo(() => lines.filter((one) => one.event === "second").slice(-SECONDS_KEPT), [lines]);
   const rates = useMemo(() => columns(seconds, ["ok_per_s", "errors_per_s"], (one) => one.alone), [seconds]);
-  const waits = useMemo(() => columns(seconds, ["p50", "p99"], (one) => one.all?.response_s, 1000), [seconds]);
+  const waits = useMemo(() => columns(seconds, ["p50", "p99"], (one) => one.figures?.["all operations"]?.response_s, 1000), [seconds]);
   const head = lines.find((one) => one.event === "run");
   const last = seconds.at(-1);
   const stage = lines.at(-1)?.event === "stage" ? lines.at(-1) : null;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,14 +14,15 @@ from agent.errors import ConfigurationError, InvalidMessage
 from simulator.fleet.metrics.ages import READING_AGE, STAGE_OPERATIONS, is_age, shown_ages
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
-from simulator.fleet.report.figures import Figures, by_operation, percentiles
-from simulator.fleet.report.folder import read_record, read_seconds
+from simulator.fleet.report.figures import Figures, by_operation, percentiles, phase_at
+from simulator.fleet.report.folder import read_seconds
 from simulator.fleet.report.formatting import DASH, count_text, percent_text, time_text
-from simulator.fleet.report.making import complete_interrupted_record
+from simulator.fleet.report.making import read_run
 from simulator.fleet.report.summary import new_table
 from simulator.yaml_document import read_document
 
-_COMPARED: Final = (50.0, 95.0, 99.0)
+_COMPARED: Final = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
+"""Percentiles, and the share of answers beyond each."""
 _MARGIN: Final = 0.1
 """A rate or a time that differs by less of A's is the same."""
 _SHARE_MARGIN: Final = 0.01
@@ -61,7 +61,7 @@ def compare_runs(folder_a: Path, folder_b: Path) -> dict[str, Any]:
     Raises:
         ConfigurationError: a folder holds no run or a damaged one, or the scenarios differ.
     """
-    a, b = (_read_run(folder) for folder in (folder_a, folder_b))
+    a, b = (read_run(folder) for folder in (folder_a, folder_b))
     if differing := _scenario_differences(a, b):
         text = f"{folder_a} and {folder_b} are runs of different scenarios ({', '.join(differing)} differ)"
         raise ConfigurationError([text])
@@ -80,13 +80,9 @@ def compare_runs(folder_a: Path, folder_b: Path) -> dict[str, Any]:
         conclusion = f"{len(broken)} of what A held does not hold in B; {conclusion}"
     if unjudged:
         conclusion = f"nothing is judged: {'; '.join(unjudged)}"
+    members = ("name", "began_at", "target")
     runs = {
-        label: {
-            "name": record.name,
-            "began_at": record.began_at,
-            "target": record.target,
-            "verdict": record.verdict.word.value,
-        }
+        label: {**{each: getattr(record, each) for each in members}, "verdict": record.verdict.word.value}
         for label, record in (("a", a), ("b", b))
     }
     return {
@@ -108,16 +104,14 @@ def _scenario_differences(a: RunRecord, b: RunRecord) -> tuple[str, ...]:
     """
     if a.digest == b.digest:
         return ()
-    one, other = (read_document(each.scenario_text.encode("utf-8", "replace")).value for each in (a, b))
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return () if a.scenario_text == b.scenario_text else ("their texts",)
+    one, other = (_document(each.scenario_text) for each in (a, b))
     keys = sorted({*one, *other} - set(_NOT_THE_SCENARIO))
     return tuple(key for key in keys if one.get(key) != other.get(key))
 
 
-def _read_run(folder: Path) -> RunRecord:
-    record = read_record(folder)
-    return record if record.ended_at else complete_interrupted_record(record, folder)
+def _document(scenario: str) -> Mapping[str, Any]:
+    found = read_document(scenario.encode("utf-8", "replace")).value
+    return found if isinstance(found, dict) else {"text": scenario}
 
 
 def _unfit(record: RunRecord) -> str:
@@ -146,13 +140,10 @@ def _chosen_phases(record: RunRecord) -> tuple[Span, ...]:
 
 def _figures(folder: Path, record: RunRecord) -> dict[str, Figures]:
     """The figures of each operation in the phases that are compared."""
-    spans, totals = _chosen_phases(record), Totals()
+    spans = _chosen_phases(record)
     try:
-        for second in read_seconds(folder):
-            middle = second.second + 0.5
-            if not spans or any(span.begin_s <= middle < span.end_s for span in spans):
-                totals.add(replace(second, operations={**second.operations, **shown_ages(second.operations)}))
-        return by_operation(totals.operations, float(totals.seconds))
+        totals = Totals(each for each in read_seconds(folder) if not spans or phase_at(spans, each.second))
+        return by_operation({**totals.operations, **shown_ages(totals.operations)}, float(totals.seconds))
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None
 
@@ -170,12 +161,11 @@ def _differences(a: Figures, b: Figures) -> Iterator[dict[str, Any]]:
             one, other = of_a / a.total, of_b / b.total
             yield row(label, "share", one, other, _found(one, other, _SHARE_MARGIN))
     fewest = min(a.response.count, b.response.count)
-    times_a, times_b = percentiles(a.response, _COMPARED), percentiles(b.response, _COMPARED)
-    for percent, (label, one), other in zip(_COMPARED, times_a.items(), times_b.values(), strict=True):
-        if fewest:
-            is_enough = fewest * (100 - percent) / 100 >= _BEYOND_MIN
-            finding = _found(one, other, max(_MARGIN * one, _LEAST_S)) if is_enough else TOO_FEW
-            yield row(label, "s", one, other, finding)
+    times_a, times_b = percentiles(a.response), percentiles(b.response)
+    for label, beyond in _COMPARED.items() if fewest else ():
+        one, other = times_a[label], times_b[label]
+        is_enough = fewest * beyond >= _BEYOND_MIN
+        yield row(label, "s", one, other, _found(one, other, max(_MARGIN * one, _LEAST_S)) if is_enough else TOO_FEW)
 
 
 def _found(a: float, b: float, margin: float, *, more_is_better: bool = False) -> str:

@@ -1,7 +1,7 @@
 """The figures of operations, of the run and over its time: derived here once, printed by every output.
 
-:meth:`Figures.as_dict` names them: a new entry there is a new member of the JSON files and a new column of the CSV
-files. Terminal and page say which of them they show.
+:meth:`Figures.as_dict` names them: a new entry there is a new member of the JSON files and progress lines, a new column
+of the CSV files, and a new line that the page may draw. Terminal and page say which of them they show.
 
 Over time there are at most some hundred slices, however long the run was. Counts are added and histograms merged; a
 percentile of a slice is that of all its answers, never one made of percentiles. Of gauges the lowest and the highest
@@ -13,34 +13,27 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, count_unended, requests_of, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.recorder import Totals, merge_health
+from simulator.fleet.metrics.recorder import Totals, merge_health, merge_operations
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span, StepWord, Tally
 
-_LONGEST: Final = 100.0
-PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, _LONGEST)
+_PERCENTS: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
+LONGEST: Final = "max"
+PERCENTILES: Final = (*(f"p{percent:g}" for percent in _PERCENTS), LONGEST)
 """Of every table, file and plot; the last one is the longest time to the last digit."""
-SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
-"""In the terminal, where there is no room for all."""
 ALL_OPERATIONS: Final = "all operations"
 _SLICES_MAX: Final = 720
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 
-def percentile_name(percent: float) -> str:
-    """The name of a percentile: ``p50``, ``p99.9``; ``max`` for 100."""
-    return "max" if percent == _LONGEST else f"p{percent:g}"
-
-
-def percentiles(times: Histogram, percents: Sequence[float] = PERCENTILES) -> dict[str, float]:
+def percentiles(times: Histogram) -> dict[str, float]:
     """Percentiles in seconds by name; NaN without values."""
-    found = zip(percents, times.percentiles(percents), strict=True)
-    return {percentile_name(at): times.max_s if at == _LONGEST else value for at, value in found}
+    return {**dict(zip(PERCENTILES, times.percentiles(_PERCENTS), strict=False)), LONGEST: times.max_s}
 
 
 @dataclass(slots=True)
@@ -59,10 +52,10 @@ class Figures:
     """
 
     name: str
-    span_s: float
-    counts: Counter[OutcomeClass]
-    response: Histogram
-    service: Histogram
+    span_s: float = 0.0
+    counts: Counter[OutcomeClass] = field(default_factory=Counter)
+    response: Histogram = field(default_factory=Histogram)
+    service: Histogram = field(default_factory=Histogram)
     resends: int = 0
     ambiguous: int = 0
 
@@ -70,39 +63,34 @@ class Figures:
     def of(
         cls,
         name: str,
-        parts: Iterable[Mapping[OutcomeClass, Tally]],
+        measured: Mapping[OutcomeClass, Tally],
         span_s: float = 0.0,
         *,
-        timed: Iterable[Any] = WAITED,
-    ) -> Figures:
-        """Figures of an operation that was measured in several parts, such as seconds.
-
-        Args:
-            name: of the operation.
-            parts: outcome to what was measured.
-            span_s: for how long.
-            timed: the outcomes whose times count.
-        """
-        found = cls(name, span_s, Counter(), Histogram(), Histogram())
-        for part in parts:
-            for outcome, tally in part.items():
-                found.counts[outcome] += tally.count
-                found.resends += tally.count - tally.first_attempts
-                found.ambiguous += tally.resends_ambiguous
-                if outcome in timed:
-                    found.response.add_encoded(tally.response)
-                    found.service.add_encoded(tally.service)
+        timed: Iterable[OutcomeClass] = WAITED,
+    ) -> Self:
+        """Figures of an operation out of what was measured, by outcome; ``timed``: the outcomes whose times count."""
+        found = cls(name, span_s)
+        for outcome, tally in measured.items():
+            found.counts[outcome] += tally.count
+            found.resends += tally.count - tally.first_attempts
+            found.ambiguous += tally.resends_ambiguous
+            if outcome in timed:
+                found.response.add_encoded(tally.response)
+                found.service.add_encoded(tally.service)
         return found
 
     @classmethod
-    def together(cls, several: Iterable[Figures], span_s: float, name: str = ALL_OPERATIONS) -> Figures:
-        """Several operations as one; those that the service holds on purpose count, and are in no time."""
-        found = cls(name, span_s, Counter(), Histogram(), Histogram())
+    def together(cls, several: Sequence[Figures], span_s: float) -> Self:
+        """All operations as one.
+
+        Those that the service holds on purpose count, and their times do not, unless there is nothing else.
+        """
+        found = cls(ALL_OPERATIONS, span_s)
         for each in several:
             found.counts += each.counts
             found.resends += each.resends
             found.ambiguous += each.ambiguous
-            if each.name not in HELD:
+            if each.name not in HELD or len(several) == 1:
                 found.response.add(each.response)
                 found.service.add(each.service)
         return found
@@ -131,7 +119,7 @@ class Figures:
         """A count as a rate; NaN where no time went by."""
         return count / self.span_s if self.span_s > 0 else math.nan
 
-    def as_dict(self, percents: Sequence[float] = PERCENTILES) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Everything by name, times in seconds."""
         return {
             "count": self.total,
@@ -140,14 +128,14 @@ class Figures:
             "errors_per_s": self.per_s(self.errors),
             "resends": self.resends,
             "resends_ambiguous": self.ambiguous,
-            "response_s": percentiles(self.response, percents),
-            "service_s": percentiles(self.service, percents),
+            "response_s": percentiles(self.response),
+            "service_s": percentiles(self.service),
         }
 
 
 def by_operation(operations: Operations, span_s: float = 0.0) -> dict[str, Figures]:
     """Figures of each operation, in the order of their names."""
-    return {name: Figures.of(name, (classes,), span_s) for name, classes in sorted(operations.items())}
+    return {name: Figures.of(name, classes, span_s) for name, classes in sorted(operations.items())}
 
 
 def by_outcome(operations: Operations, span_s: float = 0.0) -> Iterator[tuple[OutcomeClass, Figures]]:
@@ -155,44 +143,54 @@ def by_outcome(operations: Operations, span_s: float = 0.0) -> Iterator[tuple[Ou
     order = list(OutcomeClass)
     for name, classes in sorted(operations.items()):
         for outcome in sorted(classes, key=order.index):
-            yield outcome, Figures.of(name, ({outcome: classes[outcome]},), span_s, timed=(outcome,))
-
-
-def age_counts_text(age: Figures) -> tuple[str, str]:
-    """How many readings or commands of an age were good, and how many were not; the second is empty where all were."""
-    good, other = ("ended", "without a known end") if age.name.startswith(COMMAND_AGE) else ("accepted", "not accepted")
-    others = age.total - age.good
-    return f"{age.good:,} {good}", f"{others:,} {other}" if others else ""
+            yield outcome, Figures.of(name, {outcome: classes[outcome]}, span_s, timed=(outcome,))
 
 
 @dataclass(frozen=True, slots=True)
-class RunFigures:
-    """The figures of a whole run.
+class FigureSet:
+    """All figures of some time: of the run, of a phase, of a slice, of the last seconds.
 
     Attributes:
         operations: requests by operation.
         whole: all of them together.
-        ages: how old readings were when they were accepted, commands when they ended, then those by end state and by
-            name; what there is of them.
+        ages: how old readings were when they were accepted, commands when they ended, then those by name and
+            end state; what there is of them. They are no requests.
     """
 
     operations: Mapping[str, Figures]
     whole: Figures
-    ages: tuple[Figures, ...]
+    ages: dict[str, Figures]
+
+    @classmethod
+    def of(cls, measured: Operations, span_s: float) -> Self:
+        """The figures of what was measured in some seconds."""
+        operations = by_operation(requests_of(measured), span_s)
+        ages = {name: Figures.of(name, classes, span_s) for name, classes in shown_ages(measured).items()}
+        return cls(operations, Figures.together([*operations.values()], span_s), ages)
+
+    @property
+    def everything(self) -> dict[str, Figures]:
+        """All of it by name: everything together, ages, then each operation."""
+        return {ALL_OPERATIONS: self.whole, **self.ages, **self.operations}
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """All of it, each with how often it had which outcome."""
+        return {name: {**each.as_dict(), "outcomes": dict(each.counts)} for name, each in self.everything.items()}
 
 
-def run_figures(record: RunRecord) -> RunFigures:
-    """Derive the figures of a run."""
-    operations = by_operation(requests_of(record.operations), record.duration_s)
-    whole = Figures.together(operations.values(), record.duration_s)
-    shown = shown_ages(record.operations)
-    ages = {name: Figures.of(name, (each,), record.duration_s) for name, each in shown.items()}
+def run_figures(record: RunRecord) -> FigureSet:
+    """The figures of a whole run."""
+    found = FigureSet.of(record.operations, record.duration_s)
     if unended := count_unended(record.commands, record.operations):
-        all_commands = ages.setdefault(COMMAND_AGE, Figures.of(COMMAND_AGE, (), record.duration_s))
+        commands = found.ages.setdefault(COMMAND_AGE, Figures(COMMAND_AGE, record.duration_s))
         # Also those that nobody has an age of: whose order was answered without an id, or whose result no server took.
-        others = all_commands.total - all_commands.good
-        all_commands.counts[OutcomeClass.TIMEOUT] += max(0, unended - others)
-    return RunFigures(operations, whole, tuple(ages.values()))
+        commands.counts[OutcomeClass.TIMEOUT] += max(0, unended - (commands.total - commands.good))
+    return found
+
+
+def health_figures(health: GeneratorHealth) -> dict[str, Any]:
+    """How far the generator can be trusted, by name."""
+    return {name: value for name, value in asdict(health).items() if name != "send_lag"}
 
 
 def search_rows(record: RunRecord) -> list[tuple[str, StepWord, str]]:
@@ -210,28 +208,6 @@ def errors_of(record: RunRecord) -> list[tuple[str, int]]:
 # --- over time --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Some seconds as one.
-
-    Attributes:
-        begin_s: since the run's begin.
-        seconds: of it that were reported; rates are counts over these.
-        counts: by operation and outcome; :data:`ALL_OPERATIONS` is among the operations, and so are
-            ages, which are in no sum.
-        figures: by operation, as :meth:`Figures.as_dict` names them.
-        gauges: the lowest and the highest of each.
-        health: the worst.
-    """
-
-    begin_s: int
-    seconds: int
-    counts: Mapping[str, Mapping[OutcomeClass, int]]
-    figures: Mapping[str, Mapping[str, Any]]
-    gauges: Mapping[str, tuple[float, float]]
-    health: GeneratorHealth
-
-
 @dataclass(slots=True)
 class Timeline:
     """Takes the seconds of a run, one after the other.
@@ -239,21 +215,21 @@ class Timeline:
     Attributes:
         spans: its phases, the drain among them; none overlaps another.
         width_s: of a slice.
-        slices: those in which something was reported, in order.
+        slices: those in which something was reported, in order, by where they begin; see :func:`figures_over`.
         phases: those that something was measured in, with the sums of their whole seconds: what fell into two phases
             belongs to none, as for thresholds.
     """
 
     spans: Sequence[Span]
     width_s: int
-    slices: list[Slice] = field(default_factory=list)
+    slices: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     phases: list[tuple[Span, Operations]] = field(default_factory=list)
     _waiting: list[Second] = field(default_factory=list)
     _phase: Span | None = None
     _sums: Totals = field(default_factory=Totals)
 
     @classmethod
-    def of(cls, record: RunRecord) -> Timeline:
+    def of(cls, record: RunRecord) -> Self:
         """An empty one, of slices of a round width that are few enough."""
         fitting = (width for width in _WIDTHS_S if record.duration_s / width <= _SLICES_MAX)
         return cls(spans_with_drain(record), next(fitting, math.ceil(record.duration_s / _SLICES_MAX)))
@@ -277,7 +253,8 @@ class Timeline:
 
     def _end_slice(self) -> None:
         if self._waiting:
-            self.slices.append(_slice(self._waiting, self.width_s))
+            begin_s = self._waiting[0].second // self.width_s * self.width_s
+            self.slices[begin_s] = figures_over(self._waiting)
         self._waiting = []
 
     def _end_phase(self) -> None:
@@ -299,22 +276,19 @@ def spans_with_drain(record: RunRecord) -> list[Span]:
     return [*record.phases, Span("drain", "drain", begin_s, record.duration_s, record.devices)]
 
 
-def _slice(seconds: Sequence[Second], width_s: int) -> Slice:
-    span_s = float(len(seconds))
-    gauges: dict[str, tuple[float, float]] = {}
+def figures_over(seconds: Sequence[Second]) -> dict[str, Any]:
+    """Some seconds as one: ``seconds`` that were reported, ``figures`` by name, ``gauges`` and ``generator``.
+
+    Rates are over what was reported. Of each gauge it is the ``low`` and the ``high``.
+    """
+    found = FigureSet.of(merge_operations(second.operations for second in seconds), float(len(seconds)))
+    values: dict[str, list[float]] = {}
     for second in seconds:
         for name, value in second.gauges.items():
-            low, high = gauges.get(name, (value, value))
-            gauges[name] = min(low, value), max(high, value)
-    operations = Totals(seconds).operations
-    requests = by_operation(requests_of(operations), span_s)
-    whole = Figures.together(requests.values(), span_s)
-    found = {ALL_OPERATIONS: whole, **requests, **by_operation(shown_ages(operations), span_s)}
-    return Slice(
-        seconds[0].second // width_s * width_s,
-        len(seconds),
-        {name: each.counts for name, each in found.items()},
-        {name: each.as_dict() for name, each in found.items()},
-        gauges,
-        merge_health([second.health for second in seconds]),
-    )
+            values.setdefault(name, []).append(value)
+    return {
+        "seconds": len(seconds),
+        "figures": found.as_dict(),
+        "gauges": {name: {"low": min(each), "high": max(each)} for name, each in values.items()},
+        "generator": health_figures(merge_health([second.health for second in seconds])),
+    }

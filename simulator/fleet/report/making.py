@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,8 +16,15 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.metrics.thresholds import ThresholdError, measured
-from simulator.fleet.record import Operations, RunRecord, Second, Verdict, VerdictStatus
-from simulator.fleet.report.figures import Figures, Timeline, by_outcome, percentiles, phase_at
+from simulator.fleet.record import Operations, RunRecord, Span, Verdict, VerdictStatus
+from simulator.fleet.report.figures import (
+    Figures,
+    Timeline,
+    by_outcome,
+    health_figures,
+    percentiles,
+    phase_at,
+)
 from simulator.fleet.report.folder import (
     RUN_FILE,
     SECONDS_FILE,
@@ -42,6 +48,9 @@ FILES: Final = {
     "seconds.jsonl": "its seconds",
 }
 """What a run's folder holds in the end, beside its ledgers."""
+_SECONDS_COLUMNS: Final = ("timestamp", "second", "phase", "faults", "workers_missing")
+_PHASES_COLUMNS: Final = ("timestamp", "phase")
+_DAMAGED: Final = "run.json or seconds.jsonl is damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +74,11 @@ def finish_run(folder: RunFolder, record: RunRecord) -> ReportResult:
     Raises:
         ConfigurationError: somebody damaged the folder during the run.
     """
-    missing = []
+    missing: tuple[str, ...] = ()
     try:
         folder.finish(record)
     except StorageError as error:
-        missing.append(str(error))
+        missing = (str(error),)
     made = _make(folder.path, record)
     return replace(made, missing=(*missing, *made.missing))
 
@@ -80,50 +89,47 @@ def make_reports(folder: Path) -> ReportResult:
     Raises:
         ConfigurationError: the folder holds no run, or a damaged one.
     """
-    return _make(folder, read_record(folder))
+    return _make(folder, read_run(folder))
 
 
 def _make(folder: Path, record: RunRecord) -> ReportResult:
-    try:
-        return _make_each(folder, record if record.ended_at else complete_interrupted_record(record, folder))
-    except (InvalidMessage, ThresholdError) as error:
-        raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
-
-
-def _make_each(folder: Path, record: RunRecord) -> ReportResult:
-    timeline, missing = Timeline.of(record), []
-    try:
-        write_table(folder / "seconds.csv", ("timestamp", "second", "phase", "faults", "workers_missing"),
-                    _rows_of_seconds(record, timeline, folder))  # fmt: skip
-    except StorageError as error:
-        missing.append(str(error))
-    timeline.end()
-    texts = {
-        "junit.xml": junit_xml(record),
-        "summary.json": summary_json(record),
-        "report.html": fleet_page(record, timeline, tuple(FILES.items())[1:]),
-    }
-    for name, text in texts.items():
+    timeline = Timeline.of(record)
+    made: dict[str, Callable[[Path], None]] = {
+        "seconds.csv": lambda path: write_table(path, _SECONDS_COLUMNS, _rows_of_seconds(record, timeline, folder)),
+        "figures.csv": lambda path: write_table(path, _PHASES_COLUMNS, _rows_of_phases(record, timeline)),
+        "junit.xml": lambda path: write_whole(path, junit_xml(record)),
+        "summary.json": lambda path: write_whole(path, summary_json(record)),
+        "report.html": lambda path: write_whole(path, fleet_page(record, timeline, [*FILES.items()][1:])),
+    }  # the seconds first: while they are read, the timeline is made
+    missing = []
+    for name, write in made.items():
         try:
-            write_whole(folder / name, text)
+            write(folder / name)
         except StorageError as error:
             missing.append(str(error))
-    try:
-        write_table(folder / "figures.csv", ("timestamp", "phase"), _rows_of_phases(record, timeline))
-    except StorageError as error:
-        missing.append(str(error))
+        except InvalidMessage as error:
+            raise ConfigurationError([f"{folder}: {_DAMAGED}: {error}"]) from None
     return ReportResult(record, folder / "report.html", tuple(missing))
 
 
 # --- a run that did not end -------------------------------------------------------------------------------------------
 
 
-def complete_interrupted_record(record: RunRecord, folder: Path) -> RunRecord:
-    """The record of a run that did not end, completed out of the seconds that were written down.
+def read_run(folder: Path) -> RunRecord:
+    """The record of the run in a folder, which is completed where the run did not end.
 
     Raises:
-        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
+        ConfigurationError: the folder holds no run, or a damaged one.
     """
+    record = read_record(folder)
+    try:
+        return record if record.ended_at else _completed(record, folder)
+    except (InvalidMessage, ThresholdError) as error:
+        raise ConfigurationError([f"{folder}: {_DAMAGED}: {error}"]) from None
+
+
+def _completed(record: RunRecord, folder: Path) -> RunRecord:
+    """The record of a run that did not end, out of the seconds that were written down."""
     if record.operations:
         raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
     totals = Totals(read_seconds(folder))
@@ -132,8 +138,8 @@ def complete_interrupted_record(record: RunRecord, folder: Path) -> RunRecord:
     found = replace(
         record,
         duration_s=float(seconds),
-        phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
-        faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),
+        phases=_until(record.phases, seconds),
+        faults=_until(record.faults, seconds),
         partial=f"{plural(seconds, 'second')} were written down",
     )
     found = measured(found, totals, read_seconds(folder))
@@ -144,6 +150,11 @@ def complete_interrupted_record(record: RunRecord, folder: Path) -> RunRecord:
     missed = tuple(result.missed_text for result in found.thresholds if result.judged and not result.held)
     sentences = (sentence, *missed, "nothing was audited")
     return replace(found, verdict=Verdict(VerdictStatus.INTERRUPTED, int(ExitCode.INTERRUPTED), sentences))
+
+
+def _until(spans: Iterable[Span], end_s: float) -> tuple[Span, ...]:
+    """What of phases or faults was before a time."""
+    return tuple(replace(each, end_s=min(each.end_s, end_s)) for each in spans if each.begin_s < end_s)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -160,38 +171,36 @@ def _rows_of_seconds(record: RunRecord, timeline: Timeline, folder: Path) -> Ite
     """
     for second in read_seconds(folder):
         timeline.add(second)
-        yield from _rows(second.operations, **_place(record, timeline, second))
-
-
-def _place(record: RunRecord, timeline: Timeline, second: Second) -> Row:
-    at = second.second
-    phase = phase_at(timeline.spans, at)
-    return {
-        "timestamp": _instant(record, at),
-        "second": at,
-        "phase": phase.name if phase else None,
-        "faults": "; ".join(span.name for span in record.faults if span.begin_s < at + 1 and span.end_s > at),
-        "workers_missing": len({gap.worker for gap in record.gaps if gap.from_s <= at < gap.to_s}),
-    }
+        at = second.second
+        phase = phase_at(timeline.spans, at)
+        place = {
+            "timestamp": _instant(record, at),
+            "second": at,
+            "phase": phase.name if phase else None,
+            "faults": "; ".join(span.name for span in record.faults if span.begin_s < at + 1 and span.end_s > at),
+            "workers_missing": len({gap.worker for gap in record.gaps if gap.from_s <= at < gap.to_s}),
+        }
+        yield from _rows(second.operations, place)
+    timeline.end()
 
 
 def _rows_of_phases(record: RunRecord, timeline: Timeline) -> Iterator[Row]:
     """The whole run, whose phase is empty, and then each phase."""
-    yield from _rows(record.operations, timestamp=_instant(record, 0.0), phase=None)
+    yield from _rows(record.operations, {"timestamp": _instant(record, 0.0), "phase": None})
     for span, operations in timeline.phases:
-        yield from _rows(operations, timestamp=_instant(record, span.begin_s), phase=span.name)
+        yield from _rows(operations, {"timestamp": _instant(record, span.begin_s), "phase": span.name})
 
 
-def _rows(operations: Operations, **more: Any) -> Iterator[Row]:
-    """A row for each operation and outcome, ages among them; ``more`` are columns in front."""
+def _rows(operations: Operations, place: Row) -> Iterator[Row]:
+    """A row for each operation and outcome, ages among them; ``place`` are the columns in front."""
     for outcome, figures in by_outcome({**operations, **shown_ages(operations)}):
-        yield {**more, "operation": figures.name, "outcome": outcome.value, **_flat(figures.as_dict())}
+        yield {**place, "operation": figures.name, "outcome": outcome.value, **_flat(figures)}
 
 
-def _flat(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """``response_s`` of several percentiles as ``response_p50_s`` and so on; rates of one outcome say nothing more."""
+def _flat(figures: Figures) -> Row:
+    """Figures with a column for each percentile, such as ``response_p50_s``; without rates, which counts say."""
     found: dict[str, Any] = {}
-    for name, value in figures.items():
+    for name, value in figures.as_dict().items():
         if isinstance(value, Mapping):
             found |= {f"{name.removesuffix('_s')}_{percent}_s": time_s for percent, time_s in value.items()}
         elif not name.endswith("_per_s"):
@@ -213,11 +222,10 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None
     new = path.with_name(f".{path.name}.new")
     try:
         with new.open("w", encoding="utf-8", newline="") as file:
-            every = (*columns, "operation", "outcome", *_flat(Figures.of("", ()).as_dict()))
+            every = (*columns, "operation", "outcome", *_flat(Figures("")))
             writer = csv.DictWriter(file, every, lineterminator="\n")
             writer.writeheader()
-            for row in rows:
-                writer.writerow({name: _cell(value) for name, value in row.items()})
+            writer.writerows(finite(row, digits=6) for row in rows)
         new.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -227,21 +235,12 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None
         raise StorageError(f"{path}: cannot be written: {error}") from None
 
 
-def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else f"{value:.6g}"
-    return str(value)
-
-
 def _instant(record: RunRecord, offset_s: float) -> str | None:
     """The time as RFC 3339; None where the record does not say when its load began."""
     try:
-        at_s = parse_time(record.load_began_at) + offset_s
+        return to_rfc3339(parse_time(record.load_began_at) + offset_s)
     except InvalidMessage:
         return None
-    return to_rfc3339(at_s) if math.isfinite(at_s) else None
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -258,5 +257,5 @@ def summary_json(record: RunRecord) -> str:
     document["command_stages"] = {
         name: {"count": times.count, **percentiles(times)} for name, times in stages_of(record.operations).items()
     }
-    del document["health"]["send_lag"]
+    document["health"] = health_figures(record.health)
     return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"

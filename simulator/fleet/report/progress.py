@@ -17,19 +17,16 @@ from typing import Any, Final, Self
 from pydantic_core import to_json
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, command_of, requests_of
-from simulator.fleet.metrics.recorder import merge_health
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, WorkerGap
-from simulator.fleet.report.figures import SHOWN_PERCENTILES, Figures, by_operation
+from simulator.fleet.report.figures import FigureSet, figures_over
 from simulator.fleet.report.folder import LineFile
 from simulator.fleet.report.formatting import Tone, plural
 
-PROGRESS_FORMAT: Final = "fleet-progress/2"
+PROGRESS_FORMAT: Final = "fleet-progress/3"
 STANDARD_OUTPUT: Final = "-"
 WINDOW_S: Final = 10
 _STAGE_EVERY_S: Final = 0.5
-_GENERATOR: Final = ("send_lag_p99_s", "send_lag_max_s", "loop_lag_max_s", "steal_percent", "cpu_percent")
 
 Event = Mapping[str, Any]
 
@@ -74,9 +71,8 @@ class Progress:
         self._views = views
         self._now = now
         self._stage, self._stage_at_s = "", 0.0
-        self._seconds: deque[Second] = deque()  # those of the window
-        self._counts: Counter[OutcomeClass] = Counter()  # since the begin
-        self._good: Counter[str] = Counter()  # since the begin, by operation
+        self._window: deque[Second] = deque(maxlen=WINDOW_S)
+        self._so_far: Counter[OutcomeClass] = Counter()
         self._intended = self._sent = 0
         self._phase, self._faults, self._gaps = "", list[Span](), set[tuple[int, float]]()
 
@@ -105,7 +101,7 @@ class Progress:
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """Tell one thing that happens now."""
-        self._show(note(text, tone, self._seconds[-1].second + 1 if self._seconds else 0))
+        self._show(note(text, tone, self._window[-1].second + 1 if self._window else 0))
 
     def end(self, record: RunRecord) -> None:
         """Tell the verdict."""
@@ -134,27 +130,23 @@ class Progress:
             gaps: what workers did not report so far; one that still grows has its end so far.
         """
         self._tell_changes(phase, faults, gaps)
-        self._add(second)
-        span_s = float(second.second + 1 - self._seconds[0].second)
-        operations = self._operations(span_s)
-        ages = {name: self._age(name, span_s) for name in (READING_AGE, COMMAND_AGE)}
-        health = merge_health([each.health for each in self._seconds])
-        alone = by_operation(requests_of(second.operations), 1.0).values()
+        self._window.append(second)
+        found = figures_over(self._window)
+        alone = FigureSet.of(second.operations, 1.0).whole
+        self._so_far += alone.counts
+        self._intended += second.health.intended
+        self._sent += second.health.sent
         event = {
             "event": "second",
             "second": second.second,
             "phase": None if phase is None else _span(phase),
             "waiting_for": waiting_for,
             "faults": [_span(fault) for fault in faults],
-            "alone": _figures(_together(list(alone), 1.0)),
-            "window_s": int(span_s),
-            "all": _figures(_together(operations, span_s)),
-            "operations": {each.name: _figures(each) for each in operations},
-            "ages": {name: _figures(age) for name, age in ages.items() if age.good},
-            "so_far": {outcome.value: count for outcome, count in self._counts.items() if count},
+            "alone": alone.as_dict(),
+            "so_far": dict(self._so_far),
+            **found,
+            "generator": {**found["generator"], "intended": self._intended, "sent": self._sent},
             "gauges": dict(second.gauges),
-            "generator": {name: getattr(health, name) for name in _GENERATOR}
-            | {"intended": self._intended, "sent": self._sent},
             "workers": {str(number): state for number, state in (workers or {}).items()},
             "gaps": [asdict(gap) for gap in gaps],
         }
@@ -182,31 +174,6 @@ class Progress:
                 self._gaps.add((gap.worker, gap.from_s))
                 text = f"gap: worker {gap.worker} reports no seconds: {gap.reason}"
                 self._show(note(text, Tone.BAD, gap.from_s))
-
-    def _add(self, second: Second) -> None:
-        self._seconds.append(second)
-        while self._seconds[0].second <= second.second - WINDOW_S:
-            self._seconds.popleft()
-        for name, outcomes in requests_of(second.operations).items():
-            for outcome, tally in outcomes.items():
-                self._counts[outcome] += tally.count
-            self._good[name] += outcomes[OutcomeClass.OK].count if OutcomeClass.OK in outcomes else 0
-        self._intended += second.health.intended
-        self._sent += second.health.sent
-
-    def _of_window(self, name: str, span_s: float) -> Figures:
-        return Figures.of(name, (second.operations.get(name, {}) for second in self._seconds), span_s)
-
-    def _operations(self, span_s: float) -> list[Figures]:
-        """Every operation that was seen, the busiest of the run first; figures of the window."""
-        names = sorted(self._good, key=lambda name: (-self._good[name], name))
-        return [self._of_window(name, span_s) for name in names]
-
-    def _age(self, name: str, span_s: float) -> Figures:
-        """How old readings were that were accepted in the window, or commands that ended."""
-        measured = {operation for second in self._seconds for operation in second.operations}
-        names = filter(command_of, measured) if name == COMMAND_AGE else [name]
-        return Figures.together([self._of_window(each, span_s) for each in names], span_s, name)
 
 
 class ProgressFile(RunView):
@@ -253,15 +220,6 @@ class ProgressFile(RunView):
             fix = "name a file in a folder that is there"
             fault = f"--progress {self._target}: cannot be written: {error.strerror}; {fix}"
             raise ConfigurationError([fault], "--progress") from None
-
-
-def _together(found: Sequence[Figures], span_s: float) -> Figures:
-    """All operations; of one alone also the times of a poll that the service holds on purpose."""
-    return found[0] if len(found) == 1 else Figures.together(found, span_s)
-
-
-def _figures(figures: Figures) -> Mapping[str, Any]:
-    return figures.as_dict(SHOWN_PERCENTILES)
 
 
 def _span(span: Span) -> Mapping[str, Any]:

@@ -7,22 +7,23 @@ second adds to the counts of its own phase and faults, and those of earlier phas
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 from wsgiref.simple_server import WSGIServer
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, start_http_server
-from prometheus_client.core import HistogramMetricFamily
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.ages import FAMILY, READING_AGE, STAGE_OPERATIONS, command_of
-from simulator.fleet.metrics.histogram import Counts, placed
+from simulator.fleet.metrics.histogram import placed
 from simulator.fleet.metrics.recorder import is_cumulative, merge_health
 from simulator.fleet.outcomes import WAITED, Attempt, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally
@@ -30,15 +31,9 @@ from simulator.fleet.report.progress import Event, RunView
 
 _HEALTH_S: Final = 15
 """The generator's health is the worst of so many seconds: read it at least as often to see each spike."""
-_WHEN: Final = ("phase", "fault")
-_ABOUT: Final = ("kind", "transport", "target")
-_HEALTH: Final = {
-    "send_lag_p99_s": ("send_lag_p99_seconds", 1.0, "99th percentile from intended to sent"),
-    "send_lag_max_s": ("send_lag_max_seconds", 1.0, "Longest time from intended to sent"),
-    "loop_lag_max_s": ("loop_lag_max_seconds", 1.0, "How late the event loop woke up at most"),
-    "steal_percent": ("steal_ratio", 0.01, "Share of CPU time that the host took"),
-    "cpu_percent": ("cpu_ratio", 0.01, "CPU time of the busiest worker, 1 for a whole core"),
-}
+_STATES: Final = ("starting", "running", "draining", "done", "dead")
+
+Labels = tuple[str, ...]
 
 
 def _steps(lowest_s: float, highest_s: float) -> tuple[float, ...]:
@@ -52,57 +47,45 @@ _TIME_BOUNDS_S: Final = _steps(0.0001, 100.0)
 _AGE_BOUNDS_S: Final = _steps(0.001, 3150.0)
 """Of everything that may wait through an outage."""
 
-
-class _Times(Collector):
-    """A histogram that takes encoded histograms, which the library's own does not.
-
-    Args:
-        name, text: of the metric.
-        labels: of the metric.
-        bounds_s: upper bounds of the buckets but the last.
-        registry: what serves it.
-    """
-
-    def __init__(
-        self, name: str, text: str, labels: Sequence[str], bounds_s: Sequence[float], registry: CollectorRegistry
-    ) -> None:
-        self._name, self._text, self._labels, self._bounds_s = name, text, labels, bounds_s
-        self._lock = threading.Lock()
-        self._found: dict[tuple[str, ...], tuple[Counts, float]] = {}  # by bucket, and the sum of all values
-        registry.register(self)
-
-    def add(self, labels: tuple[str, ...], texts: Sequence[str]) -> None:
-        """Add encoded histograms."""
-        with self._lock:
-            for text in filter(None, texts):
-                counts, sum_s = placed(text, self._bounds_s)
-                before, sum_before_s = self._found.get(labels, (0, 0.0))
-                self._found[labels] = before + counts, sum_before_s + sum_s
-
-    def collect(self) -> Iterator[Metric]:
-        """The library asks."""
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        bounds = [*(f"{bound:g}" for bound in self._bounds_s), "+Inf"]
-        with self._lock:
-            for labels, (counts, sum_s) in self._found.items():
-                up_to = np.cumsum(counts).astype(float).tolist()
-                family.add_metric(labels, list(zip(bounds, up_to, strict=True)), sum_value=sum_s)
-        yield family
-
-
-class _Rising:
-    """A counter that follows a value; it goes on from where it was when the value falls, as when a worker dies."""
-
-    def __init__(self, counter: Counter) -> None:
-        self._counter = counter
-        self._latest: dict[tuple[str, ...], float] = {}
-
-    def follow(self, labels: tuple[str, ...], value: float) -> None:
-        self._counter.labels(*labels).inc(max(0.0, value - self._latest.get(labels, 0.0)))
-        self._latest[labels] = value
+_WHEN: Final = ("phase", "fault")
+_WORST: Final = f"; worst of the last {_HEALTH_S} s"
+_NUMBERS: Final[Mapping[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], Labels, str]]] = {
+    "exchanges": (CounterMetricFamily, (*_WHEN, "operation", "outcome"), "Exchanges with the target that ended"),
+    "resends": (CounterMetricFamily, (*_WHEN, "operation", "outcome", "attempt"),
+                "Exchanges that were no first attempt: all earlier ones were refused, or one may have been stored"),
+    "readings": (CounterMetricFamily, (*_WHEN, "outcome"), "Readings by what became of them"),
+    "commands": (CounterMetricFamily, (*_WHEN, "command", "state"), "Commands by name and end state; open: not ended"),
+    "ledger_entries": (CounterMetricFamily, ("what",), "What the devices' ledgers have"),
+    "worker_seconds_missing": (CounterMetricFamily, (), "Seconds of single workers that are in no figure"),
+    "generator_intended": (CounterMetricFamily, (), "Requests that the plan asked for"),
+    "generator_sent": (CounterMetricFamily, (), "Requests that went out"),
+    "generator_undelivered": (CounterMetricFamily, (), "Requests that fell due and never ended"),
+    "generator_loop_lag_max_seconds": (GaugeMetricFamily, (), f"How late the event loop woke up{_WORST}"),
+    "generator_steal_ratio": (GaugeMetricFamily, (), f"Share of CPU time that the host took{_WORST}"),
+    "generator_cpu_ratio": (GaugeMetricFamily, (), f"CPU time of the busiest worker in cores{_WORST}"),
+    "run_info": (GaugeMetricFamily, ("kind", "transport", "target"), "What is run"),
+    "run_seconds": (GaugeMetricFamily, (), "How long the run has been going on"),
+    "devices": (GaugeMetricFamily, ("what",), "How many devices are online and so on"),
+    "workers": (GaugeMetricFamily, ("state",), "Worker processes by what they do"),
+    "phase_active": (GaugeMetricFamily, ("phase", "kind"), "1 while the phase is under way"),
+    "fault_active": (GaugeMetricFamily, ("fault", "kind"), "1 while the fault is under way"),
+}  # fmt: skip
+_TIMES: Final[Mapping[str, tuple[Labels, str, tuple[float, ...]]]] = {
+    "response_seconds": ((*_WHEN, "operation"), "From the intended time to a good answer, or until none came",
+                         _TIME_BOUNDS_S),
+    "service_seconds": ((*_WHEN, "operation"), "From the sent time to a good answer, or until none came",
+                        _TIME_BOUNDS_S),
+    "send_lag_seconds": (_WHEN, "From the intended to the sent time: how late the generator was", _TIME_BOUNDS_S),
+    "reading_age_seconds": (_WHEN, "From when a reading was taken until it was accepted, or the run was over",
+                            _AGE_BOUNDS_S),
+    "command_age_seconds": ((*_WHEN, "command", "state"),
+                            "From the order of a command until its end was known, or the run was over", _AGE_BOUNDS_S),
+    "command_stage_seconds": ((*_WHEN, "stage"),
+                              "From the stage before to this one; round_trip: from ordered to reported", _AGE_BOUNDS_S),
+}  # fmt: skip
 
 
-class MetricsView(RunView):
+class MetricsView(RunView, Collector):
     """The figures so far on ``http://127.0.0.1:port/metrics``, served until the view is left.
 
     What was not measured yet is missing.
@@ -113,53 +96,15 @@ class MetricsView(RunView):
     """
 
     def __init__(self, port: int, tell: Callable[[str], object] = lambda _text: None) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         self._port = port
         self._tell = tell
         self._server: tuple[WSGIServer, threading.Thread] | None = None
-        self._registry = CollectorRegistry()
         self._run: Event = {}
-        self._known: set[str] = set()
         self._healths: deque[GeneratorHealth] = deque(maxlen=_HEALTH_S)
-        self._info = self._gauge("run_info", "What is run", *_ABOUT)
-        self._seconds = self._gauge("run_seconds", "How long the run has been going on")
-        text = "Exchanges with the target that ended"
-        self._exchanges = self._counter("exchanges", text, *_WHEN, "operation", "outcome")
-        text = "Exchanges that were no first attempt: all earlier ones were refused, or one may have been stored"
-        self._resends = self._counter("resends", text, *_WHEN, "operation", "outcome", "attempt")
-        self._readings = self._counter("readings", "Readings by what became of them", *_WHEN, "outcome")
-        text = "Commands by name and end state; open: not ended"
-        self._commands = self._counter("commands", text, *_WHEN, "command", "state")
-        text = "to a good answer, or until none came"
-        self._response = self._times("response_seconds", f"From the intended time {text}", "operation")
-        self._service = self._times("service_seconds", f"From the sent time {text}", "operation")
-        self._lag = self._times("send_lag_seconds", "From the intended to the sent time: how late the generator was")
-        text = "From when a reading was taken until it was accepted, or the run was over"
-        self._age = self._times("reading_age_seconds", text, bounds_s=_AGE_BOUNDS_S)
-        text = "From the order of a command until its end was known, or the run was over"
-        self._command = self._times("command_age_seconds", text, "command", "state", bounds_s=_AGE_BOUNDS_S)
-        text = "Time of a command from the stage before to this one; round_trip: from ordered to reported"
-        self._stage = self._times("command_stage_seconds", text, "stage", bounds_s=_AGE_BOUNDS_S)
-        self._devices = self._gauge("devices", "How many devices are online and so on", "what")
-        self._ledgers = _Rising(self._counter("ledger_entries", "What the devices' ledgers have", "what"))
-        text = "Seconds of single workers that are in no figure, since the worker did not report them"
-        self._missing = _Rising(self._counter("worker_seconds_missing", text))
-        self._workers = self._gauge("workers", "Worker processes by what they do", "state")
-        self._active = {
-            what: self._gauge(f"{what}_active", f"1 while the {what} is under way", what, "kind")
-            for what in ("phase", "fault")
-        }
-        last = f"worst of the last {_HEALTH_S} s"
-        self._health = {
-            member: (self._gauge(f"generator_{name}", f"{text}; {last}"), unit)
-            for member, (name, unit, text) in _HEALTH.items()
-        }
-        self._requests = {
-            name: self._counter(f"generator_{name}", f"Requests that {text}")
-            for name, text in (
-                ("intended", "the plan asked for"), ("sent", "went out"), ("undelivered", "fell due and never ended")
-            )
-        }  # fmt: skip
+        self._lock = threading.Lock()  # seconds are added in one thread and read in another
+        self._values: dict[str, Counter[Labels]] = {name: Counter() for name in _NUMBERS}
+        # How many by bucket, and the sum of all values as the last number.
+        self._times: dict[str, dict[Labels, NDArray[np.float64]]] = {name: {} for name in _TIMES}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -174,91 +119,109 @@ class MetricsView(RunView):
         """Serve from the first event on, and add each second to what is served."""
         if event["event"] == "run":
             self._run = event
+            self._values["run_info"][event["kind"], event["transport"], event["target"]] = 1
+            registry = CollectorRegistry()
+            registry.register(self)
             try:
-                self._server = start_http_server(self._port, "127.0.0.1", self._registry)
+                self._server = start_http_server(self._port, "127.0.0.1", registry)
             except OSError as error:
                 fault = f"--metrics-port {self._port}: {error.strerror}; choose another one, or 0"
                 raise ConfigurationError([fault]) from None
-            self._info.labels(event["scenario"], *(event[name] for name in _ABOUT)).set(1)
             self._tell(f"figures for Prometheus: http://127.0.0.1:{self._server[0].server_port}/metrics")
         elif isinstance(source, Second):
-            self._add(event, source)
+            with self._lock:
+                self._add(event, source)
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics; the library asks."""
+        scenario = self._run["scenario"]
+        with self._lock:
+            for name, (family, labels, text) in _NUMBERS.items():
+                metric = family(f"fleet_{name}", text, labels=("scenario", *labels))
+                for values, number in self._values[name].items():
+                    metric.add_metric((scenario, *values), number)
+                yield metric
+            for name, (labels, text, bounds_s) in _TIMES.items():
+                histogram = HistogramMetricFamily(f"fleet_{name}", text, labels=("scenario", *labels))
+                bounds = [*(f"{bound:g}" for bound in bounds_s), "+Inf"]
+                for values, (*counts, sum_s) in self._times[name].items():
+                    up_to = np.cumsum(counts).tolist()
+                    histogram.add_metric((scenario, *values), list(zip(bounds, up_to, strict=True)), sum_value=sum_s)
+                yield histogram
 
     def _add(self, event: Event, second: Second) -> None:
         phase = event["phase"]["name"] if event["phase"] else "none"
         # Faults that are made together are joined, in the scenario's order.
-        faults = "+".join(dict.fromkeys(fault["name"] for fault in event["faults"])) or "none"
-        when = (self._run["scenario"], phase, faults)
+        when = (phase, "+".join(dict.fromkeys(fault["name"] for fault in event["faults"])) or "none")
         for operation, tallies in second.operations.items():
             self._add_operation(operation, tallies, when)
-        self._lag.add(when, (second.health.send_lag,))
-        self._add_health(second.health)
-        self._set_status(event)
+        self._add_times("send_lag_seconds", when, (second.health.send_lag,))
+        for name in ("intended", "sent", "undelivered"):
+            self._values[f"generator_{name}"][()] += getattr(second.health, name)
+        self._set_status(event, second)
 
-    def _add_operation(self, operation: str, tallies: Mapping[OutcomeClass, Tally], when: tuple[str, ...]) -> None:
+    def _add_operation(self, operation: str, tallies: Mapping[OutcomeClass, Tally], when: Labels) -> None:
         waited = [tallies[outcome] for outcome in sorted(WAITED) if outcome in tallies]
         response = [tally.response for tally in waited]
         if operation == READING_AGE:
             for outcome, tally in tallies.items():
-                self._readings.labels(*when, outcome.value).inc(tally.count)
-            self._age.add(when, response)
+                self._values["readings"][*when, outcome.value] += tally.count
+            self._add_times("reading_age_seconds", when, response)
         elif (command := command_of(operation)) is not None:
-            self._commands.labels(*when, *command).inc(sum(tally.count for tally in tallies.values()))
-            self._command.add((*when, *command), response)
+            self._values["commands"][*when, *command] += sum(tally.count for tally in tallies.values())
+            self._add_times("command_age_seconds", (*when, *command), response)
         elif operation in STAGE_OPERATIONS:
-            self._stage.add((*when, operation.removeprefix(f"{FAMILY}.")), response)
+            self._add_times("command_stage_seconds", (*when, operation.removeprefix(f"{FAMILY}.")), response)
         else:
-            self._expect(operation)
-            for outcome, tally in tallies.items():
-                labels = (*when, operation, outcome.value)
-                self._exchanges.labels(*labels).inc(tally.count)
-                refused = tally.count - tally.first_attempts - tally.resends_ambiguous
-                self._resends.labels(*labels, Attempt.AFTER_REFUSAL.value).inc(refused)
-                self._resends.labels(*labels, Attempt.AMBIGUOUS.value).inc(tally.resends_ambiguous)
-            self._response.add((*when, operation), response)
-            self._service.add((*when, operation), [tally.service for tally in waited])
+            self._add_exchanges(operation, tallies, when)
+            self._add_times("response_seconds", (*when, operation), response)
+            self._add_times("service_seconds", (*when, operation), [tally.service for tally in waited])
 
-    def _expect(self, operation: str) -> None:
-        """Let an operation stand at 0 in all that is to come: Prometheus sees no growth in a series that is new."""
-        if operation not in self._known:
-            self._known.add(operation)
+    def _add_exchanges(self, operation: str, tallies: Mapping[OutcomeClass, Tally], when: Labels) -> None:
+        exchanges, resends = self._values["exchanges"], self._values["resends"]
+        if (*when, operation, OutcomeClass.OK.value) not in exchanges:
+            # It stands at 0 in all that is to come: Prometheus sees no growth in a series that is new.
             phases = [*(phase["name"] for phase in self._run["phases"]), "drain"]
             faults = ["none", *(fault["name"] for fault in self._run["faults"])]
-            for when in product([self._run["scenario"]], phases, faults):
-                for outcome in OutcomeClass:
-                    self._exchanges.labels(*when, operation, outcome.value)
+            for at in (when, *product(phases, faults)):
+                exchanges.update({(*at, operation, outcome.value): 0 for outcome in OutcomeClass})
+        for outcome, tally in tallies.items():
+            labels = (*when, operation, outcome.value)
+            exchanges[labels] += tally.count
+            resends[*labels, Attempt.AMBIGUOUS.value] += tally.resends_ambiguous
+            resends[*labels, Attempt.AFTER_REFUSAL.value] += (
+                tally.count - tally.first_attempts - tally.resends_ambiguous
+            )
 
-    def _add_health(self, health: GeneratorHealth) -> None:
-        self._healths.append(health)
+    def _add_times(self, name: str, labels: Labels, texts: Iterable[str]) -> None:
+        bounds_s = _TIMES[name][2]
+        for text in filter(None, texts):
+            counts, sum_s = placed(text, bounds_s)
+            before = self._times[name].get(labels, 0)
+            self._times[name][labels] = before + np.append(counts.astype(float), sum_s)
+
+    def _set_status(self, event: Event, second: Second) -> None:
+        """What is the case now, and what others have added up."""
+        self._healths.append(second.health)
         worst = merge_health(list(self._healths))
-        for member, (gauge, unit) in self._health.items():
-            gauge.labels(self._run["scenario"]).set(getattr(worst, member) * unit)
-        for name, counter in self._requests.items():
-            counter.labels(self._run["scenario"]).inc(getattr(health, name))
+        phases, faults = [event["phase"]] if event["phase"] else [], event["faults"]
+        is_count = {what: is_cumulative(what) and what != "readings_unanswered" for what in second.gauges}
+        states = Counter(event["workers"].values())
+        found: dict[str, Mapping[Any, float]] = {
+            "generator_loop_lag_max_seconds": {(): worst.loop_lag_max_s},
+            "generator_steal_ratio": {(): worst.steal_percent / 100},
+            "generator_cpu_ratio": {(): worst.cpu_percent / 100},
+            "run_seconds": {(): second.second + 1},
+            "ledger_entries": {(what,): value for what, value in second.gauges.items() if is_count[what]},
+            "worker_seconds_missing": {(): sum(gap["to_s"] - gap["from_s"] for gap in event["gaps"])},
+            "devices": {(what,): value for what, value in second.gauges.items() if not is_count[what]}
+            | {("planned",): self._run["devices"]},
+            "workers": {(state,): states[state] for state in _STATES},
+            "phase_active": {_name(span): span in phases for span in (*self._run["phases"], *phases)},
+            "fault_active": {_name(span): span in faults for span in (*self._run["faults"], *faults)},
+        }
+        self._values |= {name: Counter(values) for name, values in found.items()}
 
-    def _set_status(self, event: Event) -> None:
-        name = self._run["scenario"]
-        self._seconds.labels(name).set(event["second"] + 1)
-        self._devices.labels(name, "planned").set(self._run["devices"])
-        for what, value in event["gauges"].items():
-            if is_cumulative(what) and what != "readings_unanswered":
-                self._ledgers.follow((name, what), value)
-            else:
-                self._devices.labels(name, what).set(value)
-        self._missing.follow((name,), sum(gap["to_s"] - gap["from_s"] for gap in event["gaps"]))
-        for state in ("starting", "running", "draining", "done", "dead"):
-            self._workers.labels(name, state).set(sum(each == state for each in event["workers"].values()))
-        now = {"phase": [event["phase"]] if event["phase"] else [], "fault": event["faults"]}
-        for what, spans in now.items():
-            names = {span["name"] for span in spans}
-            for span in (*self._run[f"{what}s"], *spans):
-                self._active[what].labels(name, span["name"], span["kind"]).set(span["name"] in names)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"fleet_{name}", text, ("scenario", *labels), registry=self._registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"fleet_{name}", text, ("scenario", *labels), registry=self._registry)
-
-    def _times(self, name: str, text: str, *labels: str, bounds_s: Sequence[float] = _TIME_BOUNDS_S) -> _Times:
-        return _Times(f"fleet_{name}", text, ("scenario", *_WHEN, *labels), bounds_s, self._registry)
+def _name(span: Mapping[str, Any]) -> Labels:
+    return span["name"], span["kind"]

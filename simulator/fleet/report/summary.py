@@ -1,28 +1,18 @@
-"""The outcome of a run in the terminal: verdict, figures by operation, thresholds, audit, gaps."""
+"""The outcome of a run in the terminal: verdict, figures by operation, errors, thresholds, audit, gaps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import AGE_OPERATIONS
+from simulator.fleet.outcomes import HELD, OutcomeClass
 from simulator.fleet.record import AuditRecord, RunRecord, StepWord, ThresholdResult, VerdictStatus
-from simulator.fleet.report.figures import (
-    PERCENTILES,
-    SHOWN_PERCENTILES,
-    Figures,
-    RunFigures,
-    age_counts_text,
-    errors_of,
-    percentile_name,
-    percentiles,
-    run_figures,
-    search_rows,
-)
+from simulator.fleet.report.figures import errors_of, run_figures, search_rows
 from simulator.fleet.report.formatting import DASH, clock_text, count_text, headline, time_text
 
 _STYLES: Final = {
@@ -35,8 +25,9 @@ _STEP_MARKS: Final = {
     StepWord.BROKE: ("✕", "bold red"),
     StepWord.UNJUDGED: ("-", "yellow"),
 }
-_FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
-_NARROW: Final = 100
+_PERCENTILES: Final = ("p50", "p95", "p99", "p99.9", "max")
+_FEWER_PERCENTILES: Final = ("p50", "p99", "p99.9")
+_NARROW: Final = 110
 """Columns of a terminal in which not all percentiles have room: a figure that is cut off is worse than none."""
 _ERRORS_SHOWN: Final = 10
 NOTHING_WRONG: Final = "nothing lost, doubled or altered"
@@ -46,23 +37,23 @@ WRONGS: Final = ("lost", "doubled", "altered", "unknown")
 
 def print_summary(console: Console, record: RunRecord) -> None:
     """Print the outcome; values of the record are printed as they are, without markup."""
-    verdict, figures = record.verdict, run_figures(record)
-    style = _STYLES.get(verdict.word, "bold red")
+    verdict = record.verdict
     console.print()
+    style = _STYLES.get(verdict.word, "bold red")
     console.print(Text.assemble((headline(record), style), (f"  exit code {verdict.exit_code}", "dim")))
-    lines = [Text(f"  {sentence}") for sentence in verdict.sentences]
-    lines += _ages(figures)
-    for line in lines:
-        console.print(line, soft_wrap=True)
-    percents = SHOWN_PERCENTILES if console.width >= _NARROW else _FEWER_PERCENTILES
-    console.print(_operations_table(figures.operations.values(), percents))
+    for sentence in verdict.sentences:
+        console.print(Text(f"  {sentence}"), soft_wrap=True)
+    console.print(figures_table(run_figures(record).as_dict(), "the whole run", console.width))
     if errors := errors_of(record):
-        console.print(_errors_table(errors))
-    lines = [*_steps(record), *map(_threshold, record.thresholds), *(_audit(record.audit) if record.audit else ())]
-    for gap in record.gaps:
-        text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
-        lines.append(Text(text, "yellow"))
-    for line in lines:
+        table = new_table()
+        table.add_column("errors", justify="right", style="red", no_wrap=True)
+        table.add_column("why", overflow="fold")
+        for why, count in errors[:_ERRORS_SHOWN]:
+            table.add_row(f"{count:,}", Text(why))
+        if (more := len(errors) - _ERRORS_SHOWN) > 0:
+            table.add_row("", f"and {more} others: see the report")
+        console.print(table)
+    for line in (*_steps(record), *map(_threshold, record.thresholds), *_audit(record.audit), *_gaps(record)):
         console.print(line, soft_wrap=True)
 
 
@@ -71,59 +62,45 @@ def new_table() -> Table:
     return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
 
 
+def figures_table(figures: Mapping[str, Mapping[str, Any]], of_what: str, width: int) -> Table:
+    """Counts and percentiles of the response time, or of the age, a row for each operation.
+
+    Args:
+        figures: by operation, as :class:`~simulator.fleet.report.figures.FigureSet` has them.
+        of_what: which time they are of.
+        width: of the terminal.
+    """
+    table, names = new_table(), _FEWER_PERCENTILES if width < _NARROW else _PERCENTILES
+    table.add_column(of_what, no_wrap=True)
+    for name in ("ok", "per s", "429", "errors", "again", *names):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, each in figures.items():
+        good, limited = (each["outcomes"].get(outcome, 0) for outcome in (OutcomeClass.OK, OutcomeClass.LIMITED))
+        errors, ambiguous = each["count"] - good - limited, each["resends_ambiguous"]
+        # What readings and commands waited is where an outage shows; how long a poll is held on purpose says nothing.
+        style = "bold" if name in AGE_OPERATIONS else "dim" if name in HELD else ""
+        table.add_row(
+            Text(name, style),
+            f"{good:,}",
+            count_text(each["ok_per_s"]),
+            Text(f"{limited:,}", "yellow" if limited else "dim"),
+            Text(f"{errors:,}", "bold red" if errors else "dim"),
+            f"{each['resends']:,}" + (f" ({ambiguous:,} ambiguous)" if ambiguous else ""),
+            *(Text(time_text(each["response_s"][at]), style) for at in names),
+        )
+    return table
+
+
 def _steps(record: RunRecord) -> Iterator[Text]:
     """The steps of a search for the limit, a line each."""
     for name, word, why in search_rows(record):
-        mark, style = _STEP_MARKS[word]
-        yield Text.assemble((f"{mark} ", style), f"{name} {word}", (f"  {why}" if why else "", "dim"))
+        yield Text.assemble(_STEP_MARKS[word], f" {name} {word}", (f"  {why}" if why else "", "dim"))
 
 
-def _errors_table(errors: Sequence[tuple[str, int]]) -> Table:
-    table = new_table()
-    table.add_column("errors", justify="right", style="red", no_wrap=True)
-    table.add_column("why", overflow="fold")
-    for why, count in errors[:_ERRORS_SHOWN]:
-        table.add_row(f"{count:,}", Text(why))
-    if (more := len(errors) - _ERRORS_SHOWN) > 0:
-        table.add_row("", f"and {more} others: see the report")
-    return table
-
-
-def _ages(figures: RunFigures) -> Iterator[Text]:
-    """What readings and commands waited until they were accepted or ended: the figures that an outage shows in.
-
-    Commands by end state, and by name, stand below them all.
-    """
-    for age in figures.ages:
-        is_whole = age.name in AGE_OPERATIONS
-        times = percentiles(age.response, (*SHOWN_PERCENTILES, PERCENTILES[-1]))
-        text = Text.assemble((age.name, "bold")) if is_whole else Text(f"  {age.name}")
-        text.append("  " + ", ".join(f"{name} {time_text(value)}" for name, value in times.items()))
-        good, others = age_counts_text(age)
-        text.append(f"  {good}, {count_text(age.per_s(age.good))} per s", "dim")
-        if others:
-            text.append(f", {others}", "bold red")
-        yield text
-
-
-def _operations_table(rows: Iterable[Figures], percents: Sequence[float]) -> Table:
-    """Counts and percentiles of the response time, a row for each operation."""
-    table = new_table()
-    table.add_column("operation", no_wrap=True)
-    first, *others = map(percentile_name, percents)
-    for name in ("ok", "per s", "429", "errors", "again", f"response {first}", *others):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            Text(row.name),
-            f"{row.good:,}",
-            count_text(row.per_s(row.good)),
-            Text(f"{row.limited:,}", "yellow" if row.limited else ""),
-            Text(f"{row.errors:,}", "red" if row.errors else ""),
-            f"{row.resends:,}" + (f" ({row.ambiguous:,} ambiguous)" if row.ambiguous else ""),
-            *map(time_text, percentiles(row.response, percents).values()),
-        )
-    return table
+def _gaps(record: RunRecord) -> Iterator[Text]:
+    for gap in record.gaps:
+        when = f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}"
+        yield Text(f"gap: worker {gap.worker}, {when}: {gap.reason}", "yellow")
 
 
 def observed_text(result: ThresholdResult) -> str:
@@ -142,11 +119,12 @@ def audit_text(audit: AuditRecord) -> str:
     return ", ".join([*parts, *([] if audit.complete else ["not complete"])]) or NOTHING_WRONG
 
 
-def _audit(audit: AuditRecord) -> Iterator[Text]:
-    text = audit_text(audit)
-    style = "green" if text == NOTHING_WRONG else "bold red" if any(map(str.isdigit, text)) else "yellow"
-    yield Text.assemble("audit: ", (text, style))
-    yield from map(Text, audit.sentences)
+def _audit(audit: AuditRecord | None) -> Iterator[Text]:
+    if audit is not None:
+        text = audit_text(audit)
+        style = "green" if text == NOTHING_WRONG else "bold red" if any(map(str.isdigit, text)) else "yellow"
+        yield Text.assemble("audit: ", (text, style))
+        yield from map(Text, audit.sentences)
 
 
 def _threshold(result: ThresholdResult) -> Text:

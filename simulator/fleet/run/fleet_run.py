@@ -34,7 +34,7 @@ from simulator.fleet.report.folder import (
     write_whole,
 )
 from simulator.fleet.report.formatting import Tone, clock_text, error_text
-from simulator.fleet.report.making import complete_interrupted_record, finish_run, make_reports
+from simulator.fleet.report.making import finish_run, make_reports, read_run
 from simulator.fleet.report.progress import Progress, RunView
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation, check_gateway, claimed_devices
@@ -405,7 +405,7 @@ def merge_audit(folder: Path, audit: AuditRecord) -> tuple[str, tuple[str, ...]]
     if not record.ended_at and state_of(folder) == RUNNING:
         return f"{folder}: the run still goes on: its record stays as it is", ()
     if not record.ended_at:
-        record = complete_interrupted_record(record, folder)
+        record = read_run(folder)
         reasons = record.reasons or Reasons(interrupted=record.verdict.sentences[0])
         record = replace(record, ended_at=to_rfc3339(time.time()), reasons=reasons)
     found = replace(record, audit=audit, audited_at=to_rfc3339(time.time()))

@@ -18,19 +18,15 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, requests_of, shown_ages, stages_of
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, requests_of, stages_of
 from simulator.fleet.outcomes import HELD
 from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.figures import (
     PERCENTILES,
-    Figures,
-    RunFigures,
+    FigureSet,
     Timeline,
-    age_counts_text,
-    by_operation,
     by_outcome,
     errors_of,
-    percentile_name,
     percentiles,
     run_figures,
     search_rows,
@@ -55,8 +51,6 @@ _TONES: Final = {
     VerdictStatus.INCONCLUSIVE: Tone.WARN,
     VerdictStatus.INTERRUPTED: Tone.WARN,
 }
-_ICONS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
-_TRANSPORTS: Final = {"http_poll": "HTTP, polling", "http_long_poll": "HTTP, long polls", "mqtt": "MQTT"}
 _FINDINGS_SHOWN: Final = 50
 """Of the audit, the gravest; ``run.json`` has all that the record has."""
 _NAMED: Final = frozenset({"devices", "devices_not_named"})
@@ -68,11 +62,9 @@ _STAGES: Final = {
     "reported": "result at the service",
     "round_trip": "the whole way",
 }
-
-_SHARED: Final = "simulator.report_parts"
-_SCRIPTS: Final = ((_SHARED, "uPlot.iife.min.js"), (__name__, "fleet.js"))
-_STYLES: Final = ((_SHARED, "uPlot.min.css"), (_SHARED, "report.css"), (__name__, "fleet.css"))
-
+_UPLOT: Final = "simulator.report_parts"
+_SCRIPTS: Final = ((_UPLOT, "uPlot.iife.min.js"), (__name__, "fleet.js"))
+_STYLES: Final = ((_UPLOT, "uPlot.min.css"), (__name__, "fleet.css"))
 
 Card = tuple[str, str, str]
 """A number of the headline: as it is shown, what it counts, and one more thing to know about it."""
@@ -91,24 +83,34 @@ def fleet_page(record: RunRecord, timeline: Timeline, beside: Sequence[tuple[str
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii") for script in scripts]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}; base-uri 'none'"
+    found = record.audit.findings if record.audit is not None else ()
     page = (
         _environment()
         .get_template("fleet.html.j2")
         .render(
-            page_policy=policy,
+            policy=policy,
             # The packages' own files, not anybody's input: the only places where nothing is escaped.
-            page_scripts=[Markup(script) for script in scripts],  # noqa: S704
-            page_styles=[Markup(_static(*place)) for place in _STYLES],  # noqa: S704
+            scripts=[Markup(script) for script in scripts],  # noqa: S704
+            styles=[Markup(_static(*place)) for place in _STYLES],  # noqa: S704
             record=record,
             figures=figures,
-            content=_content(record, figures, timeline),
             plots=plots_of(record, figures, timeline),
-            phases=[
-                (span, by_operation({**shown_ages(operations), **requests_of(operations)}))
-                for span, operations in timeline.phases
-            ],
+            phases=[(span, FigureSet.of(operations, 0.0)) for span, operations in timeline.phases],
             width_s=timeline.width_s,
             beside=beside,
+            tone=_TONES.get(record.verdict.word, Tone.BAD),
+            headline=headline(record),
+            badge=_badge(record),
+            cards=[*_cards(record, figures, timeline)],
+            outcomes=[*by_outcome(requests_of(record.operations))],
+            stages=[*_stages(record)],
+            findings=found[:_FINDINGS_SHOWN],
+            more_findings=max(0, len(found) - _FINDINGS_SHOWN),
+            steps=search_rows(record),
+            thresholds=sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged)),
+            has_held=bool(HELD & set(record.operations)),
+            spans=[*_spans(record, timeline)],
+            errors=errors_of(record),
         )
     )
     return page.lstrip()
@@ -132,9 +134,10 @@ def _environment() -> Environment:
         "plural": plural,
         "state": state_word,
         "observed": observed_text,
+        "instant": _instant,
+        "json": lambda value: json.dumps(value, indent=1, ensure_ascii=False, default=str),
     }
-    names = [percentile_name(percent) for percent in PERCENTILES]
-    environment.globals |= {"DASH": DASH, "OUTCOME_WORDS": OUTCOME_WORDS, "WRONGS": WRONGS, "percentile_names": names}
+    environment.globals |= {"DASH": DASH, "OUTCOME_WORDS": OUTCOME_WORDS, "WRONGS": WRONGS, "PERCENTILES": PERCENTILES}
     return environment
 
 
@@ -146,36 +149,6 @@ def _static(package: str, name: str) -> str:
     return text
 
 
-# --- the page's words, and the figures that are not just printed ------------------------------------------------------
-
-
-def _content(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Mapping[str, Any]:
-    """Everything that the template does not take from record and figures by itself."""
-    tone = _TONES.get(record.verdict.word, Tone.BAD)
-    found = record.audit.findings if record.audit is not None else ()
-    return {
-        "tone": tone,
-        "icon": _ICONS[tone],
-        "headline": headline(record),
-        "badge": _badge(record),
-        "subtitle": _subtitle(record, figures),
-        "cards": [*_cards(record, figures, timeline)],
-        "outcomes": [*by_outcome(requests_of(record.operations))],
-        "stages": [*_stages(record)],
-        "findings": found[:_FINDINGS_SHOWN],
-        "more_findings": max(0, len(found) - _FINDINGS_SHOWN),
-        "steps": search_rows(record),
-        "thresholds": sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged)),
-        "has_held": bool(HELD & set(record.operations)),
-        "spans": [*_spans(record, timeline)],
-        "errors": errors_of(record),
-        "extras": [(name, json.dumps(value, indent=1, ensure_ascii=False, default=str))
-                   for name, value in record.extras.items() if name != "errors"],
-        "facts": [*_facts(record)],
-        "began": _instant(record.began_at),
-    }  # fmt: skip
-
-
 def _badge(record: RunRecord) -> str:
     held = sum(each.held for each in record.thresholds)
     so_far = " so far" if record.partial else ""
@@ -185,48 +158,35 @@ def _badge(record: RunRecord) -> str:
     return " · ".join(parts) or f"exit code {record.verdict.exit_code}"
 
 
-def _subtitle(record: RunRecord, figures: RunFigures) -> str:
-    transport = _TRANSPORTS.get(record.transport, record.transport)
-    devices = plural(record.devices, "device")
-    who = {
-        "onboarding": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",
-        "backfill": f"The past of {devices} over {transport}, as fast as it is taken",
-        "requests": f"{devices} over {transport}, pure load: requests are made without a device behind them",
-    }.get(record.kind, f"{devices} over {transport}, each running the agent's own core")
-    return (
-        f"{who}, for {clock_text(record.duration_s)}, against {record.target}. "
-        f"{figures.whole.total:,} exchanges came to an end."
-    )
-
-
-def _cards(record: RunRecord, figures: RunFigures, timeline: Timeline) -> Iterator[Card]:
+def _cards(record: RunRecord, figures: FigureSet, timeline: Timeline) -> Iterator[Card]:
+    """The figures of the headline; the ages first, since an outage shows in them."""
     whole, health = figures.whole, record.health
     every = whole.total
-    yield from (_age(age) for age in figures.ages if age.name in AGE_OPERATIONS)
+    for name in AGE_OPERATIONS:
+        if age := figures.ages.get(name):
+            times = {at: time_text(value) for at, value in percentiles(age.response).items()}
+            counts = f"of {plural(age.good, name.partition('.')[0][:-1])}, {age.total - age.good:,} without a good end"
+            yield (
+                times["p99"],
+                f"age of {name.partition('.')[0]}, p99",
+                (f"p50 {times['p50']}, p99.9 {times['p99.9']}, max {times['max']}; {counts}"),
+            )
     rate = f"{count_text(whole.per_s(whole.good))} per second" if record.duration_s > 0 else ""
     yield count_text(whole.good), "good answers", rate
     held = ", without long polls" if HELD & set(record.operations) else ""
-    p50, p99, p999 = (time_text(value) for value in whole.response.percentiles((50, 99, 99.9)))
-    yield p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"
+    times = {at: time_text(value) for at, value in percentiles(whole.response).items()}
+    yield times["p99"], "response time, p99", f"p50 {times['p50']}, p99.9 {times['p99.9']}{held}"
     yield count_text(whole.errors), "errors", f"{percent_text(whole.errors / every)} of all" if every else ""
     yield count_text(whole.limited), "limited (429)", "the quota at work; counted apart"
     if whole.resends:
         kinds = f"{whole.resends - whole.ambiguous:,} after a refusal, {whole.ambiguous:,} ambiguous"
         yield count_text(whole.resends), "sent again", f"{percent_text(whole.resends / every)}: {kinds}"
-    if online := [each.gauges["online"][1] for each in timeline.slices if "online" in each.gauges]:
+    if online := [each["gauges"]["online"]["high"] for each in timeline.slices.values() if "online" in each["gauges"]]:
         yield count_text(max(online)), "devices online at most", f"of {record.devices:,}"
     lag = f"of the intended load; lag p99 {time_text(health.send_lag_p99_s)}"
     if health.undelivered:
         lag += f"; {health.undelivered:,} never ended"
     yield percent_text(health.sent / health.intended) if health.intended else DASH, "sent by the generator", lag
-
-
-def _age(age: Figures) -> Card:
-    """The figure of an age: the first of all, since an outage shows in it."""
-    times = {name: time_text(value) for name, value in percentiles(age.response).items()}
-    counts = ", ".join(filter(None, age_counts_text(age)))
-    note = f"p50 {times['p50']}, p99.9 {times['p99.9']}, max {times['max']}; {counts}"
-    return times["p99"], f"age of {age.name.partition('.')[0]}, p99", note
 
 
 def _stages(record: RunRecord) -> Iterator[Mapping[str, Any]]:
@@ -246,29 +206,10 @@ def _spans(record: RunRecord, timeline: Timeline) -> Iterator[Mapping[str, Any]]
         done = {name: value for name, value in span.truth.items() if name not in _NAMED and value is not None}
         texts = [(name.replace("_", " "), value if isinstance(value, str) else json.dumps(value, default=str))
                  for name, value in done.items()]  # fmt: skip
-        when = f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}"
-        yield {"what": what, "span": span, "when": when, "done": texts}
+        yield {"what": what, "span": span, "done": texts}
 
 
 def _instant(text: str) -> str:
     """An instant of the record to the second, in words that may stand on two lines."""
     day, _, clock = text.partition("T")
     return f"{day} {clock[:8]} UTC" if clock.endswith("Z") else text
-
-
-def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
-    health = record.health
-    pauses = {"lag": health.send_lag_max_s, "loop": health.loop_lag_max_s}
-    yield "Began", _instant(record.began_at)
-    yield "Ended", _instant(record.ended_at) if record.ended_at else "never"
-    if record.audited_at:
-        yield "Audited again", _instant(record.audited_at)
-    yield "Target", record.target
-    yield "Machine", record.machine
-    yield "Workers", f"{record.workers}"
-    cpu = f"CPU {health.cpu_percent:.0f} % of a core at the busiest worker, steal {health.steal_percent:.1f} %"
-    yield "Generator", cpu
-    yield "Its pauses", ", ".join(f"{name} up to {time_text(value)}" for name, value in pauses.items())
-    yield "Seed", f"{record.seed}"
-    yield "Digest of the plan", record.digest
-    yield "Version", record.version

@@ -7,16 +7,23 @@
   };
   const PERCENTILES = ["p50", "p95", "p99", "p99.9", "max"];
   const TIME_PLOTS = ["rate", "band", "gauge", "lag", "cpu"];
+  const FONT = `12px ${getComputedStyle(document.body).fontFamily}`;
   const choice = { operation: 0, measure: "response" };
   const plots = new Map();
   const whole = [0, Math.max(data.duration_s, data.width_s)];
   let shown = whole;
   const sync = uPlot.sync("time");
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const sans = () => `12px ${colour("--sans")}`;
+  // A canvas needs the colour itself, which is another one in the dark and on paper.
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.hidden = true;
+  const colour = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const soft = (name, percent) => `color-mix(in srgb, ${colour(name)} ${percent}%, transparent)`;
 
-  // --- numbers, as simulator/fleet/report/words.py writes them ---
+  // --- numbers, as simulator/fleet/report/formatting.py writes them ---
   const three = (v) => (Math.abs(v) < 9.995 ? v.toFixed(2) : Math.abs(v) < 99.95 ? v.toFixed(1) : Math.round(v).toLocaleString("en"));
   const timeText = (s) => {
     if (s == null) return "–";
@@ -39,15 +46,15 @@
     const { ctx, bbox } = u;
     const at = (s) => Math.round(u.valToPos(Math.min(Math.max(s, shown[0]), shown[1]), "x", true));
     ctx.save();
-    const fill = (spans, variable, alpha) => {
-      ctx.fillStyle = `rgb(${colour(variable)} / ${alpha})`;
+    const fill = (spans, name, percent) => {
+      ctx.fillStyle = soft(name, percent);
       for (const span of spans) {
         if (span.end_s < shown[0] || span.begin_s > shown[1]) continue;
         ctx.fillRect(at(span.begin_s), bbox.top, Math.max(at(span.end_s) - at(span.begin_s), 2 * devicePixelRatio), bbox.height);
       }
     };
-    fill(data.faults, "--fault", "14%");
-    fill(data.gaps, "--gap", "26%");
+    fill(data.faults, "--warn", 14);
+    fill(data.gaps, "--bad", 26);
     ctx.strokeStyle = colour("--muted");
     ctx.globalAlpha = 0.5;
     ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
@@ -64,7 +71,7 @@
 
   // Whiskers down from p99: what the generator's own lateness may have added to it at most.
   const paintWhiskers = (u) => {
-    const p99 = u.data[3], lag = data.health.send_lag_p99_s;
+    const p99 = u.data[3], lag = data.generator.send_lag_p99_s;
     if (choice.measure !== "response") return;
     const { ctx, bbox } = u;
     ctx.save();
@@ -94,14 +101,15 @@
   };
 
   // --- each kind of plot: columns, series, axes, and the words of its readout ---
-  const soft = (name, percent) => `color-mix(in srgb, ${colour(name)} ${percent}%, transparent)`;
   const line = (label, name, extra = {}) => ({ label, stroke: colour(name), width: 1.5, points: { show: false }, spanGaps: false, dot: name, ...extra });
   const bars = (value) => ({ values: (_, splits) => splits.map(value) });
 
   const KINDS = {
     rate() {
-      const rates = data.operations[choice.operation].rates;
-      const kinds = Object.keys(WORDS).filter((kind) => rates[kind]);
+      const { outcomes } = data.operations[choice.operation];
+      const kinds = Object.keys(WORDS).filter((kind) => outcomes[kind]?.some(Boolean));
+      const rate = (kind) => outcomes[kind].map((v, i) => (data.seconds[i] ? (v ?? 0) / data.seconds[i] : null));
+      const rates = Object.fromEntries(kinds.map((kind) => [kind, rate(kind)]));
       let sum = data.x.map(() => 0);
       const columns = kinds.map((kind) => (sum = sum.map((v, i) => (rates[kind][i] == null ? null : (v ?? 0) + rates[kind][i]))));
       return {
@@ -112,8 +120,8 @@
       };
     },
     band() {
-      const found = data.operations[choice.operation][choice.measure];
-      const name = choice.measure === "response" ? "--band" : "--band-2";
+      const found = data.operations[choice.operation][`${choice.measure}_s`];
+      const name = choice.measure === "response" ? "--line-1" : "--line-2";
       const widths = [1.25, 1.25, 2.25, 1.25, 1], dashes = [, [6, 3], , [2, 2], [1, 4]];
       const marks = ["thin", "dashed", "thick", "dotted", "sparse"];
       return {
@@ -121,7 +129,7 @@
         series: PERCENTILES.map((p, i) => line(p, p === "max" ? "--muted" : name, { width: widths[i], dash: dashes[i], mark: marks[i] })),
         bands: [[2, 1, 30], [3, 2, 20], [4, 3, 10]].map(([upper, lower, percent]) => ({ series: [upper, lower], fill: soft(name, percent) })),
         y: bars(plainTime), log: true, height: 300, behind: [paintSpans], above: [paintWhiskers],
-        note: (i) => (choice.measure === "response" && data.health.send_lag_p99_s[i] != null ? `generator ±${timeText(data.health.send_lag_p99_s[i])}` : ""),
+        note: (i) => (choice.measure === "response" && data.generator.send_lag_p99_s[i] != null ? `generator ±${timeText(data.generator.send_lag_p99_s[i])}` : ""),
       };
     },
     gauge(place) {
@@ -135,16 +143,17 @@
       };
     },
     lag() {
-      const { send_lag_max_s: max, send_lag_p99_s: p99, loop_lag_max_s: loop } = data.health;
+      const { send_lag_max_s: max, send_lag_p99_s: p99, loop_lag_max_s: loop } = data.generator;
       return {
         columns: [p99, max, loop], text: timeText, y: bars(plainTime), height: 170, behind: [paintSpans],
         series: [line("lag p99", "--line-1", { width: 2, mark: "thick" }), line("lag max", "--line-1", { dash: [2, 3], mark: "dotted" }), line("loop", "--line-2")],
       };
     },
     cpu() {
-      const share = data.health.sent_share.map((v) => (v == null ? null : v * 100));
+      const { cpu_percent: cpu, steal_percent: steal, sent, intended } = data.generator;
+      const share = intended.map((v, i) => (v ? (100 * sent[i]) / v : null));
       return {
-        columns: [data.health.cpu_percent, data.health.steal_percent, share], text: percentText, y: bars(percentText), height: 170, behind: [paintSpans],
+        columns: [cpu, steal, share], text: percentText, y: bars(percentText), height: 170, behind: [paintSpans],
         series: [line("CPU", "--line-1"), line("steal", "--line-2"), line("sent of intended", "--line-3")],
       };
     },
@@ -153,7 +162,7 @@
       const joined = uPlot.join([response, service]);
       return {
         x: joined[0], columns: [joined[1], joined[2]], text: timeText, y: bars(plainTime), log: true, height: 300, behind: [],
-        series: [line("response", "--band", { width: 2, spanGaps: true }), line("service", "--band-2", { width: 2, spanGaps: true })],
+        series: [line("response", "--line-1", { width: 2, spanGaps: true }), line("service", "--line-2", { width: 2, spanGaps: true })],
         splits: (u) => [0, 0.30103, 1, 2, 3, 4, 5].filter((v) => v <= u.scales.x.max),
         xText: (v) => (v === 0 ? "p0" : `p${+(100 * (1 - 10 ** -v)).toFixed(3)}`),
       };
@@ -195,7 +204,7 @@
     const spec = KINDS[place.dataset.plot](place);
     const inTime = TIME_PLOTS.includes(place.dataset.plot);
     const axis = (extra) => ({
-      stroke: colour("--muted"), font: sans(), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1, size: 4 }, ...extra,
+      stroke: colour("--muted"), font: FONT, grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1, size: 4 }, ...extra,
     });
     const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
     const u = new uPlot({
