@@ -30,7 +30,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from agent.errors import Offline
 from agent.wire import topics
-from simulator.fleet.engine.mqtt import Arrival, BrokerAddress, MqttSessions, Opening
+from simulator.fleet.engine.addresses import TargetAddress
+from simulator.fleet.engine.mqtt import MqttSessions, Opening
 from simulator.fleet.outcomes import OutcomeClass
 
 # mosquitto listens with a backlog of 100: more at once wait for TCP's own retries.
@@ -95,24 +96,23 @@ Generator = Callable[[Tally, int, int, int], Awaitable[tuple[Start, Callable[[],
 
 
 class _Device:
-    __slots__ = ("_engine", "_index", "_tally", "_topic", "_up")
+    __slots__ = ("_index", "_session", "_tally", "_topic", "_up")
 
     def __init__(self, engine: MqttSessions, index: int, tally: Tally, up: Callable[[], None]) -> None:
-        self._engine = engine
         self._index = index
         self._tally = tally
         self._up = up
         self._topic = topics.sensor_data(f"load-{index}")
-        engine.open(index, Opening(f"load-{index}", None), self)
+        self._session = engine.open(index, Opening(f"load-{index}", None), self)
 
     def send(self) -> None:
-        self._engine.publish(self._index, self._topic, self._tally.body(self._index), self.acknowledged)
+        self._session.publish(self._topic, self._tally.body(self._index), self.acknowledged)
 
     def connected(self, _now_s: float) -> None:
         self._up()
 
-    def arrived(self, arrival: Arrival, _now_s: float) -> None:
-        self._engine.acknowledge(self._index, arrival)
+    def arrived(self, topic: str, _payload: bytes, _now_s: float) -> None:
+        raise AssertionError(f"{topic}: nothing is sent to a device here")
 
     def lost(self, error: Offline, _outcome: OutcomeClass, _now_s: float) -> None:
         raise error
@@ -124,7 +124,7 @@ class _Device:
 
 async def engine(tally: Tally, port: int, clients: int, in_flight: int) -> tuple[Start, Callable[[], Awaitable[None]]]:
     """The fleet's engine."""
-    made = MqttSessions(BrokerAddress("127.0.0.1", port))
+    made = MqttSessions(TargetAddress("127.0.0.1", port))
     gate = Gate()
     devices = []
     for index in range(clients):

@@ -40,6 +40,7 @@ from agent.store.sqlite import FILE_NAME, damaged_copies
 from agent.wire.client import DeviceClient
 from agent.wire.network import authority, certificate_fault, connect, is_this_machine, trust_store
 from agent.wire.server import COMMAND_STATUS
+from agent.wire.topics import subscriptions
 
 UNIT: Final = "device-agent.service"
 TIMEOUT_S: Final = 5.0
@@ -550,10 +551,9 @@ def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) 
         Offline: it did not work, and why.
     """
     from agent.transports.mqtt_connection import try_connection  # paho, only where there is a broker
-    from agent.transports.mqtt_device import subscriptions_of
 
     broker, token = make_broker(config, mqtt), make_token(credentials)()
-    trouble = try_connection(broker, token, subscriptions_of(config.device.device_id))
+    trouble = try_connection(broker, token, subscriptions(config.device.device_id))
     if trouble is not None:
         raise trouble
 

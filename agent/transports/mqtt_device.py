@@ -7,7 +7,6 @@ gateway's receipt names their keys.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import threading
@@ -18,7 +17,7 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from agent.core.timekeeping import marked_time_unknown
-from agent.core.values import IN_PROGRESS, BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
+from agent.core.values import BatchKey, Command, CommandPoll, Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceError, TransportError, Unanswered
 from agent.health import HOURLY_S, REPEAT_AFTER_S, FailureLog, Health, OnCrash, RetryPolicy, describe, only_logged
 from agent.ports import Clock, CommandSource
@@ -33,12 +32,11 @@ from agent.transports.mqtt_connection import (
     Session,
 )
 from agent.wire import topics
-from agent.wire.encoding import parse_json, parse_object, to_rfc3339
+from agent.wire.encoding import parse_json, to_rfc3339
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
-from agent.wire.models import CommandRecord, describe_faults
+from agent.wire.models import describe_faults
 from agent.wire.secret import Secret
 from agent.wire.topics import (
-    KEY_CHARACTERS,
     Notice,
     ReadingMessage,
     Receipt,
@@ -61,11 +59,6 @@ seconds: without the time commands cannot be told from history, nor readings be 
 _PACKET_HEAD_BYTES: Final = 1024
 # Receipts that came too late for the call that waited for them count for the next one.
 _RECEIPTS_KEPT: Final = 4 * BATCH_MAX
-
-
-def subscriptions_of(device_id: str) -> tuple[tuple[str, int], ...]:
-    """What a device subscribes to: (filter, QoS)."""
-    return (topics.commands_filter(device_id), 1), (topics.receipts(device_id), 1), (topics.notice(device_id), 0)
 
 
 @dataclass(eq=False)
@@ -118,7 +111,7 @@ class MqttDevice:
         self.connection = MqttConnection(
             self.broker,
             self.token,
-            Role(subscriptions_of(self.device_id), self._arrived, self._came_up, will=self._offline),
+            Role(topics.subscriptions(self.device_id), self._arrived, self._came_up, will=self._offline),
             self.waits,
             first_s=self.first_s,
             on_down=self._went_down,
@@ -212,7 +205,7 @@ class MqttDevice:
 
         See :meth:`agent.ports.Uplink.report`. Progress needs no receipt: the next one replaces it.
         """
-        key = None if report.status == IN_PROGRESS else _result_key(report)
+        key = topics.result_key(report)
         try:
             message = ResultMessage(status=report.status, result=report.result, error=report.error, key=key)  # type: ignore[arg-type]  # checked by the model
             payload = encode(message)
@@ -311,7 +304,9 @@ class MqttDevice:
         try:
             topic = topics.parse(arrival.topic)
             if topic.kind is TopicKind.COMMAND:
-                self._take_command(self._read_command(arrival, topic.command_id), arrival)
+                payload, command_id = arrival.payload, topic.command_id
+                command = topics.read_command(payload, command_id, self.device_id, max_bytes=MESSAGE_BYTES_MAX)
+                self._take_command(command, arrival)
                 return
             if topic.kind is TopicKind.RECEIPTS:
                 self._take_receipt(Receipt.receive(parse_json(arrival.payload)))
@@ -323,14 +318,6 @@ class MqttDevice:
             text = f"broker=malformed a message on {where} is skipped: {error}"
             self._failure_log.report(f"malformed {where}", text, every_s=HOURLY_S)
         arrival.acknowledge()
-
-    def _read_command(self, arrival: Arrival, command_id: str | None) -> Command:
-        record = CommandRecord.receive(parse_object(arrival.payload, max_bytes=MESSAGE_BYTES_MAX))
-        if record.id is None:
-            record = record.model_copy(update={"id": command_id})
-        elif record.id != command_id:
-            raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
-        return record.to_command(self.device_id)
 
     def _take_command(self, command: Command, arrival: Arrival) -> None:
         """Keep the latest message of a command; while that is unacknowledged it comes again, and no other need to."""
@@ -370,11 +357,6 @@ class MqttDevice:
 
     def _now_s(self) -> float:
         return self.clock.now().monotonic_s
-
-
-def _result_key(report: Report) -> str:
-    key = f"result-{report.status}-{report.command_id}"
-    return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 # --- beside a list over HTTP ------------------------------------------------------------------------------------------

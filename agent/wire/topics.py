@@ -32,6 +32,7 @@ A refusal without a key means that a whole message was not understood; it is for
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -40,9 +41,10 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from agent.core.values import IN_PROGRESS, Command, Report
 from agent.errors import InvalidMessage
-from agent.wire.encoding import encode_json, to_rfc3339
-from agent.wire.models import JsonObject, LooseTime, Number, Received, ResultStatus, Sent, Text, WireTime
+from agent.wire.encoding import encode_json, parse_object, to_rfc3339
+from agent.wire.models import CommandRecord, JsonObject, LooseTime, Number, Received, ResultStatus, Sent, Text, WireTime
 from agent.wire.paths import segment
 
 ROOT: Final = "v1/devices"
@@ -139,6 +141,11 @@ def receipts(device_id: str) -> str:
 def notice(device_id: str) -> str:
     """To the device: the gateway's clock and hints."""
     return f"{_device(device_id)}/{TopicKind.NOTICE}"
+
+
+def subscriptions(device_id: str) -> tuple[tuple[str, int], ...]:
+    """What a device subscribes to: (filter, QoS)."""
+    return (commands_filter(device_id), 1), (receipts(device_id), 1), (notice(device_id), 0)
 
 
 def parse(topic: str) -> Topic:
@@ -276,3 +283,31 @@ def encode_readings(readings: list[ReadingMessage]) -> bytes:
     """Readings as one ``sensor-data`` message: a lone one as an object, several as an array."""
     items = [reading.to_wire() for reading in readings]
     return encode_json(items[0] if len(items) == 1 else items)
+
+
+def read_command(payload: bytes, command_id: str | None, device_id: str, *, max_bytes: int) -> Command:
+    """A message on a command's topic.
+
+    Args:
+        payload: the command record.
+        command_id: that the topic names.
+        device_id: of the device that reads it.
+        max_bytes: the largest message that is read.
+
+    Raises:
+        InvalidMessage: no command, another device's, or with another id than its topic.
+    """
+    record = CommandRecord.receive(parse_object(payload, max_bytes=max_bytes))
+    if record.id is None:
+        record = record.model_copy(update={"id": command_id})
+    elif record.id != command_id:
+        raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
+    return record.to_command(device_id)
+
+
+def result_key(report: Report) -> str | None:
+    """The key of a result: the same in every repeat. Progress has none, since the next one replaces it."""
+    if report.status == IN_PROGRESS:
+        return None
+    key = f"result-{report.status}-{report.command_id}"
+    return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 from zlib import crc32
 
@@ -31,32 +32,29 @@ Away = tuple[float, float] | None
 """Begin and end of a time without power or link."""
 
 
+class Fate(IntEnum):
+    """What becomes of a message on its link. Of several faults the greatest decides."""
+
+    ARRIVES = 0
+    WRONG_KEY = 1
+    """It arrives with a secret that the service does not know."""
+    PORTAL = 2
+    """The sign-in page of somebody else's network answers in the service's place."""
+    LOST = 3
+    DOWN = 4
+    """There is no link."""
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """How one request gets through a link.
+    """How one message gets through a link; ``delay_s`` is how much longer it is on its way."""
 
-    Attributes:
-        is_lost: nothing arrives.
-        out_s, back_s: how much longer the request and the answer are on their way.
-        portal: the sign-in page of somebody else's network answers in the service's place.
-        wrong_key: it goes out with a secret that the service does not know.
-    """
-
-    is_lost: bool = False
-    out_s: float = 0.0
-    back_s: float = 0.0
-    portal: bool = False
-    wrong_key: bool = False
+    fate: Fate = Fate.ARRIVES
+    delay_s: float = 0.0
 
     def then(self, other: Passage) -> Passage:
         """Two links, one behind the other."""
-        return Passage(
-            self.is_lost or other.is_lost,
-            self.out_s + other.out_s,
-            self.back_s + other.back_s,
-            self.portal or other.portal,
-            self.wrong_key or other.wrong_key,
-        )
+        return Passage(max(self.fate, other.fate), self.delay_s + other.delay_s)
 
 
 FREE: Final = Passage()
@@ -123,7 +121,7 @@ class Fault(Section):
         return None
 
     def passage(self, device: DeviceRandom, which: int, time_s: float, size_bytes: int) -> Passage:
-        """How the ``which``-th request of a device gets through."""
+        """How the ``which``-th message of a device gets through."""
         return FREE
 
     def values(self, device: DeviceRandom, time_s: float, values: Values, read: Callable[[float], Values]) -> Values:
@@ -233,13 +231,13 @@ class LinkKind:
     """One kind of link.
 
     Attributes:
-        one_way_s: how long a packet is on its way, and up to ``jitter_s`` longer.
+        delay_s: how long a message is on its way there and back, and up to ``jitter_s`` longer.
         bits_per_s: of the way up.
-        loss: the part of the packets that TCP has to send again.
-        dead: the part of the requests whose connection dies of it.
+        loss: the part of the messages that TCP has to send again.
+        dead: the part of the messages whose connection dies of it.
     """
 
-    one_way_s: float
+    delay_s: float
     jitter_s: float
     bits_per_s: float
     loss: float = 0.0
@@ -249,11 +247,11 @@ class LinkKind:
 # 2G (EDGE) and 3G as the network profiles of Chromium's developer tools, the satellite as a geostationary one, bad
 # Wi-Fi as 5 % of loss, of which TCP makes delays and sometimes a dead connection.
 PROFILES: Final[Mapping[str, LinkKind]] = {
-    "2g": LinkKind(0.15, 0.1, 35_000, 0.02, 0.002),
-    "3g": LinkKind(0.05, 0.03, 330_000, 0.005),
-    "bad_wifi": LinkKind(0.01, 0.05, 1_000_000, 0.05, 0.01),
-    "satellite": LinkKind(0.27, 0.02, 1_000_000, 0.005),
-    "captive_portal": LinkKind(0.005, 0.005, 10_000_000),
+    "2g": LinkKind(0.3, 0.1, 35_000, 0.02, 0.002),
+    "3g": LinkKind(0.1, 0.03, 330_000, 0.005),
+    "bad_wifi": LinkKind(0.02, 0.05, 1_000_000, 0.05, 0.01),
+    "satellite": LinkKind(0.54, 0.02, 1_000_000, 0.005),
+    "captive_portal": LinkKind(0.01, 0.005, 10_000_000),
 }
 
 
@@ -272,17 +270,14 @@ class LinkProfile(Fault):
         if not self.acts(device, time_s):
             return FREE
         profile = PROFILES[self.profile]
-        way_s = profile.one_way_s
-        out_s = way_s + size_bytes * 8 / profile.bits_per_s
-        out_s += profile.jitter_s * device.uniform(salt_of("fault", "link_profile", "jitter"), which)
+        delay_s = profile.delay_s + size_bytes * 8 / profile.bits_per_s
+        delay_s += profile.jitter_s * device.uniform(salt_of("fault", "link_profile", "jitter"), which)
         if self.profile == "captive_portal":
-            return Passage(out_s=out_s, portal=True)
+            return Passage(Fate.PORTAL, delay_s)
         chance = device.uniform(salt_of("fault", "link_profile", "retransmit"), which)
         if chance < profile.dead:
-            return Passage(out_s=out_s, is_lost=True)
-        if chance < profile.dead + profile.loss:
-            out_s += _RETRANSMIT_S
-        return Passage(out_s=out_s, back_s=way_s)
+            return Passage(Fate.LOST)
+        return Passage(delay_s=delay_s + _RETRANSMIT_S if chance < profile.dead + profile.loss else delay_s)
 
 
 class RevokedKeys(Fault):
@@ -291,7 +286,7 @@ class RevokedKeys(Fault):
     kind: Literal["revoked_keys"]
 
     def passage(self, device: DeviceRandom, which: int, time_s: float, size_bytes: int) -> Passage:
-        return Passage(wrong_key=True) if self.acts(device, time_s) else FREE
+        return Passage(Fate.WRONG_KEY) if self.acts(device, time_s) else FREE
 
 
 # --- bodies -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from agent.wire.network import connect
 from agent.wire.secret import Secret
 from simulator.fleet.engine.addresses import TargetAddress, read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions, Opening
+from simulator.fleet.engine.mqtt import MqttSessions, Opening
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
@@ -142,7 +142,7 @@ def test_http_of_the_fleet(service):
 
 def test_mqtt_of_the_fleet(broker):
     async def opened() -> object:
-        engine = MqttSessions(BrokerAddress(NAME, broker.port), connect_timeout_s=SOON_S)
+        engine = MqttSessions(TargetAddress(NAME, broker.port), connect_timeout_s=SOON_S)
         listener = Waits()
         engine.open(0, Opening("d-1", None), listener)
         try:

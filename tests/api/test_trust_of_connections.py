@@ -247,7 +247,7 @@ def fleet_devices(one: Try) -> None:
 
 def fleet_sessions(one: Try) -> None:
     scenario: Any = SimpleNamespace(target=SimpleNamespace(broker=SimpleNamespace(tls=True)))
-    broker = broker_of(scenario, Address("http://127.0.0.1:1", (), None, "127.0.0.1", one.port, one.ca_file))
+    broker = broker_of(scenario, Address("http://127.0.0.1:1", (), None, "127.0.0.1", one.port, one.ca_file), ())
     assert broker.tls is not None
     with (
         socket.create_connection(("127.0.0.1", one.port)) as plain,

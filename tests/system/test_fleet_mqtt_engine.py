@@ -21,7 +21,8 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 from gateway.broker import BrokerSettings, write_broker_config
 from gateway.tokens import mosquitto_password
-from simulator.fleet.engine.mqtt import Arrival, BrokerAddress, MqttSessions, Opening
+from simulator.fleet.engine.addresses import TargetAddress
+from simulator.fleet.engine.mqtt import MqttSessions, Opening
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.certificates import Authority
 from tests.support.mosquitto import Mosquitto, end_client
@@ -37,7 +38,8 @@ class Device:
     def __init__(self, engine: MqttSessions, index: int, name: str, *, token: str = "t") -> None:  # noqa: S107 - it opens nothing
         self.engine, self.index, self.name, self.token = engine, index, name, token
         self.connections = 0
-        self.arrivals: list[Arrival] = []
+        self.arrivals: list[tuple[str, bytes]] = []
+        self.loses_power = False  # when a message comes
         self.losses: list[tuple[Offline, OutcomeClass]] = []
         self.codes: list[int] = []
         self._changed = asyncio.Event()
@@ -45,10 +47,10 @@ class Device:
     def open(self) -> None:
         name, subscriptions = topics.user_name(self.name), ((topics.commands_filter(self.name), 1),)
         will = Will(topics.status(self.name), payload=b"offline", qos=QoS.AT_LEAST_ONCE, retain=True)
-        self.engine.open(self.index, Opening(name, Secret(self.token), subscriptions, will), self)
+        self.session = self.engine.open(self.index, Opening(name, Secret(self.token), subscriptions, will), self)
 
     def publish(self, topic: str, payload: bytes = b"{}", *, retain: bool = False) -> None:
-        self.engine.publish(self.index, topic, payload, self.acknowledged, retain=retain)
+        self.session.publish(topic, payload, self.acknowledged, retain=retain)
 
     async def until(self, is_so: Callable[[], Any]) -> None:
         async with asyncio.timeout(SOON_S):
@@ -70,8 +72,10 @@ class Device:
         self.connections += 1
         self._changed.set()
 
-    def arrived(self, arrival: Arrival, now_s: float) -> None:
-        self.arrivals.append(arrival)
+    def arrived(self, topic: str, payload: bytes, now_s: float) -> None:
+        self.arrivals.append((topic, payload))
+        if self.loses_power:
+            self.engine.cut(self.index)
         self._changed.set()
 
     def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
@@ -86,7 +90,7 @@ class Device:
 
 @asynccontextmanager
 async def engine(port: int, **options: Any) -> AsyncIterator[MqttSessions]:
-    address = BrokerAddress(options.pop("host", "127.0.0.1"), port, options.pop("tls", None))
+    address = TargetAddress(options.pop("host", "127.0.0.1"), port, tls=options.pop("tls", None))
     made = MqttSessions(address, **({"connect_timeout_s": TIMEOUT_S} | options))
     try:
         yield made
@@ -136,22 +140,14 @@ def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(s
             with onlooker(broker, topics.status("d1")) as seen:
                 device = Device(made, 0, "d1")
                 await device.stand()
+                device.loses_power = True
                 await seen.tell(topic, b'{"id":"c1"}')
                 await device.until(lambda: device.arrivals)
-                unsafe = device.arrivals.pop()
-                assert (unsafe.topic, unsafe.payload) == (topic, b'{"id":"c1"}')
-                made.cut(0)
                 assert await seen.next() == (topics.status("d1"), b"offline", False)  # the will
 
+                device.loses_power = False
                 await device.stand()
-                await device.until(lambda: device.arrivals)
-                again = device.arrivals.pop()
-                assert again.payload == unsafe.payload
-                made.acknowledge(0, unsafe)  # of a connection that is gone: void
-                made.cut(0)
-                await device.stand()
-                await device.until(lambda: device.arrivals)
-                made.acknowledge(0, device.arrivals.pop())
+                await device.until(lambda: len(device.arrivals) == 2)
                 # The broker has it once what came after it is acknowledged, too.
                 device.publish(topics.sensor_data("d1"))
                 await device.until(lambda: device.codes)
@@ -159,8 +155,9 @@ def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(s
 
                 await device.stand()
                 await seen.tell(topics.command("d1", "c2"), b"{}")
-                await device.until(lambda: device.arrivals)
-                assert [arrival.topic for arrival in device.arrivals] == [topics.command("d1", "c2")]
+                await device.until(lambda: len(device.arrivals) > 2)
+                first = topic, b'{"id":"c1"}'
+                assert device.arrivals == [first, first, (topics.command("d1", "c2"), b"{}")]
 
     run(work)
 
@@ -210,7 +207,8 @@ def test_all_sessions_share_one_tls_context(start_mosquitto, tmp_path: Path):
             device = Device(made, 0, "d1")
             device.open()
             error, outcome = await device.lose()
-            assert (error.state, outcome) == ("bad_certificate", OutcomeClass.TRANSPORT)
+            assert "certificate" in str(error)
+            assert outcome is OutcomeClass.TRANSPORT
         async with engine(broker.port) as made:
             device = Device(made, 0, "d1")
             device.open()

@@ -24,7 +24,6 @@ from agent.transports.mqtt_connection import (
     Tls,
     try_connection,
 )
-from agent.transports.mqtt_device import subscriptions_of
 from agent.wire import topics
 from agent.wire.secret import Secret
 from tests.support.certificates import Authority
@@ -307,7 +306,7 @@ class TestTls:
 class TestTrying:
     def test_what_waits_for_the_device_still_waits_afterwards(self, start_mosquitto, connect):
         broker = start_mosquitto()
-        address, subscriptions = Broker("127.0.0.1", broker.port, "d1"), subscriptions_of("d1")
+        address, subscriptions = Broker("127.0.0.1", broker.port, "d1"), topics.subscriptions("d1")
         assert try_connection(address, Secret("t"), subscriptions) is None
         publish(broker, topics.command("d1", "c1"))
         assert try_connection(address, Secret("t"), subscriptions) is None

@@ -68,6 +68,7 @@ class Request:
     """One request of a device.
 
     Attributes:
+        operation: what it is measured as.
         target: path and query, percent-encoded; over MQTT the topic.
         body: JSON text, or None.
         keys: of the readings in it, for ``READINGS``.
@@ -78,7 +79,7 @@ class Request:
         copies: how often the same goes out once more, and nobody waits for the answer (the fault ``duplicates``).
     """
 
-    operation: Operation
+    operation: StrEnum
     method: str
     target: str
     body: bytes | None = None

@@ -20,7 +20,7 @@ from agent.errors import LockedOut, Offline
 from simulator.fleet.device.model import Fleet
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.http_answers import Caller, Headers
-from simulator.fleet.faults import FREE, ActiveFaults, Passage
+from simulator.fleet.faults import FREE, ActiveFaults, Fate, Passage
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals import DeviceRandom
 
@@ -32,8 +32,19 @@ _PORTAL: Final = (
     (b"content-type", b"text/html"),
     (b"content-length", b"0"),
 )
-_NOT_TAKEN: Final = "the broker does not accept this device's token: Not authorized (0x87)"
-_OTHER: Final = "somebody else answers in the broker's place: HTTP/1.1 302"
+SESSION_ENDS: Final = {
+    Fate.WRONG_KEY: (
+        LockedOut("unauthorized", "the broker does not accept this device's token: Not authorized (0x87)"),
+        OutcomeClass.REFUSED,
+    ),
+    Fate.PORTAL: (
+        Offline("closed", "somebody else answers in the broker's place: HTTP/1.1 302"),
+        OutcomeClass.UNEXPECTED,
+    ),
+    Fate.LOST: (Offline("unreachable", "the link loses what is sent: no answer came"), OutcomeClass.TIMEOUT),
+    Fate.DOWN: (Offline("unreachable", DOWN), OutcomeClass.TRANSPORT),
+}
+"""Why a session with a broker ends, or does not begin, when this becomes of a message; and as what it counts."""
 
 
 class Links:
@@ -47,7 +58,6 @@ class Links:
         on_lost: called with the index of a device whose connection goes in this instant.
         faults: these do something to everything that is sent; None for none.
         down: devices without a link.
-        recovering: devices whose session ended by their link, until they have another.
     """
 
     def __init__(self, fleet: Fleet, *, are_touched: bool = False) -> None:
@@ -55,7 +65,6 @@ class Links:
         self.on_lost: Callable[[int], None] = lambda _device: None
         self.faults: ActiveFaults | None = None
         self.down: set[int] = set()
-        self.recovering: set[int] = set()
         self._fleet = fleet
         self._numbers: Counter[int] = Counter()  # of messages, by device
 
@@ -70,85 +79,64 @@ class Links:
 
     def has_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, and not the generator's."""
-        if device in self.down or device in self.recovering:
-            return True
         random = DeviceRandom.at(self._fleet.seed, device)
-        return self.faults is not None and self.faults.has_link_fault(random, self._fleet.monotonic())
+        now_s = self._fleet.monotonic()
+        return device in self.down or (self.faults is not None and self.faults.has_link_fault(random, now_s))
 
     def passage(self, device: int, size_bytes: int) -> Passage:
         """How the device's next message of this size gets through."""
+        if device in self.down:
+            return Passage(Fate.DOWN)
         if self.faults is None:
             return FREE
         self._numbers[device] += 1
         random = DeviceRandom.at(self._fleet.seed, device)
         return self.faults.passage(random, self._numbers[device], self._fleet.monotonic(), size_bytes)
 
-    def session_failure(self, device: int, passage: Passage) -> tuple[Offline, OutcomeClass] | None:
-        """Why there can be no session with a broker over such a link; None where there can."""
-        if device in self.down:
-            return Offline("unreachable", DOWN), OutcomeClass.TRANSPORT
-        if passage.is_lost:
-            return Offline("unreachable", "the link loses what is sent: no answer came"), OutcomeClass.TIMEOUT
-        if passage.portal:
-            return Offline("closed", _OTHER), OutcomeClass.UNEXPECTED
-        return (LockedOut("unauthorized", _NOT_TAKEN), OutcomeClass.REFUSED) if passage.wrong_key else None
-
     def send(self, engine: Http1Engine, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """Send one whole request, as far as the device's link lets it; arguments as of the engine's own ``send``."""
-        fleet, now_s = self._fleet, self._fleet.monotonic()
-        if device in self.down:
+        now_s, passage = self._fleet.monotonic(), self.passage(device, len(message))
+        end_s = now_s + passage.delay_s
+        if passage.fate is Fate.DOWN:
             # Not from within: the caller expects its answer later.
-            _call_at(fleet, now_s, caller, partial(caller.failed, OutcomeClass.TRANSPORT, DOWN, None, now_s))
-            return
-        passage = self.passage(device, len(message))
-        if passage.wrong_key:
-            message = _SECRET.sub(_WRONG, message, count=1)
-        if passage.is_lost:
+            self._call_at(now_s, caller, partial(caller.failed, OutcomeClass.TRANSPORT, DOWN, None, now_s))
+        elif passage.fate is Fate.LOST:
             end_s, reason = now_s + timeout_s, f"no answer within {timeout_s:g} s"
-            _call_at(fleet, end_s, caller, partial(caller.failed, OutcomeClass.TIMEOUT, reason, now_s, end_s))
-        elif passage.portal:
-            end_s = now_s + passage.out_s
-            _call_at(fleet, end_s, caller, partial(caller.answered, 302, _PORTAL, b"", now_s, end_s))
-        elif passage.out_s > 0 or passage.back_s > 0:
-            relay = _Relay(fleet, caller, now_s, passage.back_s)
-            _call_at(fleet, now_s + passage.out_s, caller, partial(engine.send, device, message, relay, timeout_s))
+            self._call_at(end_s, caller, partial(caller.failed, OutcomeClass.TIMEOUT, reason, now_s, end_s))
+        elif passage.fate is Fate.PORTAL:
+            self._call_at(end_s, caller, partial(caller.answered, 302, _PORTAL, b"", now_s, end_s))
         else:
-            engine.send(device, message, caller, timeout_s)
+            if passage.fate is Fate.WRONG_KEY:
+                message = _SECRET.sub(_WRONG, message, count=1)
+            if passage.delay_s:
+                relay = _Relay(caller, now_s)
+                self._call_at(end_s, caller, partial(engine.send, device, message, relay, timeout_s))
+            else:
+                engine.send(device, message, caller, timeout_s)
 
-
-def _call_at(fleet: Fleet, at_s: float, caller: Caller, call: Callable[[], object]) -> None:
-    """Call it then, if the caller still wants an answer."""
-
-    def come() -> None:
-        if caller.is_wanted:
-            call()
-
-    fleet.wheel.at(at_s, come)
+    def _call_at(self, at_s: float, caller: Caller, call: Callable[[], object]) -> None:
+        """Call it then, if the caller still wants an answer."""
+        self._fleet.wheel.at(at_s, lambda: call() if caller.is_wanted else None)
 
 
 class _Relay:
-    """Between a caller and the engine, where the link is slow: the answer is longer on its way back."""
+    """Between a caller and the engine, where the link is slow: the request left the device earlier."""
 
-    __slots__ = ("_back_s", "_caller", "_fleet", "_sent_s")
+    __slots__ = ("_caller", "_sent_s")
 
-    def __init__(self, fleet: Fleet, caller: Caller, sent_s: float, back_s: float) -> None:
-        self._fleet = fleet
+    def __init__(self, caller: Caller, sent_s: float) -> None:
         self._caller = caller
         self._sent_s = sent_s
-        self._back_s = back_s
 
     @property
     def is_wanted(self) -> bool:
         """As the caller says."""
         return self._caller.is_wanted
 
-    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """The answer came, and is as long on its way back as the link says."""
-        del sent_s  # it left the device before
-        late_s = now_s + self._back_s
-        call = partial(self._caller.answered, status, headers, body, self._sent_s, late_s)
-        _call_at(self._fleet, late_s, self._caller, call)
+    def answered(self, status: int, headers: Headers, body: bytes, _sent_s: float, now_s: float) -> None:
+        """The answer came."""
+        self._caller.answered(status, headers, body, self._sent_s, now_s)
 
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+    def failed(self, outcome: OutcomeClass, reason: str, _sent_s: float | None, now_s: float) -> None:
         """No answer comes."""
-        self._caller.failed(outcome, reason, sent_s, now_s)
+        self._caller.failed(outcome, reason, self._sent_s, now_s)

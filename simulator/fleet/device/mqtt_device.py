@@ -8,7 +8,6 @@ device, with growing pauses.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from mqtt5 import QoS, Will
 
 from agent.core.timekeeping import phase_s
-from agent.core.values import IN_PROGRESS, Command, CommandPoll, Moment, Report
+from agent.core.values import IN_PROGRESS, CommandPoll, Moment, Report
 from agent.errors import (
     InvalidMessage,
     LockedOut,
@@ -29,30 +28,13 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.wire import topics
-from agent.wire.encoding import parse_json, parse_object
-from agent.wire.models import CommandRecord
-from agent.wire.secret import Secret
-from agent.wire.topics import (
-    KEY_CHARACTERS,
-    Notice,
-    Receipt,
-    ResultMessage,
-    StatusMessage,
-    TopicKind,
-    encode,
-)
+from agent.wire.encoding import parse_json
+from agent.wire.topics import Notice, Receipt, ResultMessage, StatusMessage, TopicKind, encode
 from simulator.fleet.device.answers import Retries
 from simulator.fleet.device.commands import take_in
 from simulator.fleet.device.device import AT_ONCE_S, Device
-from simulator.fleet.device.http_messages import (
-    HttpMessages,
-    Operation,
-    Reading,
-    Request,
-    json_name,
-    time_text,
-)
-from simulator.fleet.device.links import DOWN
+from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, json_name, time_text
+from simulator.fleet.device.links import SESSION_ENDS
 from simulator.fleet.engine.mqtt import (
     FAILURES_FROM,
     MAX_PACKET_BYTES,
@@ -61,12 +43,13 @@ from simulator.fleet.engine.mqtt import (
     PACKET_TOO_LARGE,
     QUOTA_EXCEEDED,
     SESSION_EXPIRY_S,
-    Arrival,
     OnAcknowledged,
     Opening,
+    Session,
     class_of_reason,
 )
 from simulator.fleet.engine.wheel import NEVER
+from simulator.fleet.faults import Fate
 from simulator.fleet.outcomes import OutcomeClass
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
@@ -81,10 +64,8 @@ SPREAD_S: Final = 2.0
 # Commands are not listed here, so their entries go by age; the broker keeps them no longer than the session.
 _REMEMBERED_S: Final = 2.0 * SESSION_EXPIRY_S
 _TIDY_EVERY: Final = 64
-_LIMITED: Final = 429
-_NOT_UNDERSTOOD: Final = 400
-_TOO_LARGE: Final = 413
-_FIRMWARE: Final = "fleet"
+_ONLINE: Final = encode(StatusMessage(status="online", firmware_version="fleet"))
+_OFFLINE: Final = encode(StatusMessage(status="offline", firmware_version="fleet"))
 _NO_RECEIPT: Final = (
     "the broker took a message, but no gateway confirmed it in time: is the gateway running, and does the device have "
     "a token there?"
@@ -107,11 +88,8 @@ class MqttOperation(StrEnum):
     """Until the gateway said that it has the message in its store."""
 
 
-_OPERATIONS: Final = {Operation.READINGS: MqttOperation.READINGS, Operation.REPORT: MqttOperation.REPORT}
-
-
 class MqttDevice(Device):
-    """One device over MQTT; its engine's :class:`~simulator.fleet.engine.mqtt.SessionListener`."""
+    """One device over MQTT; its session's :class:`~simulator.fleet.engine.mqtt.SessionListener`."""
 
     __slots__ = (
         "_attempt_s",
@@ -125,12 +103,13 @@ class MqttDevice(Device):
         "_not_understood",
         "_refused",
         "_sent_s",
+        "_session",
         "_settle_due_s",
-        "_taken",
         "_up_since_s",
     )
 
     driver: MqttDriver
+    _session: Session
 
     # --- power --------------------------------------------------------------------------------------------------------
 
@@ -140,15 +119,13 @@ class MqttDevice(Device):
         # Infinity while there is a connection, or one is being made.
         self._connect_due_s = now.monotonic_s + phase_s(member.device_id, "first contact", SPREAD_S)
         self._connection = 0  # what is late for an earlier connection is void
-        self._attempt_s = self._up_since_s = self._sent_s = 0.0
-        self._began_s: float | None = None  # when the connection was asked for; None when nothing went out
+        self._attempt_s = self._began_s = self._up_since_s = self._sent_s = 0.0
         self._is_up = False  # the subscriptions are acknowledged
         self._is_acknowledged = False  # the broker has what was posted
         self._settle_due_s = NEVER  # until then the broker has to acknowledge it, or the gateway to confirm it
         self._awaited: dict[str, int] = {}  # what the gateway has to confirm: key -> outbox key
         self._refused: dict[int, str] = {}  # what it refused: outbox key -> why
         self._not_understood = ""  # why the gateway could not read what was posted at all
-        self._taken = 0
 
     def power_gone(self) -> None:
         self._went_down()
@@ -159,26 +136,33 @@ class MqttDevice(Device):
             return
         now_s = self.fleet.monotonic()
         if not self._is_up and self._connect_due_s == NEVER and self._attempt_s < self.driver.phases_end_s:
-            self._count_attempt(OutcomeClass.TIMEOUT, now_s)
+            self._measure_attempt(OutcomeClass.TIMEOUT, now_s)
         if self.posted is not None:
-            self._measure(self._stage(self.posted), OutcomeClass.TIMEOUT, self.posted, self._sent_s, now_s)
+            self._measure(self._stage(self.posted), OutcomeClass.TIMEOUT, self.posted, now_s)
 
     # --- what is due --------------------------------------------------------------------------------------------------
 
     def turn(self, now_s: float) -> None:
         """Do what is due, and wake up for what is not."""
-        now = self.moment(now_s)
         if now_s >= self._settle_due_s and self.posted is not None:
             why = _NO_RECEIPT if self._is_acknowledged else "the broker did not acknowledge a message in time"
-            self._fail(self.posted, self._stage(self.posted), OutcomeClass.TIMEOUT, TransportError(why), now)
+            self._fail(self.posted, OutcomeClass.TIMEOUT, TransportError(why), self.moment(now_s))
         if now_s >= self.own_due_s:
             self.advance(now_s)
         if now_s >= self._connect_due_s:
-            self._connect(now_s)
+            self._attempt_s, self._began_s, self._connect_due_s = self._connect_due_s, now_s, NEVER
+            self._over_link(_CONNECT_BYTES, _ROUND_TRIPS, self._connect)
         if self._is_up and self.post_due_s <= now_s:
-            self._post(now)
+            self._post(self.moment(now_s))
         post_due_s = self.post_due_s if self._is_up else NEVER
         self.wait_until(min(post_due_s, self.own_due_s, self._connect_due_s, self._settle_due_s))
+
+    def _connect(self) -> None:
+        device_id, driver = self.member.device_id, self.driver
+        will = Will(topics.status(device_id), payload=_OFFLINE, qos=QoS.AT_LEAST_ONCE, retain=True)
+        name, subscriptions = topics.user_name(device_id), topics.subscriptions(device_id)
+        opening = Opening(name, driver.tokens(self.index), subscriptions, will)
+        self._session = driver.engine.open(self.index, opening, self)
 
     def _post(self, now: Moment) -> None:
         request = self.next_post(now)
@@ -193,39 +177,30 @@ class MqttDevice(Device):
         for _ in range(request.copies):
             self._publish(request.target, request.body or b"", _nobody_waits)
 
+    def _publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False) -> None:
+        go = partial(self._session.publish, topic, payload, on_acknowledged, retain=retain)
+        self._over_link(len(topic) + len(payload), 1, go)
+
     # --- links, where faults are done to them -------------------------------------------------------------------------
 
-    def _connect(self, now_s: float) -> None:
-        driver = self.driver
-        self._attempt_s, self._connect_due_s = self._connect_due_s, NEVER
-        self._began_s = None if self.index in driver.links.down else now_s
-        opening = _opening_of(self.member.device_id, driver.tokens(self.index))
-        go = partial(driver.engine.open, self.index, opening, self)
-        self._over_link(_CONNECT_BYTES, _ROUND_TRIPS, self.fleet.timeout_s, go)
-
-    def _publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False) -> None:
-        go = partial(self.driver.engine.publish, self.index, topic, payload, on_acknowledged, retain=retain)
-        self._over_link(len(topic) + len(payload), 1, 0.0, go)
-
-    def _over_link(self, size_bytes: int, trips: int, lost_after_s: float, go: Callable[[], object]) -> None:
+    def _over_link(self, size_bytes: int, trips: int, go: Callable[[], object]) -> None:
         """Do it as far as the link lets it: later, or instead the session fails, and never from within.
 
         Args:
             size_bytes: of what goes over the link.
             trips: so many times there and back.
-            lost_after_s: so long it takes until what is lost is given up.
             go: does it.
         """
-        links, connection = self.driver.links, self._connection
+        fleet, links, connection = self.fleet, self.driver.links, self._connection
         if not links.are_touched:
             go()
             return
         passage = links.passage(self.index, size_bytes)
-        delay_s = trips * (passage.out_s + passage.back_s)
-        failure = links.session_failure(self.index, passage)
-        if failure is not None:
-            delay_s = lost_after_s if passage.is_lost else passage.out_s
-            go = partial(self._break, *failure)
+        delay_s = trips * passage.delay_s
+        if passage.fate is not Fate.ARRIVES:
+            # What is lost is waited for.
+            delay_s = fleet.timeout_s if passage.fate is Fate.LOST else delay_s
+            go = partial(self._break, passage.fate)
         elif not delay_s:
             go()
             return
@@ -234,47 +209,38 @@ class MqttDevice(Device):
             if self._connection == connection and self.is_on:  # else it is void
                 go()
 
-        self.fleet.wheel.at(self.fleet.monotonic() + delay_s, come)
+        fleet.wheel.at(fleet.monotonic() + delay_s, come)
 
     def link_lost(self, now_s: float) -> None:
         del now_s
         if self.is_on and self._connect_due_s == NEVER:
-            self._break(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
+            self._break(Fate.DOWN)
 
-    def _break(self, error: Offline, outcome: OutcomeClass) -> None:
+    def _break(self, fate: Fate) -> None:
         self.driver.engine.cut(self.index)
-        self.driver.links.recovering.add(self.index)
-        self.lost(error, outcome, self.fleet.monotonic())
+        self.lost(*SESSION_ENDS[fate], self.fleet.monotonic())
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
     def connected(self, now_s: float) -> None:
         """The broker took the device, and the subscriptions are acknowledged: end any back-off."""
-        if not self.is_on:
-            return
         self.driver.connections += 1
         self._is_up, self._up_since_s = True, now_s
-        self.driver.links.recovering.discard(self.index)
-        self._count_attempt(OutcomeClass.OK, now_s)
-        status = _status_of(self.member.device_id, online=True)
+        self._measure_attempt(OutcomeClass.OK, now_s)
         # It is said again at the next connection, so nobody waits for its end.
-        self._publish(status.topic, status.payload or b"", _nobody_waits, retain=True)
+        self._publish(topics.status(self.member.device_id), _ONLINE, _nobody_waits, retain=True)
         now = self.moment(now_s)
         self.free(now)
         self.turn(now_s)
         self.fleet.on_news()
 
-    def arrived(self, arrival: Arrival, now_s: float) -> None:
-        """A message came: taken, and then acknowledged; what is wrong with it will not get better."""
-        if not self.is_on:
-            return
+    def arrived(self, topic: str, payload: bytes, now_s: float) -> None:
+        """A message came: what is wrong with it will not get better, so it is acknowledged all the same."""
         now = self.moment(now_s)
         try:
-            fault = self._take(arrival.topic, arrival.payload, now)
+            self._take(topic, payload, now)
         except InvalidMessage as error:
-            fault = f"a message on {arrival.topic[:120]} is skipped: {error}"
-        self.driver.engine.acknowledge(self.index, arrival)
-        if fault:
+            fault = f"a message on {topic[:120]} is skipped: {error}"
             self.fleet.observer.faulted(MqttOperation.RECEIPT, self.index, fault)
         if self.posted is not None and self._is_acknowledged and not self._awaited:
             self._receipted(self.posted, now)
@@ -282,15 +248,13 @@ class MqttDevice(Device):
 
     def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
         """Note that there is no connection any more, or that it was never made."""
-        if not self.is_on:
-            return
         now = self.moment(now_s)
         request = self.posted
         if request is not None:
-            self._measure(self._stage(request), OutcomeClass.TRANSPORT, request, self._sent_s, now_s)
+            self._measure(self._stage(request), OutcomeClass.TRANSPORT, request, now_s)
             self.unsettled(request, error, now)
         if not self._is_up:
-            self._count_attempt(outcome, now_s)
+            self._measure_attempt(outcome, now_s)
         elif now_s - self._up_since_s >= STABLE_S:
             self._connect_retries.succeeded()
         self.fleet.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
@@ -307,24 +271,24 @@ class MqttDevice(Device):
         self._awaited = {}
         self._settle_due_s = NEVER
 
-    def _count_attempt(self, outcome: OutcomeClass, now_s: float) -> None:
+    def _measure_attempt(self, outcome: OutcomeClass, now_s: float) -> None:
+        """Hand an attempt to connect that ended to the observer."""
         due_s, began_s = self._attempt_s, self._began_s
         self.fleet.observer.exchanged(MqttOperation.CONNECT, outcome, self.index, due_s, due_s, began_s, now_s)
 
     # --- what comes ---------------------------------------------------------------------------------------------------
 
-    def _take(self, topic: str, payload: bytes, now: Moment) -> str:
-        """Take a message; what was wrong with it, for a person, or an empty text."""
+    def _take(self, topic: str, payload: bytes, now: Moment) -> None:
         parsed = topics.parse(topic)
         if parsed.kind is TopicKind.COMMAND:
-            command = _read_command(parsed.command_id or "", payload, self.member.device_id)
+            device_id, journal = self.member.device_id, self.disk.journal
+            command = topics.read_command(payload, parsed.command_id, device_id, max_bytes=MAX_PACKET_BYTES)
             take_in(self, CommandPoll((command,), pushed=True), now)
             self.own_due_s = AT_ONCE_S  # its work begins at once
-            self._taken += 1
-            if self._taken % _TIDY_EVERY == 0:
-                self.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
+            if len(journal.entries) % _TIDY_EVERY == 0:
+                journal.forget_before(now.monotonic_s - _REMEMBERED_S)
         elif parsed.kind is TopicKind.RECEIPTS:
-            return self._take_receipt(Receipt.receive(parse_json(payload)))
+            self._take_receipt(Receipt.receive(parse_json(payload)))
         elif parsed.kind is TopicKind.NOTICE:
             notice = Notice.receive(parse_json(payload))
             self.time = self.time.observe(notice.time, now)
@@ -332,21 +296,18 @@ class MqttDevice(Device):
                 self.wake(now)
             else:
                 self.hold_readings(now.monotonic_s + notice.retry_after_s)
-        return ""
 
-    def _take_receipt(self, receipt: Receipt) -> str:
+    def _take_receipt(self, receipt: Receipt) -> None:
         for key in receipt.stored:
             self._awaited.pop(key, None)
-        nameless = ""
         for each in receipt.refused:
             why = f"{each.error}: {each.message}"
-            if each.key is None:  # the gateway could not read a message: it is that under way
-                nameless = why
-                if self._awaited:
-                    self._not_understood, self._awaited = why, {}
-            elif (outbox_key := self._awaited.pop(each.key, None)) is not None:
-                self._refused[outbox_key] = why
-        return f"the gateway did not understand a message: {nameless}" if nameless else ""
+            if each.key is not None:
+                outbox_key = self._awaited.pop(each.key, None)
+                if outbox_key is not None:
+                    self._refused[outbox_key] = why
+            elif self._awaited:  # the gateway could not read a message: it is that under way
+                self._not_understood, self._awaited = why, {}
 
     # --- the end of a message -----------------------------------------------------------------------------------------
 
@@ -354,59 +315,63 @@ class MqttDevice(Device):
         """PUBACK came; the gateway's receipt may have come already."""
         if self.posted is not request:
             return
-        now, operation, error = self.moment(now_s), _OPERATIONS[request.operation], _error_of(code)
+        now, error = self.moment(now_s), _error_of(code)
         self._sent_s = sent_s
         if error is not None:
-            self._fail(request, operation, class_of_reason(code), error, now)
+            self._fail(request, class_of_reason(code), error, now)
         else:
-            self._measure(operation, class_of_reason(code), request, sent_s, now_s)
+            self._measure(request.operation, OutcomeClass.OK, request, now_s)
+            self._is_acknowledged = True
+            self._settle_due_s = now_s + RECEIPT_TIMEOUT_S
             if request.report is not None and request.report.status == IN_PROGRESS:  # there is no receipt for it
-                self._done(request, {}, operation, now)
-            else:
-                self._is_acknowledged = True
-                self._settle_due_s = now_s + RECEIPT_TIMEOUT_S
-                if not self._awaited:
-                    self._receipted(request, now)
+                self._settle(request, now)
+            elif not self._awaited:
+                self._receipted(request, now)
         self.turn(now_s)
         self.fleet.on_news()
 
     def _receipted(self, request: Request, now: Moment) -> None:
         """Everything in the message is confirmed, or none of it was understood."""
         if self._not_understood:
-            error = Refused(_NOT_UNDERSTOOD, "not_understood", self._not_understood)
-            self._fail(request, MqttOperation.RECEIPT, OutcomeClass.REFUSED, error, now)
+            error = Refused(400, "not_understood", f"the gateway did not understand a message: {self._not_understood}")
+            self._fail(request, OutcomeClass.REFUSED, error, now)
         else:
             outcome = OutcomeClass.REFUSED if self._refused else OutcomeClass.OK
-            self._measure(MqttOperation.RECEIPT, outcome, request, self._sent_s, now.monotonic_s)
-            self._done(request, self._refused, MqttOperation.RECEIPT, now)
+            self._measure(MqttOperation.RECEIPT, outcome, request, now.monotonic_s)
+            self._settle(request, now)
         self.fleet.on_news()
 
-    def _done(self, request: Request, refused: dict[int, str], operation: MqttOperation, now: Moment) -> None:
+    def _settle(self, request: Request, now: Moment) -> None:
         self._settle_due_s = NEVER
-        self.settled(request, refused, None, now.monotonic_s, now)
+        self.settled(request, self._refused, None, now.monotonic_s, now)
         if self.fault:
-            self.fleet.observer.faulted(operation, self.index, self.fault)
+            self.fleet.observer.faulted(MqttOperation.RECEIPT, self.index, self.fault)
 
-    def _fail(
-        self, request: Request, operation: MqttOperation, outcome: OutcomeClass, error: ServiceError, now: Moment
-    ) -> None:
+    def _fail(self, request: Request, outcome: OutcomeClass, error: ServiceError, now: Moment) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
-        self._measure(operation, outcome, request, self._sent_s, now.monotonic_s)
+        operation = self._stage(request)
+        self._measure(operation, outcome, request, now.monotonic_s)
         self._settle_due_s = NEVER
         self._awaited = {}
         self.unsettled(request, error, now)
         self.fleet.observer.faulted(operation, self.index, self.fault)
 
-    def _measure(
-        self, operation: str, outcome: OutcomeClass, request: Request, sent_s: float | None, now_s: float
-    ) -> None:
+    def _measure(self, operation: str, outcome: OutcomeClass, request: Request, now_s: float) -> None:
         """Hand an exchange that ended to the observer."""
-        intended_s, ready_s, attempt = request.intended_s, request.ready_s, request.attempt
-        self.fleet.observer.exchanged(operation, outcome, self.index, intended_s, ready_s, sent_s, now_s, attempt)
+        self.fleet.observer.exchanged(
+            operation,
+            outcome,
+            self.index,
+            request.intended_s,
+            request.ready_s,
+            self._sent_s,
+            now_s,
+            request.attempt,
+        )
 
-    def _stage(self, request: Request) -> MqttOperation:
+    def _stage(self, request: Request) -> str:
         """What the message under way waits for."""
-        return MqttOperation.RECEIPT if self._is_acknowledged else _OPERATIONS[request.operation]
+        return MqttOperation.RECEIPT if self._is_acknowledged else request.operation
 
 
 def _nobody_waits(code: int, sent_s: float, now_s: float) -> None:
@@ -420,15 +385,15 @@ def _error_of(code: int) -> ServiceError | None:
     if code < FAILURES_FROM:
         return None
     if code == QUOTA_EXCEEDED:
-        return RateLimited(_LIMITED, "quota_exceeded", "the broker takes no more messages now")
+        return RateLimited(429, "quota_exceeded", "the broker takes no more messages now")
     if code == PACKET_TOO_LARGE:
-        return Refused(_TOO_LARGE, "too_large", "the message is larger than the broker takes")
+        return Refused(413, "too_large", "the message is larger than the broker takes")
     if code == NOT_AUTHORIZED:
         return LockedOut("forbidden", "the broker does not let the device publish there: check its access rules")
     return UnexpectedAnswer(f"the broker refuses a message with reason code 0x{code:02X}")
 
 
-# --- messages: values in, bytes out, and back -------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 class MqttMessages(HttpMessages):
@@ -444,18 +409,14 @@ class MqttMessages(HttpMessages):
         items = [_item(reading, name) for reading in batch]
         body = items[0] if len(items) == 1 else f"[{','.join(items)}]"
         keys = tuple([reading.key for reading in batch])
-        return Request(Operation.READINGS, "PUBLISH", topics.sensor_data(device_id), body.encode(), keys=keys)
+        return Request(MqttOperation.READINGS, "PUBLISH", topics.sensor_data(device_id), body.encode(), keys=keys)
 
     def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
         """Report progress or the result of a command."""
-        message = ResultMessage(
-            status=report.status,  # type: ignore[arg-type]  # checked by the model
-            result=report.result,
-            error=report.error,
-            key=None if report.status == IN_PROGRESS else _result_key(report),
-        )
+        key = topics.result_key(report)
+        message = ResultMessage(status=report.status, result=report.result, error=report.error, key=key)  # type: ignore[arg-type]  # checked by the model
         topic = topics.result(device_id, report.command_id)
-        return Request(Operation.REPORT, "PUBLISH", topic, encode(message), report=report)
+        return Request(MqttOperation.REPORT, "PUBLISH", topic, encode(message), report=report)
 
 
 def _item(reading: Reading, name: str) -> str:
@@ -468,42 +429,7 @@ def _item(reading: Reading, name: str) -> str:
 
 def _awaited_keys(request: Request, name: str) -> dict[str, int]:
     """The keys that a receipt has to name, with the outbox's key of each (0 for a result); empty for none."""
-    if request.report is not None:
-        return {} if request.report.status == IN_PROGRESS else {_result_key(request.report): 0}
-    return {f"{name}-{key}": key for key in request.keys}
-
-
-def _result_key(report: Report) -> str:
-    """The key of a result: stays equal over every repeat."""
-    key = f"result-{report.status}-{report.command_id}"
-    return key if len(key) <= KEY_CHARACTERS else f"result-{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def _status_of(device_id: str, *, online: bool) -> Will:
-    """The retained status; ``offline`` is also the will."""
-    word = StatusMessage(status="online" if online else "offline", firmware_version=_FIRMWARE)
-    return Will(topics.status(device_id), payload=encode(word), qos=QoS.AT_LEAST_ONCE, retain=True)
-
-
-def _opening_of(device_id: str, token: Secret | None) -> Opening:
-    """What a session begins with."""
-    subscriptions = (
-        (topics.commands_filter(device_id), 1),
-        (topics.receipts(device_id), 1),
-        (topics.notice(device_id), 0),
-    )
-    return Opening(topics.user_name(device_id), token, subscriptions, _status_of(device_id, online=False))
-
-
-def _read_command(command_id: str, payload: bytes, device_id: str) -> Command:
-    """A message on the commands' topic.
-
-    Raises:
-        InvalidMessage: no command, another device's, or with another id than its topic.
-    """
-    record = CommandRecord.receive(parse_object(payload, max_bytes=MAX_PACKET_BYTES))
-    if record.id is None:
-        record = record.model_copy(update={"id": command_id})
-    elif record.id != command_id:
-        raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
-    return record.to_command(device_id)
+    if request.report is None:
+        return {f"{name}-{key}": key for key in request.keys}
+    key = topics.result_key(request.report)
+    return {} if key is None else {key: 0}

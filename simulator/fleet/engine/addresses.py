@@ -129,6 +129,7 @@ _ANY_PORT: Final = 9
 _REACH_S: Final = 10.0
 """An address of several that does not answer for so long is given up."""
 _FIXES: Final = {
+    errno.ECONNREFUSED: "nobody listens there: is it running, is the port right?",
     errno.EADDRNOTAVAIL: "no free port from this source address: list more in target.source_addresses",
     errno.EMFILE: "no free file descriptor: raise the limit (ulimit -n), or use more workers",
     errno.ENFILE: "the host has no free file descriptor: raise fs.file-max",
@@ -180,10 +181,10 @@ class TargetAddress:
     """
 
     def __init__(self, host: str, port: int, sources: Sequence[str] = (), tls: ssl.SSLContext | None = None) -> None:
-        self._host = host
-        self._port = port
+        self.host = host
+        self.port = port
         self._sources = sources
-        self._tls = tls
+        self.tls = tls
         self._family = socket.AF_INET if sources else socket.AF_UNSPEC
         self._lookup: asyncio.Task[tuple[int, Any]] | None = None
 
@@ -213,9 +214,9 @@ class TargetAddress:
         sock = self._open_socket(family, turn)
         try:
             await self._reach(sock, address)
-            name = self._host if self._tls else None
+            name = self.host if self.tls else None
             loop = asyncio.get_running_loop()
-            await loop.create_connection(lambda: protocol, sock=sock, ssl=self._tls, server_hostname=name)
+            await loop.create_connection(lambda: protocol, sock=sock, ssl=self.tls, server_hostname=name)
         except BaseException:
             sock.close()
             raise
@@ -227,10 +228,10 @@ class TargetAddress:
 
     async def _find(self) -> tuple[int, Any]:
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._host, self._port, family=self._family, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(self.host, self.port, family=self._family, type=socket.SOCK_STREAM)
         if len(found) == 1 or self._family == socket.AF_INET:
             return found[0][0], found[0][4]
-        with await asyncio.to_thread(connect, self._host, self._port, _REACH_S) as sock:
+        with await asyncio.to_thread(connect, self.host, self.port, _REACH_S) as sock:
             return sock.family, sock.getpeername()
 
     def _open_socket(self, family: int, turn: int) -> socket.socket:
@@ -263,9 +264,11 @@ class TargetAddress:
                     raise
 
 
-def explain(error: OSError) -> str:
-    """The reason of a socket's error, with the fix where there is one."""
-    if error.errno is None or isinstance(error, socket.gaierror):
+def explain(error: Exception) -> str:
+    """Why there is no connection, with the fix where there is one."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
+    if not isinstance(error, OSError) or error.errno is None or isinstance(error, socket.gaierror):
         return str(error) or type(error).__name__
     # asyncio puts the address in the place of the system's text.
     return _FIXES.get(error.errno) or os.strerror(error.errno)

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import socket
-import ssl
 import struct
 from collections import deque
 from time import monotonic
@@ -147,8 +146,6 @@ class Http1Engine:
                 await self._address.connect(connection, turn)
         except TimeoutError:
             pass  # made again while somebody waits
-        except ssl.SSLError as error:
-            reason = f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
         except OSError as error:
             reason = explain(error)
         except Exception as error:

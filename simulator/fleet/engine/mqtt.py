@@ -3,8 +3,8 @@
 A session is one network connection. When it ends, everything that it had on its way ends with it, and
 :meth:`SessionListener.lost` says why; whether and when the device comes back is the caller's decision, with another
 :meth:`MqttSessions.open`. The *broker's* session outlives the connection, as for the real agent: clean start false, so
-what was not acknowledged to it comes again. Times are seconds on the loop's monotonic clock; every call comes from the
-loop's thread, and never from within a method of the engine.
+what was not acknowledged to it comes again. Times are seconds on the loop's monotonic clock; the listener is called
+from the loop's thread, and never from within a method of the engine.
 
 Source: MQTT 5.0 (OASIS, 2019).
 """
@@ -12,11 +12,10 @@ Source: MQTT 5.0 (OASIS, 2019).
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from mqtt5 import (
@@ -58,17 +57,11 @@ NOBODY_LISTENS: Final = 0x10
 NOT_AUTHORIZED: Final = 0x87
 PACKET_TOO_LARGE: Final = 0x95
 QUOTA_EXCEEDED: Final = 0x97
-_UNSUPPORTED_VERSION: Final = 0x84
 _TAKEN_OVER: Final = 0x8E
 _LIMITED: Final = frozenset({QUOTA_EXCEEDED, 0x96, 0x9F})  # also: message rate too high, connection rate exceeded
 _SERVER: Final = frozenset({0x80, 0x83, 0x88, 0x89, 0x8B, 0x8D})  # unspecified ... unavailable, busy, shutting down
-_LOCKED_OUT: Final = {
-    0x85: "does not accept this device's id as client id",
-    0x86: "does not accept this device's token",
-    NOT_AUTHORIZED: "does not let this device in",
-    0x8A: "has banned this device",
-    0x8C: "wants another way of authentication than user name and password",
-}
+# Client id refused, wrong password, not authorized, banned, another way of authentication wanted.
+_LOCKED_OUT: Final = frozenset({0x85, 0x86, NOT_AUTHORIZED, 0x8A, 0x8C})
 
 _PUBACK: Final = 0x40
 _PUBACK_REST: Final = 2
@@ -81,8 +74,6 @@ _IDS: Final = 65_535
 _LARGEST_BYTES: Final = 268_000_000
 # PUBLISH beside topic and payload: type and length, topic length, packet id, property length.
 _HEAD_BYTES: Final = 10
-# The 3.1.1 CONNACK is two bytes long, that of version 5 at least three.
-_OLD_CONNACK: Final = b"\x20\x02"
 _RECEIVE_MAXIMUM: Final = 100
 
 OnAcknowledged = Callable[[int, float, float], object]
@@ -119,22 +110,6 @@ class Opening:
     will: Will | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A message that came.
-
-    Attributes:
-        packet_id: what the acknowledgement names; None for QoS 0, which has none.
-        connection: the number of the connection that it came over; an acknowledgement of an earlier one is void.
-    """
-
-    topic: str
-    payload: bytes
-    retain: bool
-    packet_id: int | None
-    connection: int
-
-
 class SessionListener(Protocol):
     """Receives the events of a session. After each ``open``: at most one ``connected``, any ``arrived``, one ``lost``.
 
@@ -144,8 +119,8 @@ class SessionListener(Protocol):
     def connected(self, now_s: float) -> None:
         """The broker took the device, and the subscriptions stand."""
 
-    def arrived(self, arrival: Arrival, now_s: float) -> None:
-        """A message came. QoS 1: :meth:`MqttSessions.acknowledge` it once it is safe, or it comes again."""
+    def arrived(self, topic: str, payload: bytes, now_s: float) -> None:
+        """A message came. It is acknowledged to the broker once this returns: what has to be safe is safe by then."""
 
     def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
         """There is no connection any more, or none was made.
@@ -173,102 +148,77 @@ _AWAITED: Final = {
 }
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session(asyncio.Protocol, Timer):
     """One connection, from its beginning to its end; its own timer.
 
-    Args:
+    Attributes:
         engine: that it belongs to.
-        device: the number of its device.
-        number: no two sessions of an engine have the same.
-        opening: what it begins with; not kept.
+        opening: what it begins with; None once it is up.
         listener: called as messages come and when the session ends.
+        attempt: the task that connects, while it does.
     """
 
-    __slots__ = (
-        "_engine",
-        "_flying",
-        "_heard_s",
-        "_keep_alive_s",
-        "_last_id",
-        "_listener",
-        "_max_bytes",
-        "_opening",
-        "_pinged_s",
-        "_rest",
-        "_said_s",
-        "_state",
-        "_transport",
-        "_waiting",
-        "_window",
-        "device",
-        "number",
-    )
+    engine: MqttSessions
+    opening: Opening | None
+    listener: SessionListener
+    attempt: asyncio.Task[None] | None = None
+    _transport: asyncio.Transport | None = None
+    _state: _State = _State.CONNECTING
+    _rest: bytes = b""  # the beginning of a packet
+    _max_bytes: int = _LARGEST_BYTES
+    _window: int = _IDS  # so many messages may be on their way
+    _flying: dict[int, tuple[OnAcknowledged, float]] = field(default_factory=dict)  # with the time of sending
+    _waiting: list[tuple[str, bytes, bool, OnAcknowledged]] = field(default_factory=list)
+    _last_id: int = _SUBSCRIBE_ID
+    _keep_alive_s: float = KEEP_ALIVE_S
+    _heard_s: float = 0.0
+    _said_s: float = 0.0
+    _pinged_s: float = NEVER
 
-    def __init__(
-        self, engine: MqttSessions, device: int, number: int, opening: Opening, listener: SessionListener
-    ) -> None:
-        super().__init__()
-        self.device = device
-        self.number = number
-        self._engine = engine
-        self._opening: Opening | None = opening
-        self._listener = listener
-        self._transport: asyncio.Transport | None = None
-        self._state = _State.CONNECTING
-        self._rest = b""
-        self._max_bytes = _LARGEST_BYTES
-        self._window = _IDS  # so many messages may be on their way
-        self._flying: dict[int, tuple[OnAcknowledged, float]] = {}  # with the time of sending
-        self._waiting: deque[tuple[str, bytes, bool, OnAcknowledged]] | None = None
-        self._last_id = _SUBSCRIBE_ID
-        self._keep_alive_s = float(KEEP_ALIVE_S)
-        self._heard_s = self._said_s = engine.time()
-        self._pinged_s = NEVER
-        engine.wheel.at(self._said_s + engine.connect_timeout_s, self)
+    def __post_init__(self) -> None:
+        Timer.__init__(self)
+        self._heard_s = self._said_s = self.engine.time()
+        self.engine.wheel.at(self._said_s + self.engine.connect_timeout_s, self)
 
-    def publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool) -> None:
-        """As :meth:`MqttSessions.publish`."""
+    def publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False) -> None:
+        """Publish with QoS 1; it waits its turn when the broker's receive maximum is reached.
+
+        Nothing goes out, and nobody is called, where the session is not up.
+        """
         if self._state is not _UP:
             return
-        now_s = self._said_s = self._engine.time()
+        now_s = self._said_s = self.engine.time()
         if len(topic) + len(payload) + _HEAD_BYTES > self._max_bytes:
-            self._engine.call_soon(on_acknowledged, PACKET_TOO_LARGE, now_s, now_s)
+            self.engine.wheel.at(now_s, partial(on_acknowledged, PACKET_TOO_LARGE, now_s, now_s))
         elif self._waiting or len(self._flying) >= self._window:
-            self._waiting = self._waiting or deque()
             self._waiting.append((topic, payload, retain, on_acknowledged))
         else:
             self._send(topic, payload, retain, on_acknowledged, now_s)
 
-    def acknowledge(self, packet_id: int) -> None:
-        """PUBACK for a message that came over this connection."""
-        if self._transport is not None:
-            self._transport.write(bytes((_PUBACK, _PUBACK_REST, packet_id >> 8, packet_id & 0xFF)))
-            self._said_s = self._engine.time()
-
     def cut(self) -> None:
         """Reset the connection; nobody is called any more."""
-        transport = self._transport
+        transport, self._transport = self._transport, None
         self._state = _State.OVER
-        self._engine.wheel.cancel(self)
-        self._opening = self._transport = self._waiting = None
-        self._flying = {}
+        self.engine.wheel.cancel(self)
+        self.opening, self._flying, self._waiting = None, {}, []
+        if self.attempt is not None:
+            self.attempt.cancel()
         if transport is not None:
             transport.abort()
 
     def fail(self, error: Offline, outcome: OutcomeClass) -> None:
         """End the session with an error; its listener is called, once."""
-        if self._state is _State.OVER:
-            return
-        self.cut()
-        self._engine.ended(self)
-        self._listener.lost(error, outcome, self._engine.time())
+        if self._state is not _State.OVER:
+            self.cut()
+            self.listener.lost(error, outcome, self.engine.time())
 
     # --- what the loop says -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TCP, and TLS where it is wanted, stand."""
         stream = cast("asyncio.Transport", transport)  # uvloop's own types derive from nothing of asyncio's
-        opening = self._opening
+        opening = self.opening
         if opening is None:
             stream.abort()
             return
@@ -290,18 +240,15 @@ class Session(asyncio.Protocol, Timer):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side hung up, or the network is gone."""
-        where, answered = self._engine.where, self._state >= _State.SUBSCRIBING
+        where, answered = self.engine.where, self._state >= _State.SUBSCRIBING
         self._transport = None
-        if isinstance(exc, ssl.SSLError):
-            self.fail(_not_connected(exc, where), OutcomeClass.TRANSPORT)
-            return
         hint = "" if answered else " before it answered CONNECT: does it speak MQTT 5, and is it TLS that it wants?"
-        text = f"the broker {where} closed the connection{hint}" + (f" ({exc})" if exc else "")
+        text = f"the broker {where} closed the connection{hint}" + (f" ({explain(exc)})" if exc else "")
         self.fail(Offline("closed", text), OutcomeClass.TRANSPORT)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of MQTT: any number of packets, and perhaps a part of one."""
-        now_s = self._heard_s = self._engine.time()
+        now_s = self._heard_s = self.engine.time()
         if self._rest:
             data, self._rest = self._rest + data, b""
         at, end = 0, len(data)
@@ -312,34 +259,40 @@ class Session(asyncio.Protocol, Timer):
             else:
                 try:
                     packet, size = read(memoryview(data)[at:])
-                except IndexError:
-                    self._keep(data[at:])
+                except IndexError:  # the rest of it is still to come
+                    self._rest = data[at:]
                     break
                 except ValueError as error:
-                    self._keep(data[at:], str(error))
-                    break
+                    self._fail_by_nonsense(str(error))
+                    return
                 at += size
                 self._take(packet, now_s)
             if self._state is _State.OVER:
                 return
+        if len(self._rest) > MAX_PACKET_BYTES:
+            self._fail_by_nonsense("a packet beyond the size that was agreed on")
         while self._waiting and len(self._flying) < self._window:
-            self._send(*self._waiting.popleft(), now_s)
+            self._send(*self._waiting.pop(0), now_s)
 
     # --- what the broker says -----------------------------------------------------------------------------------------
 
     def _take(self, packet: Any, now_s: float) -> None:
-        state = self._state
+        state, transport = self._state, self._transport
+        if transport is None:
+            return
         match packet:
             # A session that the broker kept delivers before SUBSCRIBE is answered.
             case PublishPacket() if state >= _State.SUBSCRIBING and packet.qos is not QoS.EXACTLY_ONCE:
-                arrival = Arrival(packet.topic, packet.payload, packet.retain, packet.packet_id, self.number)
-                self._listener.arrived(arrival, now_s)
+                self.listener.arrived(packet.topic, packet.payload, now_s)
+                if packet.packet_id is not None and self._transport is not None:
+                    self._transport.write(PubAckPacket(packet.packet_id).write())
+                    self._said_s = now_s
             case PubAckPacket():
                 self._settle(packet.packet_id, int(packet.reason_code), now_s)
             case PingRespPacket():
                 self._pinged_s = NEVER
             case ConnAckPacket() if state is _State.GREETING:
-                self._greeted(packet, now_s)
+                self._greeted(packet, transport, now_s)
             case SubAckPacket() if state is _State.SUBSCRIBING:
                 self._subscribed(packet, now_s)
             case DisconnectPacket():
@@ -347,42 +300,34 @@ class Session(asyncio.Protocol, Timer):
             case _:
                 self._fail_by_nonsense(type(packet).__name__)
 
-    def _greeted(self, packet: ConnAckPacket, now_s: float) -> None:
-        code, opening, transport, where = int(packet.reason_code), self._opening, self._transport, self._engine.where
-        if code == _UNSUPPORTED_VERSION:
-            self._fail_by_version()
-            return
+    def _greeted(self, packet: ConnAckPacket, transport: asyncio.Transport, now_s: float) -> None:
+        code = int(packet.reason_code)
         if code >= FAILURES_FROM:
-            reason = f"{packet.reason_code.name} (0x{code:02X})"
-            text = f"the broker {where} {_LOCKED_OUT.get(code, 'refuses the connection')}: {reason}"
-            error = LockedOut("unauthorized", text) if code in _LOCKED_OUT else Offline("refused", text)
+            is_locked_out = code in _LOCKED_OUT
+            refusal = "does not let this device in" if is_locked_out else "refuses the connection"
+            text = f"the broker {self.engine.where} {refusal}: {packet.reason_code.name} (0x{code:02X})"
+            error = LockedOut("unauthorized", text) if is_locked_out else Offline("refused", text)
             self.fail(error, class_of_reason(code))
             return
-        if packet.max_qos is QoS.AT_MOST_ONCE:
-            text = f"the broker {where} takes no message with QoS 1, and devices send nothing else: change its limits"
-            self.fail(Offline("refused", text), OutcomeClass.REFUSED)
-            return
-        if opening is None or transport is None:
-            raise AssertionError("a session that greets has both")
         self._max_bytes = packet.max_packet_size or _LARGEST_BYTES
         self._window = packet.receive_max
         if packet.server_keep_alive is not None:
-            self._keep_alive_s = float(packet.server_keep_alive)
+            self._keep_alive_s = packet.server_keep_alive
         self._state = _State.SUBSCRIBING
-        if not opening.subscriptions:
+        if not self._subscriptions:
             self._came_up(now_s)
             return
         # What is retained is old, and is not asked for.
         never = RetainHandling.SEND_NEVER
-        filters = [
-            TopicFilter(each, max_qos=QoS(qos), retain_as_published=False, retain_handling=never)
-            for each, qos in opening.subscriptions
-        ]
+        filters = [TopicFilter(each, max_qos=QoS(qos), retain_handling=never) for each, qos in self._subscriptions]
         transport.write(SubscribePacket(_SUBSCRIBE_ID, filters).write())
 
+    @property
+    def _subscriptions(self) -> tuple[tuple[str, int], ...]:
+        return () if self.opening is None else self.opening.subscriptions
+
     def _subscribed(self, packet: SubAckPacket, now_s: float) -> None:
-        subscriptions = self._opening.subscriptions if self._opening is not None else ()
-        for (topic_filter, _), code in zip(subscriptions, packet.reason_codes, strict=False):
+        for (topic_filter, _), code in zip(self._subscriptions, packet.reason_codes, strict=False):
             if int(code) >= FAILURES_FROM:
                 text = (
                     f"the broker does not let the device subscribe to {topic_filter}: {code.name} (0x{int(code):02X}); "
@@ -395,13 +340,13 @@ class Session(asyncio.Protocol, Timer):
 
     def _came_up(self, now_s: float) -> None:
         self._state = _State.UP
-        self._opening = None
+        self.opening = None
         self._said_s = now_s
-        self._engine.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
-        self._listener.connected(now_s)
+        self.engine.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
+        self.listener.connected(now_s)
 
     def _disconnected(self, code: int, name: str) -> None:
-        where, outcome = self._engine.where, class_of_reason(code)
+        where, outcome = self.engine.where, class_of_reason(code)
         text = f"the broker {where} ended the connection: {name} (0x{code:02X})"
         if code == _TAKEN_OVER:
             text = f"another client connected to {where} with this device's id, and the broker gave it the connection"
@@ -411,21 +356,8 @@ class Session(asyncio.Protocol, Timer):
         else:
             self.fail(Offline("closed", text), outcome)
 
-    def _keep(self, rest: bytes, fault: str = "") -> None:
-        """The beginning of a packet, until the rest of it is there; with a fault there is none."""
-        if self._state is _State.GREETING and rest.startswith(_OLD_CONNACK):
-            self._fail_by_version()
-        elif fault or len(rest) > MAX_PACKET_BYTES:
-            self._fail_by_nonsense(fault or "a packet beyond the size that was agreed on")
-        else:
-            self._rest = rest
-
-    def _fail_by_version(self) -> None:
-        text = f"the broker {self._engine.where} does not speak MQTT 5: take one that does, such as mosquitto 2"
-        self.fail(Offline("unsupported_version", text), OutcomeClass.REFUSED)
-
     def _fail_by_nonsense(self, why: str) -> None:
-        text = f"{self._engine.where} sent what a broker does not send here: {why}"
+        text = f"{self.engine.where} sent what a broker does not send here: {why}"
         self.fail(Offline("closed", text), OutcomeClass.UNEXPECTED)
 
     # --- publishes ----------------------------------------------------------------------------------------------------
@@ -454,7 +386,7 @@ class Session(asyncio.Protocol, Timer):
 
         As the real agent's library does it: a ping is due when one direction has been silent for so long.
         """
-        now_s, engine, keep_alive_s = self._engine.time(), self._engine, self._keep_alive_s
+        now_s, engine, keep_alive_s = self.engine.time(), self.engine, self._keep_alive_s
         text = ""
         if self._state is not _UP:
             text = f"the broker {engine.where} did not {_AWAITED[self._state]} within {engine.connect_timeout_s:g} s"
@@ -470,116 +402,53 @@ class Session(asyncio.Protocol, Timer):
         engine.wheel.at((quiet_s if self._pinged_s == NEVER else self._pinged_s) + keep_alive_s, self)
 
 
-def _not_connected(error: BaseException, where: str) -> Offline:
-    """The connection could not be made."""
-    state, why = "unreachable", f"it cannot be reached: {explain(error) if isinstance(error, OSError) else error}"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        state, why = "bad_certificate", f"its certificate is refused: {error.verify_message}"
-    elif isinstance(error, ssl.SSLError):
-        why = f"TLS with it failed: {error.reason or error}"
-    elif isinstance(error, ConnectionRefusedError):
-        why = "nobody listens there: is it running, is the port right?"
-    return Offline(state, f"the broker {where}: {why}")
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """Where the broker is; ``tls``: one context for all sessions, None for connections in the clear."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-
-    def __str__(self) -> str:
-        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
-
-
 class MqttSessions:
     """The sessions of many devices with one broker, on the running loop.
 
     Args:
-        broker: whom to talk to.
+        broker: whom to talk to; a device connects from the same one of its sources each time.
         wheel: for time limits and keep-alives, on the loop's clock; one of its own by default.
-        sources: addresses of this machine to connect from, each good for some 28,000 sessions; empty lets the system
-            choose. A device keeps its address.
         connect_timeout_s: from ``open`` until the subscriptions stand.
     """
 
-    def __init__(
-        self,
-        broker: BrokerAddress,
-        wheel: Wheel | None = None,
-        *,
-        sources: tuple[str, ...] = (),
-        connect_timeout_s: float = 10.0,
-    ) -> None:
+    def __init__(self, broker: TargetAddress, wheel: Wheel | None = None, *, connect_timeout_s: float = 10.0) -> None:
         clock = LoopClock()
         self.time = clock.time
-        self.call_soon = asyncio.get_running_loop().call_soon
         self.wheel = wheel or Wheel(clock)
-        self.where = str(broker)
+        self.where = f"{'mqtts' if broker.tls else 'mqtt'}://{broker.host}:{broker.port}"
         self.connect_timeout_s = connect_timeout_s
-        self._sessions: dict[int, Session] = {}
-        self._attempts: dict[int, asyncio.Task[None]] = {}
-        self._address = TargetAddress(broker.host, broker.port, sources, broker.tls)
-        self._opened = 0
+        self._broker = broker
+        self._sessions: dict[int, Session] = {}  # the last one of each device
 
-    def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
+    def open(self, device: int, opening: Opening, listener: SessionListener) -> Session:
         """Connect, and subscribe. A session that this device still has is cut first."""
         self.cut(device)
-        self._opened += 1
-        session = self._sessions[device] = Session(self, device, self._opened, opening, listener)
-        self._attempts[self._opened] = start_task(self._connect(session), "mqtt-connect")
-
-    def publish(
-        self, device: int, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False
-    ) -> None:
-        """Publish with QoS 1; it waits its turn when the broker's receive maximum is reached.
-
-        Nothing goes out, and nobody is called, where the device has no session.
-        """
-        session = self._sessions.get(device)
-        if session is not None:
-            session.publish(topic, payload, on_acknowledged, retain=retain)
-
-    def acknowledge(self, device: int, arrival: Arrival) -> None:
-        """The message is safe: PUBACK. Void once its connection has ended, since the broker sends it again then."""
-        session = self._sessions.get(device)
-        if session is not None and session.number == arrival.connection and arrival.packet_id is not None:
-            session.acknowledge(arrival.packet_id)
+        session = self._sessions[device] = Session(self, opening, listener)
+        session.attempt = start_task(self._connect(session, device), "mqtt-connect")
+        return session
 
     def cut(self, device: int) -> None:
         """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
         session = self._sessions.pop(device, None)
         if session is not None:
-            self._give_up(session.number)
             session.cut()
 
     async def close(self) -> None:
         """Cut every session."""
+        attempts = [session.attempt for session in self._sessions.values() if session.attempt is not None]
         for device in list(self._sessions):
             self.cut(device)
-        self._address.close()
-        await asyncio.gather(*self._attempts.values(), return_exceptions=True)
+        self._broker.close()
+        await asyncio.gather(*attempts, return_exceptions=True)
         await asyncio.sleep(0)  # transports say goodbye in the loop's next turn
 
-    def ended(self, session: Session) -> None:
-        """A session is over by itself; called before its listener is."""
-        self._give_up(session.number)
-        if self._sessions.get(session.device) is session:
-            del self._sessions[session.device]
-
-    async def _connect(self, session: Session) -> None:
+    async def _connect(self, session: Session, device: int) -> None:
         try:
-            await self._address.connect(session, session.device)
+            await self._broker.connect(session, device)
         except Exception as error:
-            session.fail(_not_connected(error, self.where), OutcomeClass.TRANSPORT)
+            text = f"the broker {self.where} cannot be reached: {explain(error)}"
+            session.fail(Offline("unreachable", text), OutcomeClass.TRANSPORT)
             if not isinstance(error, OSError | ValueError):  # ValueError: a host name that cannot be one
                 raise
         finally:
-            self._attempts.pop(session.number, None)
-
-    def _give_up(self, number: int) -> None:
-        attempt = self._attempts.get(number)
-        if attempt is not None and attempt is not asyncio.current_task():
-            attempt.cancel()
+            session.attempt = None

@@ -15,9 +15,9 @@ from simulator.fleet.device.driver import HttpDriver, MqttDriver
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
 from simulator.fleet.device.request_load import RequestDriver
-from simulator.fleet.engine.addresses import RequestHead, own_addresses, read_origin
+from simulator.fleet.engine.addresses import RequestHead, TargetAddress, own_addresses, read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.mqtt import BrokerAddress, MqttSessions
+from simulator.fleet.engine.mqtt import MqttSessions
 from simulator.fleet.plan import key_of
 from simulator.fleet.scenario.model import (
     DeviceModelSettings,
@@ -78,8 +78,8 @@ def make_devices(
     links = Links(fleet, are_touched=_touches_links(scenario))
     tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
     if scenario.target.transport == "mqtt":
-        broker, timeout_s = broker_of(scenario, address), fleet.timeout_s
-        sessions = MqttSessions(broker, fleet.wheel, sources=sources, connect_timeout_s=timeout_s)
+        broker = broker_of(scenario, address, sources)
+        sessions = MqttSessions(broker, fleet.wheel, connect_timeout_s=fleet.timeout_s)
         token_of = (lambda device: tokens[device - first]) if tokens else (lambda _device: None)
         return MqttDriver(sessions, fleet, members, tokens=token_of, links=links)
     origin, per_device = read_origin(address.base_url, address.ca_file), not scenario.target.is_pooled
@@ -102,8 +102,8 @@ def _touches_links(scenario: Scenario) -> bool:
     return cuts or bool(scenario.faults)
 
 
-def broker_of(scenario: Scenario, address: Address) -> BrokerAddress:
-    """Where sessions go; one TLS context for all of them, None for connections in the clear.
+def broker_of(scenario: Scenario, address: Address, sources: tuple[str, ...]) -> TargetAddress:
+    """Where sessions go, and from where; one TLS context for all of them, None for connections in the clear.
 
     Raises:
         ConfigurationError: there is no broker, or its authority cannot be read.
@@ -117,7 +117,7 @@ def broker_of(scenario: Scenario, address: Address) -> BrokerAddress:
         except OSError as error:
             source = f"target.broker.ca_file {address.broker_ca_file}"
             raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
-    return BrokerAddress(address.broker_host, address.broker_port, tls)
+    return TargetAddress(address.broker_host, address.broker_port, sources, tls)
 
 
 def read_tokens(path: Path, device_ids: Iterable[str]) -> list[Secret]:

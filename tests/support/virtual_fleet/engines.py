@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from agent.errors import Offline
 from agent.wire import topics
 from simulator.fleet.engine.http_answers import Caller
-from simulator.fleet.engine.mqtt import NOBODY_LISTENS, Arrival, BrokerAddress, OnAcknowledged, Opening, SessionListener
+from simulator.fleet.engine.mqtt import NOBODY_LISTENS, OnAcknowledged, Opening, SessionListener
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.virtual_fleet.service import CUT, CUT_LATE, NOBODY, Service
 from tests.unit.simulator.fleet.device.fleet_fakes import read_request
@@ -31,9 +32,9 @@ class Engines:
         """In the place of the class of the HTTP engine."""
         return VirtualHttp(self)
 
-    def mqtt(self, _broker: BrokerAddress, _wheel: Any = None, **_options: Any) -> VirtualMqtt:
+    def mqtt(self, _broker: Any, _wheel: Any = None, **_options: Any) -> VirtualMqtt:
         """In the place of the class of the MQTT engine."""
-        self.sessions.append(VirtualMqtt(self))
+        self.sessions.append(VirtualMqtt(self.service))
         return self.sessions[-1]
 
     def deliver(self, device_id: str, record: dict[str, Any]) -> None:
@@ -93,55 +94,26 @@ class VirtualHttp:
         return found if found is not None and found[0].is_wanted else None
 
 
-@dataclass(eq=False)
-class _Session:
-    device: int
-    opening: Opening
-    listener: SessionListener
-    is_up: bool = False
-    is_over: bool = False
-
-
 class VirtualMqtt:
-    """See :class:`~simulator.fleet.engine.mqtt.engine.MqttSessions`; the broker keeps what a device did not take."""
+    """See :class:`~simulator.fleet.engine.mqtt.MqttSessions`; the broker keeps what a device did not take."""
 
-    def __init__(self, engines: Engines) -> None:
-        self._engines = engines
-        self._sessions: dict[int, _Session] = {}
-        self._kept: dict[str, list[tuple[str, bytes]]] = {}
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.kept: dict[str, dict[str, bytes]] = defaultdict(dict)
+        self._sessions: dict[int, VirtualSession] = {}
 
-    def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
+    def open(self, device: int, opening: Opening, listener: SessionListener) -> VirtualSession:
         self.cut(device)
-        session = self._sessions[device] = _Session(device, opening, listener)
-        self._later(session, TAKES_S, lambda: self._stand(session))
-
-    def publish(
-        self, device: int, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False
-    ) -> None:
-        session, now_s = self._sessions.get(device), self._loop.time()
-        if session is None or not session.is_up:
-            return
-        trouble, receipt = self._engines.service.message(device, topic, payload)
-        if trouble in {CUT, CUT_LATE}:
-            self._later(session, TAKES_S, lambda: self._lose(session))
-            return
-        code = NOBODY_LISTENS if trouble == NOBODY else 0
-        self._later(session, TAKES_S, lambda: on_acknowledged(code, now_s, self._loop.time()))
-        if receipt is not None:
-            name = topics.receipts(topics.parse(topic).device_id)
-            self._later(session, 2 * TAKES_S, lambda: self._arrive(session, name, receipt))
-
-    def acknowledge(self, device: int, arrival: Arrival) -> None:
-        kept = self._kept.get(arrival.topic.split("/")[2], [])
-        self._kept[arrival.topic.split("/")[2]] = [each for each in kept if each[0] != arrival.topic]
+        session = self._sessions[device] = VirtualSession(self, device, opening.client_id, listener)
+        session.later(TAKES_S, session.stand)
+        return session
 
     def deliver(self, device_id: str, topic: str, payload: bytes) -> None:
         """A message for a device, of which it is to have one."""
-        self._kept.setdefault(device_id, []).append((topic, payload))
+        self.kept[device_id][topic] = payload
         for session in self._sessions.values():
-            if session.opening.client_id == device_id and session.is_up:
-                self._later(session, TAKES_S, self._arriving(session, topic, payload))
+            if session.device_id == device_id and session.is_up:
+                session.later(TAKES_S, session.arrive, topic, payload)
 
     def cut(self, device: int) -> None:
         session = self._sessions.pop(device, None)
@@ -152,25 +124,47 @@ class VirtualMqtt:
         for device in list(self._sessions):
             self.cut(device)
 
-    def _stand(self, session: _Session) -> None:
-        session.is_up = True
-        session.listener.connected(self._loop.time())
-        for topic, payload in self._kept.get(session.opening.client_id, []):
-            self._later(session, TAKES_S, self._arriving(session, topic, payload))
 
-    def _lose(self, session: _Session) -> None:
-        self.cut(session.device)
-        session.listener.lost(Offline("closed", "it broke"), OutcomeClass.TRANSPORT, self._loop.time())
+@dataclass(eq=False)
+class VirtualSession:
+    """See :class:`~simulator.fleet.engine.mqtt.Session`."""
 
-    def _arriving(self, session: _Session, topic: str, payload: bytes) -> Callable[[], None]:
-        return lambda: self._arrive(session, topic, payload)
+    broker: VirtualMqtt
+    device: int
+    device_id: str
+    listener: SessionListener
+    is_up: bool = False
+    is_over: bool = False
 
-    def _arrive(self, session: _Session, topic: str, payload: bytes) -> None:
-        session.listener.arrived(Arrival(topic, payload, False, 1, 1), self._loop.time())
+    def __post_init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
 
-    def _later(self, session: _Session, delay_s: float, call: Callable[[], None]) -> None:
-        def happen() -> None:
-            if not session.is_over:
-                call()
+    def publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False) -> None:
+        if not self.is_up:
+            return
+        trouble, receipt = self.broker.service.message(self.device, topic, payload)
+        if trouble in {CUT, CUT_LATE}:
+            self.later(TAKES_S, self.lose)
+            return
+        now_s, code = self._loop.time(), NOBODY_LISTENS if trouble == NOBODY else 0
+        self.later(TAKES_S, on_acknowledged, code, now_s, now_s + TAKES_S)
+        if receipt is not None:
+            self.later(2 * TAKES_S, self.arrive, topics.receipts(self.device_id), receipt)
 
-        self._loop.call_later(delay_s, happen)
+    def stand(self) -> None:
+        self.is_up = True
+        self.listener.connected(self._loop.time())
+        for topic, payload in self.broker.kept[self.device_id].items():
+            self.later(TAKES_S, self.arrive, topic, payload)
+
+    def lose(self) -> None:
+        self.broker.cut(self.device)
+        self.listener.lost(Offline("closed", "it broke"), OutcomeClass.TRANSPORT, self._loop.time())
+
+    def arrive(self, topic: str, payload: bytes) -> None:
+        self.listener.arrived(topic, payload, self._loop.time())
+        self.broker.kept[self.device_id].pop(topic, None)
+
+    def later(self, delay_s: float, call: Callable[..., object], *given: object) -> None:
+        """Call it then, where the connection still stands."""
+        self._loop.call_later(delay_s, lambda: None if self.is_over else call(*given))

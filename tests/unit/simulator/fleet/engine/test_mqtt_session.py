@@ -38,16 +38,14 @@ class Line(asyncio.Transport):
         self.clock = VirtualClock(1000.0)
         self.written = b""
         self.is_reset = False
-        self.ended, self.arrivals, self.losses, self.acknowledged = [], [], [], []
+        self.arrivals, self.losses, self.acknowledged = [], [], []
         engine = SimpleNamespace(
             where="mqtt://127.0.0.1:1883",
             wheel=Wheel(self.clock),
             time=self.clock.time,
-            call_soon=lambda call, *given: call(*given),
             connect_timeout_s=10.0,
-            ended=self.ended.append,
         )
-        self.session = Session(engine, 7, 1, Opening("d1", None, SUBSCRIPTIONS), self)
+        self.session = Session(engine, Opening("d1", None, SUBSCRIPTIONS), self)
 
     def write(self, data):
         self.written += data
@@ -58,8 +56,8 @@ class Line(asyncio.Transport):
     def connected(self, now_s):
         """The subscriptions stand."""
 
-    def arrived(self, arrival, now_s):
-        self.arrivals.append(arrival)
+    def arrived(self, topic, payload, now_s):
+        self.arrivals.append((topic, len(payload)))
 
     def lost(self, error, outcome, now_s):
         self.losses.append((error, outcome))
@@ -95,11 +93,11 @@ class Line(asyncio.Transport):
         def note(code, sent_s, now_s):
             self.acknowledged.append((payload, code, sent_s))
 
-        self.session.publish("t", payload, note, retain=False)
+        self.session.publish("t", payload, note)
 
     def only_loss(self):
         [(error, outcome)] = self.losses
-        assert (self.is_reset, self.ended) == (True, [self.session])
+        assert self.is_reset
         return error, outcome
 
 
@@ -122,13 +120,6 @@ def test_a_broker_that_refuses_says_why(line, code, outcome, kind):
     assert counted is outcome
     assert isinstance(error, kind)
     assert code.name in str(error)
-
-
-def test_a_broker_of_version_3_is_named_as_such(line):
-    line.session.connection_made(line)
-    line.session.data_received(b"\x20\x02\x00\x01")
-    error, outcome = line.only_loss()
-    assert (error.state, outcome) == ("unsupported_version", OutcomeClass.REFUSED)
 
 
 @pytest.mark.parametrize(("steps", "word"), [(0, "connection"), (1, "MQTT 5"), (2, "SUBSCRIBE")])
@@ -164,6 +155,7 @@ def test_no_more_are_on_their_way_than_the_broker_takes(line):
 def test_what_the_broker_does_not_take_is_refused_unsent(line):
     line.stand(max_packet_size=100)
     line.publish(b"x" * 100)
+    line.pass_s(0)
     assert [code for _, code, _ in line.acknowledged] == [PACKET_TOO_LARGE]
     assert line.taken(PublishPacket) == []
 
@@ -188,7 +180,8 @@ def test_packets_are_understood_however_the_network_cuts_them(cuts, size):
         if raw[at : at + cut]:
             line.session.data_received(raw[at : at + cut])
         at += cut
-    assert [(arrival.topic, len(arrival.payload)) for arrival in line.arrivals] == [("a", size), ("b", 1)]
+    assert line.arrivals == [("a", size), ("b", 1)]
+    assert [packet.packet_id for packet in line.taken(PubAckPacket)] == [3], "of QoS 1 alone"
     assert len(line.acknowledged) == 1
 
 
