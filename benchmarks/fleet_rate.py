@@ -157,7 +157,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
         scenario=scenario,
         address=Address(url, keys),
         keys=keys,
-        operator_url=url,
+        base_url=url,
         worker=0,
         devices=range(DEVICES),
         device_ids=names,

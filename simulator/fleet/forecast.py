@@ -117,8 +117,8 @@ def rates_of(scenario: Scenario, span: PhaseSpan) -> dict[str, float]:
     rates: dict[str, float] = defaultdict(float)
     if isinstance(scenario, OnboardingScenario):
         settings = scenario.onboarding
-        for name, part in (("scan_qr", 1.0), ("register", 1 + settings.races), ("remove", settings.remove)):
-            rates[f"http.{name}"] = settings.rate_per_s * factor * part
+        rates["http.scan_qr"] = settings.rate_per_s * factor
+        rates["http.register"] = settings.rate_per_s * factor * (1 + settings.races)
     for arrivals in scenario.arrivals:
         rates[f"http.{arrivals.operation}"] += arrivals.rate_per_s * asked
     if isinstance(scenario, DevicesScenario):

@@ -27,6 +27,7 @@ from agent.wire.client import read_record
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.models import CommandRecord, JsonObject, Received
 from simulator.fleet.engine.http_answers import Headers, HttpAnswer
+from simulator.fleet.engine.pool import NoAnswerInTime
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 
 Record = TypeVar("Record", bound=Received)
@@ -90,9 +91,11 @@ def read_written(model: type[Record], answer: Answer, word: str, sent: JsonObjec
 
 
 def outcome_of(error: ServiceError) -> OutcomeClass:
-    """The class that an answered exchange counts in, when its answer was judged to be this error."""
+    """The class that an exchange counts in which ended with this error."""
     if isinstance(error, ErrorAnswer):
         return class_of(error.status)
+    if isinstance(error, NoAnswerInTime):
+        return OutcomeClass.TIMEOUT
     return OutcomeClass.UNEXPECTED if isinstance(error, UnexpectedAnswer) else OutcomeClass.TRANSPORT
 
 

@@ -61,6 +61,9 @@ class Operation(StrEnum):
     REPORT = "http.report"
     ORDER = "http.send_command"
     """Not a device's: the operator sends a command."""
+    SCAN = "http.scan_qr"
+    REGISTER = "http.register"
+    """Of an onboarding storm, as the scan is."""
 
 
 @dataclass(slots=True)

@@ -56,26 +56,25 @@ class HttpPool:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> HttpAnswer:
-        """Send one request and return its answer.
+        """Send one request and return its answer. See :meth:`send`."""
+        return await self.send(method, target, body, headers or {}).answer
+
+    def send(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> AwaitedAnswer:
+        """Send one request.
 
         Args:
             method: ``GET``, ``POST`` ...
             target: path and query below the base address, already percent-encoded.
             body: JSON text; None sends none.
             headers: such as the two keys.
-
-        Raises:
-            TransportError: no answer: refused, closed, timed out.
-            UnexpectedAnswer: what came is not HTTP, or too large.
         """
-        headers = headers or {}
         header_lines(headers)
         message = self._head.message(method, target, headers, body)
         if self._engine is None:
             self._engine = Http1Engine(self._origin, pool=self._connections)
-        caller = _Awaiting(f"{method} {target}", self._timeout_s)
-        self._engine.send(0, message, caller, self._timeout_s)
-        return await caller.answer
+        awaited = AwaitedAnswer(f"{method} {target}", self._timeout_s)
+        self._engine.send(0, message, awaited, self._timeout_s)
+        return awaited
 
     async def close(self) -> None:
         """Close every connection of the pool."""
@@ -83,12 +82,19 @@ class HttpPool:
             await self._engine.close()
 
 
-class _Awaiting:
-    """The engine's caller on one side, a future on the other."""
+class AwaitedAnswer:
+    """The engine's caller on one side, a future on the other.
+
+    Attributes:
+        answer: what comes. Raises TransportError: no answer (refused, closed, timed out); UnexpectedAnswer: what came
+            is not HTTP, or too large.
+        sent_s: when its bytes left, on the monotonic clock, once that has ended; None: nothing went out.
+    """
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self._name = name
         self._timeout_s = timeout_s
+        self.sent_s: float | None = None
         self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
 
     @property
@@ -96,12 +102,14 @@ class _Awaiting:
         """Until it is answered or cancelled."""
         return not self.answer.done()
 
-    def answered(self, status: int, headers: Headers, body: bytes, _sent_s: float, _now_s: float) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, _now_s: float) -> None:
         """The engine: the answer."""
+        self.sent_s = sent_s
         self.answer.set_result(HttpAnswer(status, headers, body))
 
-    def failed(self, outcome: OutcomeClass, reason: str, _sent_s: float | None, _now_s: float) -> None:
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, _now_s: float) -> None:
         """The engine: no answer."""
+        self.sent_s = sent_s
         error: ServiceError
         if outcome is OutcomeClass.UNEXPECTED:
             error = UnexpectedAnswer(reason)

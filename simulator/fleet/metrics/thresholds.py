@@ -58,7 +58,6 @@ OPERATIONS: Final = frozenset(
         "http.send_command",
         "http.scan_qr",
         "http.register",
-        "http.remove",
         "mqtt.connect",
         "mqtt.sensor_data",
         "mqtt.receipt",

@@ -122,7 +122,7 @@ class Preparation:
         if isinstance(scenario, OnboardingScenario):
             self.is_audited = False  # it reads back by itself
             labels = tuple(f"{identifier}-{self.run[:6]}" for identifier in identifiers)
-            self.jobs = (self._storm_job(scenario, provisioned, labels),)
+            self.jobs = (StormJob(**self._of_service(provisioned), identifiers=labels),)
         elif isinstance(scenario, BackfillScenario):
             self.jobs = tuple(self._backfill_jobs(scenario, provisioned))
         else:
@@ -133,19 +133,8 @@ class Preparation:
         fleets = [job for job in self.jobs if isinstance(job, FleetJob)]
         return {str(number): name for job in fleets for number, name in zip(job.devices, job.names, strict=True)}
 
-    def _storm_job(self, scenario: OnboardingScenario, provisioned: Provisioned, labels: tuple[str, ...]) -> StormJob:
-        return StormJob(
-            scenario=scenario,
-            base_url=self.target.base_url,
-            ca_file=self.target.ca_file,
-            keys=self.target.key_files,
-            product_id=provisioned.product_id,
-            identifiers=labels,
-            offers=self.offers,
-        )
-
     def _fleet_jobs(self, provisioned: Provisioned) -> Iterator[FleetJob]:
-        scenario, target = self.file.scenario, self.target
+        scenario = self.file.scenario
         address, offers = self._address(provisioned)
         if scenario.target.transport == "http_poll":  # although the service could hold the polls
             offers -= {"long-poll"}
@@ -153,19 +142,26 @@ class Preparation:
             yield FleetJob(
                 **share,
                 address=address,
-                operator_url=target.base_url,
-                operator_ca_file=target.ca_file,
                 worker=worker,
                 device_offers=offers,
-                run=self.run,
             )
 
     def _backfill_jobs(self, scenario: BackfillScenario, provisioned: Provisioned) -> Iterator[BackfillJob]:
-        target = self.target
         to_s = end_of_history(self.began_ms / 1000)
         connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
         for share in self._shares(provisioned, first_number_of(self.run), connections):
-            yield BackfillJob(**share, base_url=target.base_url, ca_file=target.ca_file, run=self.run, to_s=to_s)
+            yield BackfillJob(**share, to_s=to_s)
+
+    def _of_service(self, provisioned: Provisioned) -> dict[str, Any]:
+        """The members of every job (:class:`~simulator.fleet.workload.base.ServiceJob`)."""
+        return {
+            "scenario": self.file.scenario,
+            "base_url": self.target.base_url,
+            "keys": self.target.key_files,
+            "product_id": provisioned.product_id,
+            "offers": self.offers,
+            "ca_file": self.target.ca_file,
+        }
 
     def _shares(self, provisioned: Provisioned, first_number: int, connections: int) -> Iterator[dict[str, Any]]:
         """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
@@ -191,15 +187,14 @@ class Preparation:
                 first_number=first_number,
             )
             yield {
-                "scenario": scenario,
+                **self._of_service(provisioned),
+                "run": self.run,
                 "keys": keys[keys_of(devices, count, len(keys))],
                 "devices": devices,
                 "device_ids": tuple(device.device_id for device in ours),
                 "names": tuple(device.name for device in ours),
-                "product_id": provisioned.product_id,
                 "model_numbers": tuple(int(self.plan.models[device]) for device in devices),
                 "folder": self.file.folder,
-                "offers": self.offers,
                 "ledger": ledger if self.is_audited else None,
                 "connections": connections_of(worker, self.workers, connections),
             }

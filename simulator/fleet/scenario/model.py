@@ -532,11 +532,10 @@ class Arrivals(Section):
 
 
 class OnboardingSettings(Section):
-    """Labels are scanned, registered and removed; some by two people at once. One label for each device."""
+    """Labels are scanned and registered, some by two people at once. One label for each device."""
 
     rate_per_s: Rate = Field(default=20.0, description="Journeys begun in a second, over the whole fleet.")
     races: Share = Field(default=0.1, description="Share of the labels that two people register at the same moment.")
-    remove: Share = Field(default=0.2, description="Share of the devices that are removed again.")
 
 
 class AuditedSettings(Section):
@@ -661,7 +660,7 @@ class RequestsScenario(_SearchingScenario):
 
 
 class OnboardingScenario(_Scenario):
-    """Labels through scan, register and remove."""
+    """Labels through scan and register."""
 
     workers: ClassVar = AUTO
     commands: ClassVar[tuple[CommandSettings, ...]] = ()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from agent.core.outbox import is_refused_for_good
@@ -25,20 +25,19 @@ from agent.health import Backoff
 from agent.wire.encoding import to_rfc3339
 from agent.wire.server import BATCH_SENSOR_DATA
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, Ledger, ReadingEvent, digest_values, first_number_of
-from simulator.fleet.device.answers import HashedRandom, Retries, is_refused, judge
+from simulator.fleet.device.answers import Retries, is_refused, judge
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text
 from simulator.fleet.device.model import DeviceModel
+from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.plan import reading_schedule
 from simulator.fleet.scenario.model import BackfillScenario
 from simulator.fleet.signals import DeviceRandom, SignalSet
-from simulator.fleet.workload.base import DeviceJob, Leftover, MeasuredRequests, WorkloadSummary
+from simulator.fleet.workload.base import DeviceJob, Leftover, MeasuredRequests, Measurement, WorkloadSummary
 from simulator.fleet.workload.devices import build_models
 from simulator.watched import into_loop, start_task
 
-OPERATION: Final = "http.sensor_data"
-_NAMES_SHOWN: Final = 10
 _SENTENCES_KEPT: Final = 20
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=10.0)
 _HOUR_S: Final = 3600.0
@@ -49,16 +48,11 @@ class BackfillJob(DeviceJob):
     """One worker's part of a backfill, pickled.
 
     Attributes:
-        run: a name that no other run has.
         to_s: the history's end, seconds since the epoch.
-        ca_file: the authorities that alone are trusted at the service; None trusts the system's.
     """
 
-    base_url: str
-    run: str
     to_s: float
     scenario: BackfillScenario
-    ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> BackfillWorkload:
         """Build everything; called in the running loop. Nothing is sent yet."""
@@ -104,14 +98,14 @@ class BackfillWorkload:
         self._from_s = job.to_s - job.scenario.backfill.history_s
         self._first_number = first_number_of(job.run)
         self._models = build_models(job.scenario, job.folder)
-        timeout_s = job.scenario.target.timeout_s
-        self._requests = MeasuredRequests(job.base_url, job.keys, job.connections, timeout_s, job.ca_file, recorder)
+        self._measurement = Measurement(recorder)
+        self._requests = MeasuredRequests(job, job.connections, self._measurement)
         self._messages = HttpMessages(job.offers, job.scenario.target.dialect.dialect())
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         self._ledger: Ledger = self._file_ledger or Ledger()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way: set[int] = set()
-        self._left = len(job.device_ids)
+        self._left = dict.fromkeys(range(len(job.device_ids)))  # devices whose history is not handed over
         self._lanes: list[asyncio.Task[None]] = []
         self._sums: Counter[str] = Counter()  # of readings
         self._sentences: Counter[str] = Counter()
@@ -135,8 +129,8 @@ class BackfillWorkload:
         """``waiting_readings`` is an estimate until the last device's history was lived through."""
         sums = self._sums
         answered = sums["accepted"] + sums["refused"]
-        ended = self.devices - self._left
-        waiting = answered / ended * self._left if ended else float(self._expected())
+        ended = self.devices - len(self._left)
+        waiting = answered / ended * len(self._left) if ended else float(self._expected())
         return {
             "online": float(len(self._under_way)),
             "waiting_readings": waiting if self._left else 0.0,
@@ -149,8 +143,7 @@ class BackfillWorkload:
         del from_s
         if self._lanes:
             await asyncio.wait(self._lanes, timeout=max(0.0, until_s - time.monotonic()))
-        names = [self._job.names[number] for number in sorted(self._under_way)]
-        return Leftover(tuple(names[:_NAMES_SHOWN]), self._left)
+        return Leftover.of([self._job.names[number] for number in self._left])
 
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; what the whole part was."""
@@ -169,7 +162,8 @@ class BackfillWorkload:
                 **{name: self._sums[name] for name in ("made", "accepted", "refused")},
                 "requests": self._requests.count,
                 "resent": self._sums["resent"],
-            }
+            },
+            **self._measurement.errors,
         }
         failures = [f"{count} devices: {sentence}" for sentence, count in self._sentences.items()]
         return WorkloadSummary(failures=tuple(failures), missed=missed, extras=extras)
@@ -186,7 +180,7 @@ class BackfillWorkload:
                 if sentence in self._sentences or len(self._sentences) < _SENTENCES_KEPT:
                     self._sentences[sentence] += 1
             self._under_way.discard(number)
-            self._left -= 1
+            del self._left[number]
 
     async def _hand_over(self, number: int) -> None:
         job, device = self._job, self._job.devices.start + number
@@ -197,46 +191,39 @@ class BackfillWorkload:
         schedule = Schedule(own.period_s, (job.to_s + own.phase_s) % own.period_s)
         signals, random = self._model(number).signals, DeviceRandom.at(job.scenario.seed, device)
         history = history_of(signals, random, schedule, from_s=self._from_s, to_s=job.to_s)
-        chance = HashedRandom(job.scenario.seed, device)
         while batch := list(islice(history, size)):
             readings = [self._write(device, *reading) for reading in batch]
             request = self._messages.readings(job.device_ids[number], readings, f"{job.run}-{device}")
-            await self._post(device, request, chance)
+            request.intended_s = time.monotonic()
+            await self._post(device, request)
             if self._file_ledger is not None and time.monotonic() - self._flushed_s > 1.0:
                 self._flushed_s = time.monotonic()
                 self._file_ledger.flush()
 
-    async def _post(self, device: int, request: Request, chance: HashedRandom) -> None:
+    async def _post(self, device: int, request: Request) -> None:
         """Send one batch until it is answered for good.
 
         Raises:
             _Refused: the service will not have some of it.
         """
-        retries, due_s = Retries(_BACKOFF, chance), time.monotonic()
-        while True:
-            try:
-                answer = await self._requests.send(
-                    OPERATION,
-                    request.method,
-                    request.target,
-                    request.body,
-                    headers=request.headers,
-                    due_s=due_s,
-                    attempt=retries.attempt,
-                )
-                refused = read_refusals(judge(answer), request)
-                break
-            except ServiceError as error:
-                if is_refused_for_good(error):
-                    self._note("refused", "refused", device, request.keys)
-                    raise _Refused(str(error)) from None
-                if not is_refused(error):
-                    self._ledger.readings("unanswered", device, request.keys, self._run_s())
-                pause_s = retries.failed(error)
-            due_s = time.monotonic() + pause_s
-            await asyncio.sleep(pause_s)
+        retries = Retries(_BACKOFF, random.random)
+
+        def goes_again(error: ServiceError) -> bool:
+            if is_refused_for_good(error):
+                return False
+            if not is_refused(error):
+                self._ledger.readings("unanswered", device, request.keys, self._run_s())
             event: ReadingEvent = "resent" if retries.attempt is Attempt.AMBIGUOUS else "resent_after_refusal"
             self._note("resent", event, device, request.keys)
+            return True
+
+        def read(answer: HttpAnswer) -> dict[int, str]:
+            return read_refusals(judge(answer), request)
+
+        try:
+            refused = await self._requests.ask(request, read, goes_again, retries)
+        except ServiceError as error:
+            refused = dict.fromkeys(request.keys, str(error))
         self._note("accepted", "accepted", device, tuple(key for key in request.keys if key not in refused))
         if refused:
             self._note("refused", "refused", device, tuple(refused))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from agent.core.values import OutcomeStatus
-from agent.errors import ServiceError
+from agent.errors import ErrorAnswer, ServiceError
+from agent.wire.server import NO_EXTENSIONS
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, LedgerTarget
-from simulator.fleet.device.answers import judge, outcome_of
-from simulator.fleet.device.model import Observer
+from simulator.fleet.device.answers import Retries, outcome_of
+from simulator.fleet.device.http_messages import Request
+from simulator.fleet.device.model import RUN_OVER, Observer
 from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.engine.pool import HttpPool, NoAnswerInTime
 from simulator.fleet.metrics.ages import READING_AGE, CommandTracker, EndState, Stage
@@ -25,32 +27,53 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.client import Keyring, TargetClient
 from simulator.fleet.target.target import KeyPairFile, read_keys
 
+Result = TypeVar("Result")
+
+_LATE_SHOWN: Final = 10
+_SENTENCES_KEPT: Final = 50
+_SENTENCE_CHARACTERS: Final = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceJob:
-    """One worker's devices and what it needs for them, pickled.
+class ServiceJob:
+    """What every worker needs of the service, pickled.
 
     Attributes:
         scenario: the whole one.
-        keys: those of the worker's devices; they take turns at commands and at history.
+        base_url: of the service.
+        keys: they take turns, where they do not belong to devices.
+        offers: the service's extensions.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
+    """
+
+    scenario: Scenario
+    base_url: str
+    keys: tuple[KeyPairFile, ...]
+    product_id: str
+    offers: frozenset[str] = NO_EXTENSIONS
+    ca_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceJob(ServiceJob):
+    """One worker's devices and what it needs for them, pickled; its keys are those of its devices.
+
+    Attributes:
+        run: identifies this run.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
         model_numbers: the model of each device of the range.
         folder: of the scenario's file: relative paths in it start there.
-        offers: the service's extensions.
         ledger: where this worker's ledger goes; None keeps none.
         connections: requests under way at once, where devices share connections.
     """
 
-    scenario: Scenario
-    keys: tuple[KeyPairFile, ...]
+    run: str
     devices: range
     device_ids: tuple[str, ...]
     names: tuple[str, ...]
-    product_id: str
     model_numbers: tuple[int, ...]
     folder: Path
-    offers: frozenset[str]
     ledger: LedgerTarget | None = None
     connections: int = 16
 
@@ -90,6 +113,11 @@ class Leftover:
     names: tuple[str, ...] = ()
     count: int = 0
 
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Leftover:
+        """All of these devices."""
+        return cls(tuple(names[:_LATE_SHOWN]), len(names))
+
 
 class Workload(Protocol):
     """One worker's part of a run. All of it happens on the worker's loop; times are on its monotonic clock."""
@@ -125,10 +153,6 @@ class Workload(Protocol):
         ...
 
 
-_SENTENCES_KEPT = 50
-_SENTENCE_CHARACTERS = 200
-
-
 _STAGES: Final[Mapping[str, Stage]] = {
     "ordered": Stage.SENT,
     "received": Stage.DELIVERED,
@@ -141,17 +165,20 @@ _STAGES: Final[Mapping[str, Stage]] = {
 class Measurement(Observer):
     """The observer of a worker (:class:`~simulator.fleet.device.model.Observer`): counts.
 
-    Args:
-        recorder: counts.
-
     Attributes:
+        recorder: counts.
         is_excused: whether what a device cannot send is its link's doing, and no fault of the generator's.
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self.is_excused: Callable[[int], bool] = lambda _device: False
-        self.sentences: Counter[str] = Counter()
+        self._sentences: Counter[str] = Counter()
+
+    @property
+    def errors(self) -> Mapping[str, Any]:
+        """Why exchanges were no good ones, for :class:`WorkloadSummary`'s extras."""
+        return {"errors": dict(self._sentences)} if self._sentences else {}
 
     def exchanged(
         self,
@@ -165,7 +192,7 @@ class Measurement(Observer):
         attempt: Attempt = Attempt.FIRST,
     ) -> None:
         """See :meth:`Observer.exchanged`."""
-        recorder = self._recorder
+        recorder = self.recorder
         if sent_s is not None:
             recorder.intended += 1
             recorder.sent += 1
@@ -179,19 +206,19 @@ class Measurement(Observer):
         """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""
         del device
         text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
-        if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
-            self.sentences[text] += 1
+        if text in self._sentences or len(self._sentences) < _SENTENCES_KEPT:
+            self._sentences[text] += 1
 
     def readings_ended(self, taken_s: Iterable[float], outcome: OutcomeClass, now_s: float) -> None:
         """See :meth:`Observer.readings_ended`."""
-        record = self._recorder.record
+        record = self.recorder.record
         for at_s in taken_s:
             # Nothing was sent by this alone: it has no part in the send lag.
             record(READING_AGE, outcome, intended_s=at_s, sent_s=None, now_s=now_s)
 
     def readings_missed(self, count: int) -> None:
         """The plan asked for them all the same. See :class:`~simulator.fleet.device.model.Observer`."""
-        self._recorder.intended += count
+        self.recorder.intended += count
 
 
 class TrackedLedger(Ledger):
@@ -229,88 +256,91 @@ def _end_state(status: str, error: str | None) -> EndState:
 
 
 class MeasuredRequests:
-    """Sends requests to one service with keys that take turns, and records each.
+    """Asks the service, with keys that take turns, until it has answered for good; each sending is measured.
 
     Args:
-        base_url: of the service.
-        keys: at least one pair.
+        job: of the worker.
         connections: that may be open at once.
-        timeout_s: for one request.
-        ca_file: the authorities that alone are trusted there; None trusts the system's.
-        recorder: of the worker.
+        measurement: of the worker.
 
     Attributes:
         count: how many requests went out.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        keys: tuple[KeyPairFile, ...],
-        connections: int,
-        timeout_s: float,
-        ca_file: Path | None,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, job: ServiceJob, connections: int, measurement: Measurement) -> None:
         self.count = 0
-        self._keys = Keyring(read_keys(keys))
-        self._pool = HttpPool(base_url, connections=connections, timeout_s=timeout_s, ca_file=ca_file)
-        self._recorder = recorder
+        self._keys = Keyring(read_keys(job.keys))
+        timeout_s = job.scenario.target.timeout_s
+        self._pool = HttpPool(job.base_url, connections=connections, timeout_s=timeout_s, ca_file=job.ca_file)
+        self._measurement = measurement
 
     def client(self, offers: frozenset[str]) -> TargetClient:
         """For what is asked beside the load, and is not measured."""
         return TargetClient(self._pool, self._keys, offers)
 
-    async def send(
+    async def ask(
         self,
-        operation: str,
-        method: str,
-        target: str,
-        body: bytes | None,
-        *,
-        due_s: float,
-        attempt: Attempt,
-        headers: Mapping[str, str] | None = None,
-        also_good: int | None = None,
-    ) -> HttpAnswer:
-        """One request, measured; a run that is over before its answer makes it a timeout.
+        request: Request,
+        read: Callable[[HttpAnswer], Result],
+        goes_again: Callable[[ServiceError], bool],
+        retries: Retries,
+        device: int = 0,
+    ) -> Result:
+        """Send a request until it is answered for good; the end of the run makes it an undelivered timeout.
 
         Args:
-            operation: what it is measured as.
-            method: ``GET``, ``POST`` ...
-            target: path and query below the base address.
-            body: JSON text; None sends none.
-            due_s: when it was due, on the monotonic clock.
-            attempt: whether it went out before.
-            headers: beside the keys.
-            also_good: a status that is a good answer, too.
+            request: due at its ``intended_s``.
+            read: what an answer says; it raises for one that is no good one.
+            goes_again: whether it is sent again after this error, which ``retries`` knows already.
+            retries: of this request: its pauses, and what the service may have of it.
+            device: that it is about, by its index in the fleet.
 
         Raises:
-            ServiceError: no answer came, or no good one.
+            ServiceError: the last one.
         """
-        recorder, sent_s = self._recorder, time.monotonic()
-        recorder.intended += 1
-        recorder.sent += 1
-        self.count += 1
-        outcome = OutcomeClass.TRANSPORT
+        due_s = request.intended_s
         try:
-            all_headers = {**self._keys.headers(self.count), **(headers or {})}
-            answer = await self._pool.request(method, target, body=body, headers=all_headers)
-            if answer.status != also_good:
-                judge(answer)
-            outcome = OutcomeClass.OK
+            while True:
+                ended, has_left = await self._send(request, read, retries, due_s, device)
+                if not isinstance(ended, ServiceError):
+                    return ended
+                pause_s = retries.failed(ended, left=has_left)
+                if not goes_again(ended):
+                    raise ended
+                due_s = time.monotonic() + pause_s
+                await asyncio.sleep(pause_s)
         except asyncio.CancelledError:
-            outcome = OutcomeClass.TIMEOUT
-            recorder.undelivered += 1
+            self._measurement.recorder.undelivered += 1
             raise
-        except ServiceError as error:
-            is_late = isinstance(error, NoAnswerInTime)
-            outcome = OutcomeClass.TIMEOUT if is_late else outcome_of(error)
-            raise
-        finally:
+
+    async def _send(
+        self, request: Request, read: Callable[[HttpAnswer], Result], retries: Retries, due_s: float, device: int
+    ) -> tuple[Result | ServiceError, bool]:
+        """Send it once; what came of it, and whether it left."""
+        operation, attempt, begun_s = request.operation, retries.attempt, time.monotonic()
+
+        def measure(ended: Result | ServiceError, sent_s: float | None) -> None:
+            outcome = outcome_of(ended) if isinstance(ended, ServiceError) else OutcomeClass.OK
             now_s = time.monotonic()
-            recorder.record(operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, attempt=attempt)
-        return answer
+            self._measurement.exchanged(operation, outcome, device, due_s, due_s, sent_s, now_s, attempt)
+            if isinstance(ended, ServiceError) and not isinstance(ended, ErrorAnswer):
+                self._measurement.faulted(operation, device, str(ended))
+
+        self.count += 1
+        headers = {**self._keys.headers(self.count), **request.headers}
+        awaited = self._pool.send(request.method, request.target, request.body, headers)
+        ended: Result | ServiceError
+        try:
+            ended = read(await awaited.answer)
+        except ServiceError as error:
+            ended = error
+        except asyncio.CancelledError:
+            cut_off = NoAnswerInTime(RUN_OVER)
+            retries.failed(cut_off)
+            measure(cut_off, begun_s)
+            raise
+        measure(ended, awaited.sent_s)
+        return ended, awaited.sent_s is not None
 
     async def close(self) -> None:
         """Close every connection."""

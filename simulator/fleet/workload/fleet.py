@@ -7,36 +7,26 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from agent.wire.server import COMMAND_STATUS
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.model import Fleet, Member
-from simulator.fleet.engine.addresses import RequestHead, read_origin
-from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import CommandTracker
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
-from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.base import DeviceJob, Leftover, Measurement, TrackedLedger, WorkloadSummary
 from simulator.fleet.workload.devices import Address, Devices, build_models, make_devices
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator
 from simulator.fleet.workload.switchboard import Agenda, Switchboard
-from simulator.keys import headers_of
 from simulator.watched import into_loop, start_task
 
 _AHEAD_S: Final = 2.0
 _OPEN: Final = frozenset({EventKind.COMMAND, EventKind.ARRIVAL})
 """What comes at its time whatever the target does; a device's own requests wait for each other."""
-_LATE_SHOWN: Final = 10
-_CONTACT_LOOK_S: Final = 0.1
-_NO_CONTACT: Final = (
-    "their devices never had an answer to a poll, and a server that lists no states would have shown them as history"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +35,13 @@ class FleetJob(DeviceJob):
 
     Attributes:
         address: where devices talk to, and as whom.
-        operator_url: where commands are sent.
-        operator_ca_file: the authorities that alone are trusted there; None trusts the system's.
         worker: its number.
         device_offers: the extensions of whatever the devices talk to: the service, or the gateway in front of it.
-        run: identifies this run.
     """
 
     address: Address
-    operator_url: str
     worker: int
     device_offers: frozenset[str]
-    run: str
-    operator_ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> FleetWorkload:
         """Build everything; called in the running loop. Nothing is sent yet."""
@@ -81,21 +65,16 @@ class FleetWorkload:
         self._job = job
         self._recorder = recorder
         self._wheel = Wheel(LoopClock())
-        self._keys = read_keys(job.keys)
         self._models = build_models(job.scenario, job.folder)
         self._measurement = Measurement(recorder)
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
         self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         self._feed = EventFeed(Plan(job.scenario), job.devices)
-        self._operator_engine = Http1Engine(read_origin(job.operator_url, job.operator_ca_file), self._wheel, pool=8)
         self._has_devices = job.scenario.kind == "devices"
         self._has_begun = self._is_over = False
         self._began_s = 0.0
         self._drained_from_s: float | None = None
         self._task: asyncio.Task[None] | None = None
-        self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
-        is_polled = self._has_devices and job.scenario.target.protocol == "http"
-        self._waits_for_contact = is_polled and COMMAND_STATUS not in job.offers
         self._news = asyncio.Event()
         self._heap = GcFreeze()  # before the run begins: it takes a moment, in which nothing could be sent
 
@@ -136,17 +115,9 @@ class FleetWorkload:
         self._measurement.is_excused = self._devices.links.has_fault
         self._switches = Switchboard(scenario, faults, self._devices, fleet, job.devices)
         self._switches.begin(self._feed.moved)
-        origin = read_origin(job.operator_url, job.operator_ca_file)
-        heads = [RequestHead(origin, headers_of(pair)) for pair in self._keys]
-        self._operator = Operator(
-            self._operator_engine,
-            fleet,
-            heads,
-            job.device_ids,
-            job.offers,
-            scenario.commands,
-            self._commands.ordered,
-        )
+        is_polled = self._has_devices and scenario.target.protocol == "http"
+        had_contact = self._devices.had_contact if is_polled and COMMAND_STATUS not in job.offers else lambda _: True
+        self._operator = Operator(job, fleet, self._measurement, self._commands.ordered, had_contact)
         self._agenda = Agenda(self._wheel, at_s, self._happen)
         self._has_begun = True
         self._task = start_task(self._keep_going(), "plan and ledger")
@@ -163,7 +134,7 @@ class FleetWorkload:
         """What is the case now, such as ``online``; asked once a second."""
         if not self._has_begun:
             return {}
-        found = {**self._devices.figures(), "open_commands": float(len(self._commands) + self._held_orders)}
+        found = {**self._devices.figures(), "open_commands": float(len(self._commands) + self._operator.held)}
         if self._file_ledger is not None:
             counts = self._file_ledger.counts
             found |= {f"readings_{event}": float(counts[event]) for event in ("sent", "accepted", "unanswered")}
@@ -186,16 +157,14 @@ class FleetWorkload:
                 while (
                     self._agenda.events
                     or not devices.has_settled()
-                    or operator.under_way
+                    or operator.is_busy
                     or self._commands
-                    or self._held
-                    or (self._has_devices and self._commands.count_unordered() < operator.count_unnumbered())
+                    or (self._has_devices and self._commands.count_unordered() < operator.unanswered)
                 ):
                     self._news.clear()
                     await self._news.wait()
-        late = devices.unsettled()
         names, first = self._job.names, self._job.devices.start
-        return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
+        return Leftover.of([names[device - first] for device in devices.unsettled()])
 
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; what the whole part was."""
@@ -210,7 +179,6 @@ class FleetWorkload:
         undelivered = 0
         if self._has_begun:
             undelivered = await self._close_devices(count_unsent=broken is None)
-        await self._operator_engine.close()
         missed = self._file_ledger.close() if self._file_ledger is not None else 0
         if broken is not None:
             raise broken  # events that were not filed, or a ledger that was not written: no figure is worth anything
@@ -218,7 +186,7 @@ class FleetWorkload:
         return self._summary(missed) if self._has_begun else WorkloadSummary(missed=missed)
 
     async def _close_devices(self, *, count_unsent: bool) -> int:
-        """Close devices and operator; how many open arrivals and commands never ended."""
+        """Close devices and operator; how many open arrivals never ended, and how many commands never went out."""
         unsent = 0
         if count_unsent:  # what fell due and never went out
             until_s = time.monotonic() if self._drained_from_s is None else self._drained_from_s
@@ -231,22 +199,19 @@ class FleetWorkload:
         if self._has_devices:  # requests have no power to lose
             for device in self._job.devices:
                 self._devices.switch_off(device)
-        return undelivered + self._operator.end()
+        await self._operator.close()
+        return undelivered
 
     def _summary(self, missed: int) -> WorkloadSummary:
-        job, sentences = self._job, dict(self._measurement.sentences)
-        failures = [f"{count} commands were refused: {why}" for why, count in self._operator.refused.items()]
-        if self._held:
-            failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
         undeliverable = round(self._devices.figures().get("results_put_aside", 0.0))
         return WorkloadSummary(
             # Each worker knows this of the whole fleet: the first one reports it.
-            faults=() if job.worker else self._switches.truths(),
-            failures=tuple(failures),
+            faults=() if self._job.worker else self._switches.truths(),
+            failures=tuple(self._operator.failures()),
             missed=missed,
             commands=self._operator.command_ends(self._commands.ends),
             extras={
-                **({"errors": sentences} if sentences else {}),
+                **self._measurement.errors,
                 **({"results": {"put_aside": undeliverable}} if undeliverable else {}),
             },
         )
@@ -290,33 +255,6 @@ class FleetWorkload:
             case EventKind.DISCONNECT:
                 switches.take("link", event.device)
             case EventKind.COMMAND:
-                self._order(event, due_s)
+                self._operator.send(event, due_s)
             case EventKind.ARRIVAL:
                 self._devices.arrive(event.number, event.device, due_s)
-
-    def _order(self, event: Event, due_s: float) -> None:
-        """Send a command; on a server that lists no states, not before its device has had a list.
-
-        What such a server lists at a device's first contact is history to the device, and never carried out.
-        """
-        if not self._waits_for_contact or self._devices.had_contact(event.device):
-            self._operator.send(event.device, event.number, event.serial, due_s)
-            return
-        if not self._held:
-            self._wheel.at(time.monotonic() + _CONTACT_LOOK_S, self._send_held)
-        self._held.setdefault(event.device, []).append(event)
-
-    def _send_held(self) -> None:
-        """Send what waited for its device's first contact: it is due from then on."""
-        if self._is_over:
-            return
-        now_s = time.monotonic()
-        for device in [device for device in self._held if self._devices.had_contact(device)]:
-            for event in self._held.pop(device):
-                self._operator.send(event.device, event.number, event.serial, now_s)
-        if self._held:
-            self._wheel.at(now_s + _CONTACT_LOOK_S, self._send_held)
-
-    @property
-    def _held_orders(self) -> int:
-        return sum(map(len, self._held.values()))

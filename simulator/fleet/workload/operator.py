@@ -7,32 +7,36 @@ a minute after the first: eight attempts may lie within three seconds, and a ser
 
 from __future__ import annotations
 
-import itertools
+import asyncio
+import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from agent.errors import ErrorAnswer, RateLimited, ServiceError, StillRunning, TransportError, UnexpectedAnswer
+from agent.errors import Advice, ErrorAnswer, ServiceError
 from agent.health import Backoff
 from agent.wire.server import COMMAND_TTL, IDEMPOTENCY_KEY
 from simulator.fleet.audit.ledger import digest_document
-from simulator.fleet.device.answers import HashedRandom, Retries, command_id_in
-from simulator.fleet.device.http_messages import HttpMessages, Operation
-from simulator.fleet.device.model import RUN_OVER, Fleet
-from simulator.fleet.engine.addresses import RequestHead
-from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.http_answers import Headers, HttpAnswer
+from simulator.fleet.device.answers import Retries, command_id_in
+from simulator.fleet.device.http_messages import HttpMessages
+from simulator.fleet.device.model import Fleet
 from simulator.fleet.metrics.ages import EndState
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import Attempt
+from simulator.fleet.plan import Event
 from simulator.fleet.record import CommandEnds
-from simulator.fleet.scenario.model import CommandSettings
+from simulator.fleet.workload.base import DeviceJob, MeasuredRequests, Measurement
+from simulator.watched import start_task
 
-_OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0
 """A command that its device has not got so long after its end is on its way to it no more."""
+_CONNECTIONS: Final = 8
 _TRIES: Final = 8
 _PATIENCE_S: Final = 60.0
 _BACKOFF: Final = Backoff(base_s=0.5, cap_s=10.0)
+_CONTACT_LOOK_S: Final = 0.2
+_NO_CONTACT: Final = (
+    "their devices never had an answer to a poll, and a server that lists no states would have shown them as history"
+)
 
 OnOrdered = Callable[[str, int, float, float | None], object]
 """Called with a command's id, the number of its stream, when it was due by the plan, and when the service hands it out
@@ -43,90 +47,117 @@ class Operator:
     """One for each worker; sends to that worker's devices.
 
     Args:
-        engine: carries the requests, under an index that no device has.
+        job: of the worker.
         fleet: the worker's devices.
-        heads: of requests, one with each credential of the operator; its commands take turns.
-        device_ids: the service's ids of this worker's devices.
-        offers: the service's extensions.
-        commands: the scenario's streams of commands.
+        measurement: of the worker.
         on_ordered: called for each command that the service took.
+        had_contact: whether a device, by its index in the fleet, may be sent commands by now.
 
     Attributes:
-        under_way: orders that were sent and are not answered for good yet.
-        refused: orders that were refused for good, by the status and the service's word.
-        tallies: of each stream of commands how many orders were ``sent``; how many were ``refused`` for good; and
-            ``unanswered``: given up without an answer, or answered without the command's id.
-        is_over: the run is over; what ends from now on has not come to an end by itself, and nothing goes out again.
+        held: commands that wait for their device's first contact.
+        unanswered: how many orders may be commands whose id is not known: no answer, or one that does not say it.
     """
 
     def __init__(
         self,
-        engine: Http1Engine,
+        job: DeviceJob,
         fleet: Fleet,
-        heads: Sequence[RequestHead],
-        device_ids: Sequence[str],
-        offers: frozenset[str],
-        commands: Sequence[CommandSettings],
+        measurement: Measurement,
         on_ordered: OnOrdered,
+        had_contact: Callable[[int], bool],
     ) -> None:
-        self.engine = engine
-        self.fleet = fleet
-        self.under_way = 0
-        self.refused: Counter[str] = Counter()
-        self.tallies = tuple(Counter[str]() for _ in commands)
-        self.is_over = False
-        self.is_repeatable = IDEMPOTENCY_KEY in offers
-        self.digests = tuple(digest_document(command.payload) for command in commands)
-        self.chance = HashedRandom(0, fleet.first_index)
-        self._messages = HttpMessages(offers)
-        self._commands = commands
-        self._device_ids = device_ids
-        self._heads = itertools.cycle(heads)
+        self.held = self.unanswered = 0
+        self._job = job
+        self._fleet = fleet
         self._on_ordered = on_ordered
+        self._had_contact = had_contact
+        self._requests = MeasuredRequests(job, _CONNECTIONS, measurement)
+        self._messages = HttpMessages(job.offers)
+        self._commands = job.scenario.commands
+        self._tallies = [Counter[str]() for _ in self._commands]  # how orders ended, of each stream of commands
+        self._refusals: Counter[str] = Counter()  # by the status and the service's word
+        self._orders: set[asyncio.Task[None]] = set()
 
-    def send(self, device: int, stream: int, serial: int, due_s: float) -> None:
-        """Send one command to a device.
+    @property
+    def is_busy(self) -> bool:
+        """Whether an order has not come to its end yet."""
+        return bool(self._orders)
 
-        Args:
-            device: index in the fleet.
-            stream: number of the scenario's stream of commands.
-            serial: of the command in its stream; both together identify the order within the run.
-            due_s: when it was due by the plan, on the engine's clock.
-        """
-        command, device_id = self._commands[stream], self._device_ids[device - self.fleet.first_index]
-        once = f"{self.fleet.run}-order-{stream}-{serial}"
+    def send(self, event: Event, due_s: float) -> None:
+        """Send the command of an event of the plan, which was due at this time on the monotonic clock."""
+        task = start_task(self._order(event, due_s), "order")
+        self._orders.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._orders.discard(task)
+        self._fleet.on_news()
+
+    async def _order(self, event: Event, due_s: float) -> None:
+        stream, device, fleet = event.number, event.device, self._fleet
+        if not self._had_contact(device):
+            due_s = await self._first_contact(device)
+        command, tally = self._commands[stream], self._tallies[stream]
+        once = f"{fleet.run}-order-{stream}-{event.serial}"
+        device_id = self._job.device_ids[device - fleet.first_index]
         request = self._messages.order(device_id, command.payload, command.ttl_s, due_s, once)
-        self.under_way += 1
-        self.tallies[stream]["sent"] += 1
-        message = next(self._heads).message(request.method, request.target, request.headers, request.body)
-        _Order(self, device, message, due_s, stream).go()
+        retries, gives_up_s = Retries(_BACKOFF, random.random), fleet.monotonic() + _PATIENCE_S
 
-    def took(self, device: int, command_id: str, stream: int, due_s: float, now_s: float) -> None:
-        """The service has a command, and answered now; without an id it is there, and nobody knows which it is."""
-        fleet = self.fleet
+        def goes_again(error: ServiceError) -> bool:
+            is_safe = IDEMPOTENCY_KEY in self._job.offers or retries.attempt is not Attempt.AMBIGUOUS
+            is_patient = retries.failures < _TRIES or fleet.monotonic() < gives_up_s
+            return error.advice is Advice.RETRY and is_safe and is_patient
+
+        tally["sent"] += 1
+        command_id = ""
+        try:
+            command_id = await self._requests.ask(request, command_id_in, goes_again, retries, device)
+        except ServiceError as error:
+            if isinstance(error, ErrorAnswer) and error.advice is not Advice.RETRY:
+                tally["refused"] += 1
+                self._refusals[f"{error.status} {error.error[:80]}".strip()] += 1
+                return
+        except asyncio.CancelledError:
+            if retries.attempt is Attempt.AMBIGUOUS:
+                self._lose_sight(device, tally)
+            raise
         if not command_id:
-            self.forget(device, stream, now_s)
+            self._lose_sight(device, tally)
             return
-        self.under_way -= 1
-        fleet.ledger.command("ordered", device, command_id, now_s - fleet.began_s, digest=self.digests[stream])
-        expires_s = now_s + round(self._commands[stream].ttl_s) if COMMAND_TTL in self._messages.offers else None
+        now_s = fleet.monotonic()
+        digest = digest_document(command.payload)
+        fleet.ledger.command("ordered", device, command_id, now_s - fleet.began_s, digest=digest)
+        expires_s = now_s + round(command.ttl_s) if COMMAND_TTL in self._job.offers else None
         self._on_ordered(command_id, stream, due_s, expires_s)
 
-    def forget(self, device: int, stream: int, now_s: float) -> None:
-        """Nobody knows what became of an order."""
-        fleet = self.fleet
-        self.under_way -= 1
-        self.tallies[stream]["unanswered"] += 1
-        fleet.ledger.command("order_unanswered", device, "", now_s - fleet.began_s)
+    async def _first_contact(self, device: int) -> float:
+        """Wait until a device had a list of its commands; the command is due from then on.
 
-    def end(self) -> int:
-        """The run is over; how many orders never came to their end: without an answer, or waiting to go out again."""
-        self.is_over = True
-        return self.under_way
+        What a server without states lists at a device's first contact is history to it, and never carried out.
+        """
+        self.held += 1
+        while not self._had_contact(device):  # noqa: ASYNC110 - nobody tells of it, and few commands ever wait
+            await asyncio.sleep(_CONTACT_LOOK_S)
+        self.held -= 1
+        return self._fleet.monotonic()
 
-    def count_unnumbered(self) -> int:
-        """How many orders may be commands whose id is not known: no answer, or one that does not say it."""
-        return sum(tally["unanswered"] for tally in self.tallies)
+    def _lose_sight(self, device: int, tally: Counter[str]) -> None:
+        """The service may have the command, and nobody knows its id."""
+        self.unanswered += 1
+        tally["unanswered"] += 1
+        self._fleet.ledger.command("order_unanswered", device, "", self._fleet.monotonic() - self._fleet.began_s)
+
+    async def close(self) -> None:
+        """The run is over: nothing goes out again."""
+        for task in self._orders:
+            task.cancel()
+        await asyncio.gather(*self._orders, return_exceptions=True)
+        await self._requests.close()
+
+    def failures(self) -> list[str]:
+        """A sentence for each reason why commands did not get to the service."""
+        found = [f"{count} commands were refused: {why}" for why, count in self._refusals.items()]
+        return [*found, f"{self.held} commands were not sent: {_NO_CONTACT}"] if self.held else found
 
     def command_ends(self, ends: Mapping[int | None, Mapping[EndState, int]]) -> tuple[CommandEnds, ...]:
         """How the commands to this worker's devices ended.
@@ -146,73 +177,6 @@ class Operator:
                 unanswered=tally["unanswered"],
                 ends=told.get(stream, {}),
             )
-            for stream, (command, tally) in enumerate(zip(self._commands, self.tallies, strict=True))
+            for stream, (command, tally) in enumerate(zip(self._commands, self._tallies, strict=True))
         ]
         return (*ours, CommandEnds("", "any", 0, 0, 0, told.get(None, {})))
-
-
-class _Order:
-    """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.http_answers.Caller`."""
-
-    is_wanted = True
-    __slots__ = ("_device", "_due_s", "_first_due_s", "_gives_up_s", "_message", "_operator", "_retries", "_stream")
-
-    def __init__(self, operator: Operator, device: int, message: bytes, due_s: float, stream: int) -> None:
-        self._operator = operator
-        self._device = device
-        self._message = message
-        self._due_s = self._first_due_s = due_s
-        self._stream = stream
-        self._retries = Retries(_BACKOFF, operator.chance)
-        self._gives_up_s = operator.fleet.monotonic() + _PATIENCE_S
-
-    def go(self) -> None:
-        """Send it, once more."""
-        operator = self._operator
-        if not operator.is_over:
-            operator.engine.send(self._device, self._message, self, operator.fleet.timeout_s)
-
-    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
-        operator = self._operator
-        self._measure(class_of(status), sent_s, now_s)
-        try:
-            command_id = command_id_in(HttpAnswer(status, headers, body))
-        except ServiceError as error:
-            is_answer = isinstance(error, ErrorAnswer)
-            is_open = isinstance(error, StillRunning) or class_of(status) is OutcomeClass.SERVER_ERROR
-            if is_answer and not is_open and not isinstance(error, RateLimited):
-                operator.under_way -= 1
-                operator.refused[f"{status} {getattr(error, 'error', '')[:80]}".strip()] += 1
-                operator.tallies[self._stream]["refused"] += 1
-                return
-            if not is_answer:
-                operator.fleet.observer.faulted(_OPERATION, self._device, str(error))
-            is_again = is_answer and (operator.is_repeatable or isinstance(error, RateLimited))
-            self._go_on(error, now_s, is_again=is_again)
-        else:
-            operator.took(self._device, command_id, self._stream, self._first_due_s, now_s)
-
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
-        operator = self._operator
-        if operator.is_over:
-            # Neither the target nor the network ended it: it has waited until now.
-            outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
-        self._measure(outcome, sent_s, now_s)
-        operator.fleet.observer.faulted(_OPERATION, self._device, reason)
-        error = UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
-        is_again = not operator.is_over and (operator.is_repeatable or sent_s is None)
-        self._go_on(error, now_s, is_again=is_again, left=sent_s is not None)
-
-    def _go_on(self, error: ServiceError, now_s: float, *, is_again: bool, left: bool = True) -> None:
-        """Send it again after a while, or give it up."""
-        if is_again and (self._retries.failures + 1 < _TRIES or now_s < self._gives_up_s):
-            self._due_s = now_s + self._retries.failed(error, left=left)
-            self._operator.fleet.wheel.at(self._due_s, self.go)
-        else:
-            self._operator.forget(self._device, self._stream, now_s)
-
-    def _measure(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        due_s, attempt = self._due_s, self._retries.attempt
-        self._operator.fleet.observer.exchanged(_OPERATION, outcome, self._device, due_s, due_s, sent_s, now_s, attempt)

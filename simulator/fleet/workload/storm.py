@@ -7,70 +7,50 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import httpx
-
-from agent.errors import AgentError, NotFound, ServiceError, TransportError
+from agent.errors import Advice, AgentError, NotFound, ServiceError, TransportError
 from agent.health import Backoff
 from agent.wire.answers import Answer
 from agent.wire.encoding import encode_json
 from agent.wire.models import Device
-from agent.wire.server import NO_EXTENSIONS
 from gateway.client import RegisterDevice
-from simulator.fleet.device.answers import Retries, outcome_of, read_written
+from simulator.fleet.device.answers import Retries, judge, read_written
+from simulator.fleet.device.http_messages import Operation, Request
 from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt
 from simulator.fleet.record import STORM, AuditRecord, DeviceFinding, StreamAudit
 from simulator.fleet.scenario.model import OnboardingScenario
 from simulator.fleet.signals import DeviceRandom, salt_of
 from simulator.fleet.target.provisioning import MARK
-from simulator.fleet.target.target import KeyPairFile
-from simulator.fleet.workload.base import Leftover, MeasuredRequests, WorkloadSummary
+from simulator.fleet.workload.base import Leftover, MeasuredRequests, Measurement, Result, ServiceJob, WorkloadSummary
 from simulator.watched import start_task
 from simulator.wire import paths
 from simulator.wire.models import ScanAnswer, ScanQr
 from simulator.wire.qr import LabelText, encode_label
 
-SCAN: Final = "http.scan_qr"
-REGISTER: Final = "http.register"
-REMOVE: Final = "http.remove"
 _TRIES: Final = 6
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=5.0)
 _CONFLICT: Final = 409
-_GONE: Final = 404
-_LATER: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _FAULT_CHARACTERS: Final = 200
 _FINDINGS_KEPT: Final = 100
 _RACE: Final = salt_of("storm", "race")
-_REMOVE: Final = salt_of("storm", "remove")
 _SECOND_PERSON: Final = "-2"
-
-Record = TypeVar("Record", ScanAnswer, Device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StormJob:
+class StormJob(ServiceJob):
     """What a storm needs, pickled.
 
     Attributes:
-        keys: they take turns.
         identifiers: one for each label; none of them is registered before.
-        offers: the service's extensions.
-        ca_file: the authorities that alone are trusted there; None trusts the system's.
     """
 
     scenario: OnboardingScenario
-    base_url: str
-    keys: tuple[KeyPairFile, ...]
-    product_id: str
     identifiers: tuple[str, ...]
-    offers: frozenset[str] = NO_EXTENSIONS
-    ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> StormWorkload:
         """Build everything; called in the running loop. Nothing is sent yet."""
@@ -79,32 +59,23 @@ class StormJob:
 
 @dataclass(slots=True)
 class Journey:
-    """One label's course: what is planned, a function of seed and number alone, and how it went.
+    """One label's course.
 
     Attributes:
         raced: two people register it at the same moment.
-        removed: its device is removed again, by two requests at once where it was raced for.
         winners: the users whose registration was answered as theirs, each once.
         device_id: as the registration answered it.
-        removals: how many removals were answered as done.
-        unsure: a request got no answer through all tries, so what is there may be either.
+        unsure: a request got no answer through all tries, so that the label may be registered or not.
         faults: what the service answered that it must not, one sentence each.
     """
 
     number: int
     identifier: str
     raced: bool = False
-    removed: bool = False
     winners: list[str] = field(default_factory=list)
     device_id: str = ""
-    removals: int = 0
     unsure: bool = False
     faults: list[str] = field(default_factory=list)
-
-    @property
-    def is_expected_in_list(self) -> bool:
-        """Whether its device must be listed in the end."""
-        return bool(self.winners) and not self.removals
 
 
 class StormWorkload:
@@ -121,7 +92,8 @@ class StormWorkload:
         self._settings = job.scenario.onboarding
         target, user = job.scenario.target, job.scenario.fleet.identities.user_id
         self._users = (user, f"{user}{_SECOND_PERSON}")
-        self._requests = MeasuredRequests(job.base_url, job.keys, target.pool, target.timeout_s, job.ca_file, recorder)
+        self._measurement = Measurement(recorder)
+        self._requests = MeasuredRequests(job, target.pool, self._measurement)
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Task[None] | None = None
@@ -147,7 +119,7 @@ class StormWorkload:
         return {
             "labels": len(self._journeys),
             "under_way": len(self._tasks),
-            "registered": sum(1 for journey in self._journeys if journey.is_expected_in_list),
+            "registered": sum(1 for journey in self._journeys if journey.winners),
         }
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
@@ -161,7 +133,7 @@ class StormWorkload:
             self._recorder.undelivered += unbegun
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=max(0.0, until_s - time.monotonic()))
-        return Leftover(tuple(sorted(task.get_name() for task in self._tasks)[:10]), len(self._tasks))
+        return Leftover.of(sorted(task.get_name() for task in self._tasks))
 
     async def close(self) -> WorkloadSummary:
         """Read back what is listed for both people, judge it, and close the connections."""
@@ -175,30 +147,25 @@ class StormWorkload:
         finally:
             await self._requests.close()
         journeys = self._journeys
-        races = [journey for journey in journeys if journey.raced]
+        races = [journey for journey in journeys if journey.raced and not journey.unsure]
         decided = sum(len(set(journey.winners)) == 1 for journey in races)
         faults = Counter(sentence for journey in journeys for sentence in journey.faults)
         failures = [f"{sentence}: {count} times" for sentence, count in faults.most_common()]
         if decided < len(races):
             failures.append(f"{len(races) - decided} of {len(races)} races were won by nobody or by both")
-        numbers = {
-            "labels": len(journeys),
-            "races": len(races),
-            "races_decided": decided,
-            "removed": sum(1 for journey in journeys if journey.removals),
-        }
+        numbers = {"labels": len(journeys), "races": len(races), "races_decided": decided}
         held = f"of {len(races):,} labels that two people wanted, each went to exactly one" if races else ""
         audit = judge_storm(journeys, listed, complete=complete)
-        return WorkloadSummary(failures=tuple(failures), audit=audit, extras={STORM: numbers}, held=held)
+        extras = {STORM: numbers, **self._measurement.errors}
+        return WorkloadSummary(failures=tuple(failures), audit=audit, extras=extras, held=held)
 
     async def _arrive(self, at_s: float) -> None:
         """Labels at the scenario's rate, whatever the target does."""
         settings, self._due_s = self._settings, at_s
         for number, identifier in enumerate(self._job.identifiers):
             await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
-            chance = DeviceRandom(self._job.scenario.seed, identifier).uniform
-            raced, removed = chance(_RACE, number) < settings.races, chance(_REMOVE, number) < settings.remove
-            journey = Journey(number, identifier, raced, removed)
+            chance = DeviceRandom(self._job.scenario.seed, identifier).uniform(_RACE, number)
+            journey = Journey(number, identifier, raced=chance < settings.races)
             self._journeys.append(journey)
             task = start_task(self._go(journey, self._due_s), identifier)
             self._tasks.add(task)
@@ -208,22 +175,19 @@ class StormWorkload:
     # --- a label's journey --------------------------------------------------------------------------------------------
 
     async def _go(self, journey: Journey, due_s: float) -> None:
-        """Scan, register, and for some: remove."""
+        """Scan and register."""
         label = encode_label(LabelText(self._job.product_id, journey.identifier))
-        answer = await self._ask(journey, SCAN, "POST", paths.SCAN_QR, ScanQr(qr_data=label).to_wire(), due_s)
+        body = encode_json(ScanQr(qr_data=label).to_wire())
+        request = Request(Operation.SCAN, "POST", paths.SCAN_QR, body, intended_s=due_s)
+        answer = await self._ask(journey, request, judge, Retries(_BACKOFF, random.random))
         if answer is None:
             return
-        found = _read(ScanAnswer, answer, "scan")
+        found = read_written(ScanAnswer, answer, "scan", {})
         if found.device_identifier not in {None, journey.identifier}:
             journey.faults.append("scan-qr named another device than the label")
         people = self._users if journey.raced else self._users[journey.number % 2 :][:1]
         due_s = time.monotonic()
         await asyncio.gather(*(self._register(journey, user, found.qr_info, due_s) for user in people))
-        if journey.removed and journey.device_id:
-            due_s = time.monotonic()
-            await asyncio.gather(*(self._remove(journey, due_s) for _ in people))
-            if journey.removals > 1:
-                journey.faults.append("a removed device was removed once more")
 
     async def _register(self, journey: Journey, user: str, qr_info: dict[str, Any], due_s: float) -> None:
         body = RegisterDevice(
@@ -233,52 +197,36 @@ class StormWorkload:
             device_identifier=journey.identifier,
             qr_info=qr_info,
         )
-        also_good = _CONFLICT if journey.raced else None  # somebody else was first
-        answer = await self._ask(journey, REGISTER, "POST", paths.ONBOARDING_DEVICES, body.to_wire(), due_s, also_good)
-        if answer is not None and answer.status != _CONFLICT:
-            journey.winners.append(user)
-            named = _read(Device, answer, "device").device_id
-            journey.device_id = named or journey.device_id or await self._listed_id(user, journey.identifier)
+        path, content = paths.ONBOARDING_DEVICES, encode_json(body.to_wire())
+        request = Request(Operation.REGISTER, "POST", path, content, intended_s=due_s)
+        retries = Retries(_BACKOFF, random.random)
 
-    async def _remove(self, journey: Journey, due_s: float) -> None:
-        path = paths.onboarding_device(journey.device_id)
-        # 404: the other one's removal, or the first try of this one, which got no answer, was carried out.
-        answer = await self._ask(journey, REMOVE, "DELETE", path, None, due_s, _GONE)
-        if answer is not None and answer.status != _GONE:
-            journey.removals += 1
+        def registered(answer: HttpAnswer) -> Answer | None:
+            """None for a label that is taken: by somebody else, or by a sending of this one that got no answer."""
+            is_taken = answer.status == _CONFLICT and (journey.raced or retries.attempt is Attempt.AMBIGUOUS)
+            return None if is_taken else judge(answer)
+
+        answer = await self._ask(journey, request, registered, retries)
+        if answer is not None:
+            journey.winners.append(user)
+            journey.device_id = read_written(Device, answer, "device", {}).device_id or journey.device_id
+        elif retries.attempt is Attempt.AMBIGUOUS:
+            journey.unsure = True
 
     async def _ask(
-        self,
-        journey: Journey,
-        operation: str,
-        method: str,
-        target: str,
-        body: Any,
-        due_s: float,
-        also_good: int | None = None,
-    ) -> HttpAnswer | None:
-        """One step until it is answered for good; None when it never was, or was refused, which the journey notes."""
-        retries, unanswered = Retries(_BACKOFF, random.random), 0
-        text = None if body is None else encode_json(body)
-        for _ in range(_TRIES):
-            try:
-                answer = await self._requests.send(
-                    operation, method, target, text, due_s=due_s, attempt=retries.attempt, also_good=also_good
-                )
-            except ServiceError as error:
-                is_unanswered = isinstance(error, TransportError)
-                if not is_unanswered and outcome_of(error) not in _LATER:
-                    journey.faults.append(f"{operation}: {error}"[:_FAULT_CHARACTERS])
-                    return None
-                unanswered += is_unanswered
-                pause_s = retries.failed(error)
-            else:
-                is_gone = answer.status == also_good == _GONE
-                journey.unsure = journey.unsure or (is_gone and bool(unanswered))
-                return answer
-            due_s = time.monotonic() + pause_s
-            await asyncio.sleep(pause_s)
-        journey.unsure = True
+        self, journey: Journey, request: Request, read: Callable[[HttpAnswer], Result], retries: Retries
+    ) -> Result | None:
+        """One step until it is answered for good; None when it never was, which the journey notes."""
+
+        def goes_again(error: ServiceError) -> bool:
+            return error.advice is Advice.RETRY and retries.failures < _TRIES
+
+        try:
+            return await self._requests.ask(request, read, goes_again, retries)
+        except TransportError:
+            journey.unsure = True
+        except ServiceError as error:
+            journey.faults.append(f"{request.operation}: {error}"[:_FAULT_CHARACTERS])
         return None
 
     # --- what is listed -----------------------------------------------------------------------------------------------
@@ -291,14 +239,6 @@ class StormWorkload:
                 found += [Device.receive(item) for item in items]
         return found
 
-    async def _listed_id(self, user: str, identifier: str) -> str:
-        """The id of a device by the list of devices, where its registration did not name it; empty without one."""
-        with contextlib.suppress(AgentError):
-            for device in await self._devices_of(user):
-                if device.device_identifier == identifier:
-                    return device.device_id
-        return ""
-
     async def _listed(self) -> tuple[dict[str, list[str]], bool]:
         """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
         wanted = set(self._job.identifiers)
@@ -310,10 +250,6 @@ class StormWorkload:
                 return listed, False
             listed[user] = [name for name in names if name in wanted]
         return listed, True
-
-
-def _read(model: type[Record], answer: HttpAnswer, word: str) -> Record:
-    return read_written(model, Answer(answer.status, httpx.Headers(), answer.body, "the service"), word, {})
 
 
 def judge_storm(
@@ -336,9 +272,9 @@ def judge_storm(
             kind = "doubled"
         elif journey.unsure:
             counts["ambiguous"] += 1
-        elif journey.is_expected_in_list and not there[journey.winners[0], name]:
+        elif journey.winners and not there[journey.winners[0], name]:
             kind = "altered" if times[name] else "lost"
-        elif not journey.is_expected_in_list and times[name]:
+        elif not journey.winners and times[name]:
             kind = "unknown"
         if kind:
             counts[kind] += 1

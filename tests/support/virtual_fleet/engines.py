@@ -14,7 +14,7 @@ from agent.wire import topics
 from simulator.fleet.engine.http_answers import Caller
 from simulator.fleet.engine.mqtt import NOBODY_LISTENS, OnAcknowledged, Opening, SessionListener
 from simulator.fleet.outcomes import OutcomeClass
-from tests.support.virtual_fleet.service import CUT, CUT_LATE, NOBODY, Service
+from tests.support.virtual_fleet.service import CUT, CUT_LATE, NOBODY, UNREACHABLE, Service
 from tests.unit.simulator.fleet.device.fleet_fakes import read_request
 
 TAKES_S = 0.01
@@ -59,6 +59,9 @@ class VirtualHttp:
         self._loop.call_later(timeout_s, self._fail, sending, OutcomeClass.TIMEOUT, f"no answer in {timeout_s:g} s")
 
         def reply(status: int, body: Any) -> None:
+            if (status, body) == UNREACHABLE:
+                self._loop.call_later(TAKES_S, self._fail, sending, OutcomeClass.TRANSPORT, "nobody listens", False)
+                return
             text = b"" if body is None else json.dumps(body).encode()
             self._loop.call_later(TAKES_S, self._answered, sending, status, text)
 
@@ -83,10 +86,10 @@ class VirtualHttp:
             caller, sent_s = found
             caller.answered(status, headers, body, sent_s, self._loop.time())
 
-    def _fail(self, sending: object, outcome: OutcomeClass, reason: str) -> None:
+    def _fail(self, sending: object, outcome: OutcomeClass, reason: str, has_left: bool = True) -> None:
         if found := self._end(sending):
             caller, sent_s = found
-            caller.failed(outcome, reason, sent_s, self._loop.time())
+            caller.failed(outcome, reason, sent_s if has_left else None, self._loop.time())
 
     def _end(self, sending: object) -> tuple[Caller, float] | None:
         """Who sent it, and when; None where nobody waits for it any more."""

@@ -25,6 +25,8 @@ BEFORE_S = -1.0
 """The time of what is sent while the run is prepared."""
 NEVER = (0, None)
 """An answer that never comes; over MQTT the gateway's receipt."""
+UNREACHABLE = (-1, None)
+"""Over HTTP: there is no connection, and nothing goes out."""
 NOBODY = "nobody"
 """Over MQTT: the broker acknowledges, and says that no gateway listens."""
 CUT, CUT_LATE = "cut", "cut late"

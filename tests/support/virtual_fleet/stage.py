@@ -209,7 +209,6 @@ def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
         "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
         "run.preparing.issue_gateway_tokens": tokens,
         "engine.pool.Http1Engine": engines.http,
-        "workload.fleet.Http1Engine": engines.http,
         "workload.devices.Http1Engine": engines.http,
         "workload.devices.MqttSessions": engines.mqtt,
     }

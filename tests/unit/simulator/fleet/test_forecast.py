@@ -26,7 +26,7 @@ phases:
 """
 
 
-ONBOARDING = "kind: onboarding\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}"
+ONBOARDING = "kind: onboarding\nonboarding: {rate_per_s: 10, races: 0.1}"
 
 
 def made(text: str = SCENARIO) -> tuple[Plan, dict[str, Any]]:
@@ -59,7 +59,7 @@ def test_kinds_of_their_own_have_requests_of_their_own():
     head = "scenario: s\nfleet: {devices: 100}\n"
     phases = "phases: [{name: a, kind: hold, duration_s: 1m}]\n"
     onboarding = made(head + phases + ONBOARDING)[1]
-    assert onboarding["peak_rates"] == {"http.register": 11.0, "http.remove": 5.0, "http.scan_qr": 10.0}
+    assert onboarding["peak_rates"] == {"http.register": 11.0, "http.scan_qr": 10.0}
     backfill = made(head + "kind: backfill\nbackfill: {history_s: 1d}")[1]
     assert backfill["requests"] == 100 * 1440 // 100
     arrivals = "[{rate_per_s: 50}]"

@@ -5,8 +5,8 @@ import pytest
 from simulator.fleet.workload.storm import Journey, judge_storm
 
 
-def gone_through(number: int, *winners: str, removals: int = 0, raced: bool = False, unsure: bool = False) -> Journey:
-    return Journey(number, f"n{number}", raced, removals > 0, list(winners), f"d{number}", removals, unsure)
+def gone_through(number: int, *winners: str, raced: bool = False, unsure: bool = False) -> Journey:
+    return Journey(number, f"n{number}", raced, list(winners), f"d{number}", unsure)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,6 @@ def gone_through(number: int, *winners: str, removals: int = 0, raced: bool = Fa
         (gone_through(1, "a"), {"a": ["n1"], "b": ["n1"]}, "doubled"),
         (gone_through(1, "a", "b", raced=True), {"a": ["n1"]}, "doubled"),
         (gone_through(1, "a"), {"a": [], "b": ["n1"]}, "altered"),
-        (gone_through(1, "a", removals=1), {"a": ["n1"]}, "unknown"),
         (gone_through(1), {"a": ["n1"]}, "unknown"),
     ],
 )
