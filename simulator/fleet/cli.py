@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from pydantic_core import to_json
 
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.text import bounded
@@ -30,7 +31,7 @@ from simulator.fleet.plan import Plan
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.compare import compare_runs, print_comparison
 from simulator.fleet.report.folder import RUN_FILE, read_record
-from simulator.fleet.report.formatting import Tone, finite, plural
+from simulator.fleet.report.formatting import Tone, plural
 from simulator.fleet.report.live import ConsoleView
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunView, note
@@ -306,8 +307,9 @@ def report_command(*, folder: Path) -> ExitCode:
     """
     made = make_reports(folder)
     print_summary(Console(), made.record)
-    if made.page.exists() and not any(str(made.page) in sentence for sentence in made.missing):
-        click.echo(f"report: {made.page}")
+    page = folder / "report.html"
+    if page.exists() and not any(str(page) in sentence for sentence in made.missing):
+        click.echo(f"report: {page}")
     for sentence in made.missing:
         click.echo(bounded(f"Error: {sentence}; make room there and run it again"), err=True)
     return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
@@ -328,7 +330,7 @@ def compare_command(*, a: Path, b: Path, as_json: bool) -> ExitCode:
     """
     found = compare_runs(a, b)
     if as_json:
-        click.echo(json.dumps(finite(found), indent=1, ensure_ascii=False, allow_nan=False))
+        click.echo(to_json(found, indent=1, inf_nan_mode="null").decode())
     else:
         print_comparison(Console(), found)
     if found["unjudged"]:

@@ -17,7 +17,6 @@ from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Tally
-from simulator.fleet.report.making import make_reports
 from simulator.fleet.run.fleet_run import perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import Target, running_local
@@ -163,7 +162,7 @@ def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_targ
         require_program("mosquitto")
     record, log = play(combination.scenario(), local, tmp_path)
     agree_on_readings(record, log)
-    summary = json.loads((make_reports(tmp_path / "run").page.parent / "summary.json").read_text())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["ages"][READING_AGE]["ok"]["count"] == len(log.readings())
     # Half of the time was an outage: a threshold on ages says so.
     assert [result.held for result in record.thresholds][:2] == [False, True]

@@ -29,7 +29,8 @@ def page_file(tmp_path_factory) -> Path:
         for second in seconds:
             run.append(second)
         run.finish(record)
-    return make_reports(folder).page
+    make_reports(folder)
+    return folder / "report.html"
 
 
 @pytest.fixture(scope="module")

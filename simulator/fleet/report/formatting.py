@@ -123,19 +123,12 @@ def _three_digits(value: float) -> str:
     return f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
 
 
-def finite(value: Any, digits: int | None = None) -> Any:
-    """A document with null where a number is infinite or none, which JSON has no word for.
-
-    Args:
-        value: the document.
-        digits: to which fractions are rounded; None leaves them as they are.
-    """
+def finite(value: Any) -> Any:
+    """A document with fractions of six digits, and null where a number is infinite or none."""
     if isinstance(value, Mapping):
-        return {key: finite(each, digits) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each, digits) for each in value]
+        return [finite(each) for each in value]
     if not isinstance(value, float):
         return value
-    if not math.isfinite(value):
-        return None
-    return value if digits is None else float(f"{value:.{digits}g}")
+    return float(f"{value:.6g}") if math.isfinite(value) else None

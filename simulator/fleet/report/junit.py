@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
-from simulator.fleet.record import RunRecord, ThresholdResult, VerdictStatus
+from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.figures import spans_with_drain
 from simulator.fleet.report.formatting import VERDICT_WORDS
 from simulator.fleet.report.summary import WRONGS
@@ -35,6 +35,7 @@ class _Case(NamedTuple):
         seconds: how long it took; 0 where nobody measured.
     """
 
+    suite: str
     name: str
     result: str = ""
     text: str = ""
@@ -43,39 +44,28 @@ class _Case(NamedTuple):
 
 def junit_xml(record: RunRecord) -> str:
     """The whole file as text, to be written as UTF-8."""
-    suites = {
-        "phases": [*_phases(record)],
-        "thresholds": [_threshold(result) for result in record.thresholds],
-        "audit": [*_audit(record)],
-    }
-    told = {case.text for cases in suites.values() for case in cases if case.result == "failure"}
-    suites["run"] = [*_verdict(record, told)]
-    root = ET.Element("testsuites", name=_clean(f"fleet run {record.name}"))
-    _count(root, [case for cases in suites.values() for case in cases])
-    for name, cases in suites.items():
-        if cases:
-            suite = ET.SubElement(root, "testsuite", name=name, timestamp=record.began_at)
-            _count(suite, cases)
-            for case in cases:
-                element = ET.SubElement(suite, "testcase", classname=name, name=_clean(case.name))
-                _set_time(element, case.seconds)
-                if case.result:
-                    text = _clean(case.text)
-                    ET.SubElement(element, case.result, message=text, type="check").text = text
+    cases = [*_checks(record)]
+    cases += _verdict(record, {case.text for case in cases if case.result == "failure"})
+    root = _counted(ET.Element("testsuites", name=_clean(f"fleet run {record.name}")), cases)
+    for name in dict.fromkeys(case.suite for case in cases):
+        of_suite = [case for case in cases if case.suite == name]
+        suite = _counted(ET.SubElement(root, "testsuite", name=name, timestamp=record.began_at), of_suite)
+        for case in of_suite:
+            element = ET.SubElement(suite, "testcase", classname=name, name=_clean(case.name))
+            if case.seconds:  # a reader would take 0 for a time
+                element.set("time", f"{case.seconds:.6f}")
+            if case.result:
+                text = _clean(case.text)
+                ET.SubElement(element, case.result, message=text, type="check").text = text
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _count(element: ET.Element, cases: list[_Case]) -> None:
+def _counted(element: ET.Element, cases: list[_Case]) -> ET.Element:
     element.set("tests", str(len(cases)))
     for name, result in _RESULTS.items():
         element.set(name, str(sum(case.result == result for case in cases)))
-    _set_time(element, sum(case.seconds for case in cases))
-
-
-def _set_time(element: ET.Element, seconds: float) -> None:
-    if seconds:  # a reader would take 0 for a time
-        element.set("time", f"{seconds:.6f}")
+    return element
 
 
 def _clean(text: str) -> str:
@@ -83,45 +73,38 @@ def _clean(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text)
 
 
-def _phases(record: RunRecord) -> Iterator[_Case]:
-    """Phases of a record, and the drain; sentences about a phase begin with its name."""
+def _checks(record: RunRecord) -> Iterator[_Case]:
     for span in spans_with_drain(record):
+        # Sentences about a phase begin with its name.
         about = [sentence for sentence in record.verdict.sentences if sentence.startswith(f"phase {span.name}: ")]
-        yield _Case(span.name, "failure" if about else "", "\n".join(about), span.end_s - span.begin_s)
-
-
-def _threshold(result: ThresholdResult) -> _Case:
-    if not result.judged:
-        word, text = "skipped", f"not judged: {result.reason}"
-    else:
-        word, text = ("", "") if result.held else ("failure", result.missed_text)
-    return _Case(result.expression, word, text)
-
-
-def _audit(record: RunRecord) -> Iterator[_Case]:
+        yield _Case("phases", span.name, "failure" if about else "", "\n".join(about), span.end_s - span.begin_s)
+    for result in record.thresholds:
+        word = "skipped" if not result.judged else "" if result.held else "failure"
+        text = result.missed_text if result.judged else f"not judged: {result.reason}"
+        yield _Case("thresholds", result.expression, word, text)
     if (audit := record.audit) is None:
         return
     for name, stream in audit.streams:
-        for word in WRONGS:
-            count, result, text = getattr(stream, word), "", ""
-            if count:
-                names = [finding.name for finding in audit.findings if finding.kind == word]
+        for kind in WRONGS:
+            word = text = ""
+            if count := getattr(stream, kind):
+                names = [finding.name for finding in audit.findings if finding.kind == kind]
                 which = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "see report.html"
-                result, text = "failure", f"{count:,} of {stream.sent:,} sent: {which}"
-            elif not audit.judges(name, word):
-                result, text = "skipped", "not judged: not everything that it takes could be read back"
-            yield _Case(f"{name} {word}", result, text)
+                word, text = "failure", f"{count:,} of {stream.sent:,} sent: {which}"
+            elif not audit.judges(name, kind):
+                word, text = "skipped", "not judged: not everything that it takes could be read back"
+            yield _Case("audit", f"{name} {kind}", word, text)
     why = "" if audit.complete else "; ".join(audit.unjudged or audit.sentences) or "not everything was read back"
-    yield _Case("complete", "failure" if why else "", why)
+    yield _Case("audit", "complete", "failure" if why else "", why)
 
 
 def _verdict(record: RunRecord, told: set[str]) -> Iterator[_Case]:
     """The sentences of the verdict that no other case says; of an incomplete run at least the first one."""
     if record.verdict.word is VerdictStatus.PASSED:
-        yield _Case("verdict")
+        yield _Case("run", "verdict")
         return
     is_incomplete = record.verdict.word in _INCOMPLETE
     sentences = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
     untold = [sentence for sentence in sentences if sentence not in told]
     for sentence in untold or sentences[:is_incomplete]:
-        yield _Case(sentence, "error" if is_incomplete else "failure", sentence)
+        yield _Case("run", sentence, "error" if is_incomplete else "failure", sentence)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic_core import to_json
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from agent.wire.encoding import parse_time, to_rfc3339
@@ -59,12 +60,10 @@ class ReportResult:
 
     Attributes:
         record: the run; of one that did not end, made of its seconds.
-        page: ``report.html``.
         missing: what could not be written and why, a sentence each, such as on a full disk.
     """
 
     record: RunRecord
-    page: Path
     missing: tuple[str, ...] = ()
 
 
@@ -109,7 +108,7 @@ def _make(folder: Path, record: RunRecord) -> ReportResult:
             missing.append(str(error))
         except InvalidMessage as error:
             raise ConfigurationError([f"{folder}: {_DAMAGED}: {error}"]) from None
-    return ReportResult(record, folder / "report.html", tuple(missing))
+    return ReportResult(record, tuple(missing))
 
 
 # --- a run that did not end -------------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None
             every = (*columns, "operation", "outcome", *_flat(Figures("")))
             writer = csv.DictWriter(file, every, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(finite(row, digits=6) for row in rows)
+            writer.writerows(finite(row) for row in rows)
         new.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -258,4 +257,4 @@ def summary_json(record: RunRecord) -> str:
         name: {"count": times.count, **percentiles(times)} for name, times in stages_of(record.operations).items()
     }
     document["health"] = health_figures(record.health)
-    return json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    return to_json(document, indent=1, inf_nan_mode="null", fallback=str).decode() + "\n"

@@ -13,8 +13,6 @@ from simulator.fleet.record import RunRecord, Span
 from simulator.fleet.report.figures import ALL_OPERATIONS, FigureSet, Timeline, health_figures
 from simulator.fleet.report.formatting import finite
 
-_DIGITS: Final = 6
-"""More than the precision of a histogram."""
 _LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
 """What happens first stands first, and has the same colour in every plot."""
 _CURVE_STEP: Final = 0.05
@@ -50,7 +48,7 @@ def plots_of(record: RunRecord, figures: FigureSet, timeline: Timeline) -> dict[
         "seconds": over_time["seconds"],
         "generator": over_time["generator"],
     }
-    found: dict[str, Any] = finite(document, _DIGITS)
+    found: dict[str, Any] = finite(document)
     return found
 
 

@@ -267,7 +267,8 @@ def test_the_page_escapes_everything_and_loads_nothing(tmp_path):
         operations={ATTACK: RECORD.operations["http.poll"]},
     )  # fmt: skip
     folder = kept(tmp_path / "run", nasty)
-    page = make_reports(folder).page.read_text()
+    make_reports(folder)
+    page = (folder / "report.html").read_text()
     parser = Links()
     parser.feed(page)
     assert parser.sources == []
