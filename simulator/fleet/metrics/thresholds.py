@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from simulator.fleet.metrics.ages import (
     AGE_OPERATIONS,
@@ -50,32 +50,22 @@ from simulator.fleet.metrics.recorder import Totals, merge_operations
 from simulator.fleet.outcomes import FAILED, HELD, WAITED, OutcomeClass
 from simulator.fleet.record import AuditRecord, GeneratorHealth, Operations, RunRecord, Second, Span, ThresholdResult
 
+_HTTP: Final = ("poll", "sensor_data", "report", "send_command", "scan_qr", "register")
+_MQTT: Final = ("connect", "sensor_data", "receipt", "report")
 OPERATIONS: Final = frozenset(
-    {
-        "http.poll",
-        "http.sensor_data",
-        "http.report",
-        "http.send_command",
-        "http.scan_qr",
-        "http.register",
-        "mqtt.connect",
-        "mqtt.sensor_data",
-        "mqtt.receipt",
-        "mqtt.report",
+    (
+        *(f"http.{name}" for name in _HTTP),
+        *(f"mqtt.{name}" for name in _MQTT),
         *HELD,
         *STAGE_OPERATIONS,
         *AGE_OPERATIONS,
-    }
+    )
 )
 """The names of what is measured: ``FAMILY.OPERATION``."""
 AUDIT_COUNTS: Final = (
     "lost", "doubled", "altered", "unknown", "misdated", "ambiguous", "resent", "resent_ambiguous", "sent", "accepted",
     "stored",
 )  # fmt: skip
-AUDIT_STREAMS: Final = ("readings", "commands", "registrations")
-TIMED: Final = frozenset({"percentile", "min", "max", "mean"})
-"""Measures of an operation that are times."""
-
 
 COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -113,74 +103,84 @@ class Threshold:
 
     Attributes:
         expression: as it was given.
-        names: the operations, ``http.*`` for a whole family; of the audit its streams; else one name.
-        measure: ``percentile``, ``min``, ``max``, ``mean``, ``last``, ``count``, ``rate``; the audit's count.
+        name: of the operation, the family of operations, the gauge or the audit's stream; empty for all streams.
+        measure: ``p99`` and its like, ``min``, ``max``, ``mean``, ``last``, ``count``, ``rate``; the audit's count.
         operator: one of ``< <= > >= ==``.
         limit: in seconds, per second, percent or pieces, as ``unit`` says.
-        percent: of a percentile.
         outcomes: of the operations.
         command: of the age of commands, the name of those that are meant; None for all.
-        states: of the age of commands, the end states that are chosen; empty for all.
+        state: of the age of commands, the end state that is meant; None for all.
         over_s: length of the windows, each of which has to hold; None for the run, or phase, as a whole.
         phase: only what was measured in phases of this name; None for everything.
     """
 
     expression: str
     source: Source
-    names: frozenset[str]
+    name: str
     measure: str
     operator: str
     limit: float
     unit: Unit
-    percent: float = 0.0
     outcomes: frozenset[OutcomeClass] = frozenset()
     command: str | None = None
-    states: frozenset[str] = frozenset()
+    state: str | None = None
     over_s: int | None = None
     phase: str | None = None
 
     def names_operation(self, name: str) -> bool:
         """Whether an operation is one of those; polls that are held have no part in the times of a family."""
         if (found := command_of(name)) is not None:
-            return COMMAND_AGE in self.names and self.command in {None, found[0]}
-        if name in HELD and self.measure in TIMED:
-            return name in self.names
-        return name in self.names or f"{name.partition('.')[0]}.*" in self.names
+            return self.name == COMMAND_AGE and self.command in {None, found[0]}
+        is_of_family = name.startswith(f"{self.name}.") and not (name in HELD and self.unit is Unit.TIME)
+        return name == self.name or is_of_family
 
     def chooses(self, name: str, outcome: OutcomeClass) -> bool:
         """Whether what ended so is meant, of all that :meth:`names_operation` names."""
         found = command_of(name)
-        is_state = not self.states or (found is not None and found[1] in self.states)
+        is_state = self.state is None or (found is not None and found[1] == self.state)
         return is_state and outcome in self.outcomes and self.names_operation(name)
 
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the right side of the limit."""
+        return COMPARISONS[self.operator](value, self.limit)
 
-_TIMES: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_UNITS: Final[Mapping[Unit, Mapping[str, float]]] = {
-    Unit.TIME: _TIMES,
-    Unit.RATE: {"/s": 1.0, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600},
-    Unit.SHARE: {"%": 1.0},
-    Unit.COUNT: {"": 1.0},
-}
+
+_ALL: Final = "all"
 _OUTCOMES: Final = {
     **{outcome.value: frozenset({outcome}) for outcome in OutcomeClass},
     "failed": FAILED,
-    "all": frozenset(OutcomeClass),
+    _ALL: frozenset(OutcomeClass),
 }
-_STATES: Final = {**{state.value: frozenset({state.value}) for state in EndState}, "all": frozenset[str]()}
-_OF_OPERATIONS: Final = ("percentile", "min", "max", "mean", "count", "rate")
-_OF_GAUGES: Final = ("min", "max", "mean", "last")
-_MEASURES: Final = ("min", "max", "mean", "last", "count", "rate", *AUDIT_COUNTS)
+_STATES: Final = (*map(str, EndState), _ALL)
+_MEASURES: Final[Mapping[Source, tuple[str, ...]]] = {
+    Source.OPERATIONS: ("p99", "min", "max", "mean", "count", "rate"),
+    Source.GAUGES: ("min", "max", "mean", "last"),
+    Source.AUDIT: AUDIT_COUNTS,
+}
+_WORDS: Final = [measure for measures in _MEASURES.values() for measure in measures]
+_UNITS: Final[Mapping[str, tuple[Unit, float]]] = {
+    "us": (Unit.TIME, 1e-6),
+    "ms": (Unit.TIME, 1e-3),
+    "s": (Unit.TIME, 1.0),
+    "m": (Unit.TIME, 60.0),
+    "h": (Unit.TIME, 3600.0),
+    "/s": (Unit.RATE, 1.0),
+    "/m": (Unit.RATE, 1 / 60),
+    "/h": (Unit.RATE, 1 / 3600),
+    "%": (Unit.SHARE, 1.0),
+    "": (Unit.COUNT, 1.0),
+}
 _NUMBER: Final = r"\d[\d_]*(?:\.\d+)?"
 _FORM: Final = re.compile(
     rf"""\s*
     (?P<what>[a-z_]+ (?:\.[a-z_]+)*?)
     (?:\[ (?P<command>[^\]]*) \])?
-    (?:\. (?P<outcome>{"|".join({**_OUTCOMES, **_STATES})}))?
-    \. (?P<measure>p(?P<percent>100|\d{{1,2}}(?:\.\d+)?)|{"|".join(_MEASURES)})
+    (?:\. (?P<outcome>{"|".join({**_OUTCOMES, **dict.fromkeys(_STATES)})}))?
+    \. (?P<measure>p(?P<percent>100|\d{{1,2}}(?:\.\d+)?)|{"|".join(_WORDS)})
     \s* (?P<operator><=|>=|==|<|>)
-    \s* (?P<number>{_NUMBER}) \s* (?P<unit>%|/?[a-zµ]+)?
+    \s* (?P<number>{_NUMBER}) \s* (?P<unit>%|/?[a-z]+)?
     (?:\s+ in \s+ (?P<phase>\S+))?
-    (?:\s+ over \s+ (?P<over>{_NUMBER}) \s* (?P<over_unit>[a-zµ]+))?
+    (?:\s+ over \s+ (?P<over>{_NUMBER}) \s* (?P<over_unit>us|ms|s|m|h))?
     \s*""",
     re.VERBOSE,
 )
@@ -213,62 +213,50 @@ def _parse(expression: str, phases: Collection[str] | None, commands: Collection
     found = _FORM.fullmatch(expression)
     if found is None:
         raise ThresholdError(_FORM_TEXT)
-    what, word = found["what"], found["outcome"]
-    measure = "percentile" if found["percent"] else found["measure"]
-    source, names, measures, units = _named(what, measure)
-    if measure not in measures:
-        raise ThresholdError(f"{what} has no measure {found['measure']!r}: {_choice(measures, 'p99')}")
-    outcomes, states = frozenset[OutcomeClass](), frozenset[str]()
-    is_age = source is Source.OPERATIONS and COMMAND_AGE in names
+    what, word, measure, phase = found["what"], found["outcome"], found["measure"], found["phase"]
+    source, name = _subject(what)
+    if ("p99" if found["percent"] else measure) not in _MEASURES[source]:
+        raise ThresholdError(f"{what} has no measure {measure!r}: {_choice(_MEASURES[source])}")
+    limit, unit = _limit(found, source)
+    is_age = source is Source.OPERATIONS and name == COMMAND_AGE
     if found["command"] is not None:
         _check_command(found["command"], commands, is_age=is_age)
-    if source is Source.OPERATIONS:
-        outcomes = WAITED if measure in TIMED else frozenset({OutcomeClass.OK})
-        known: Collection[str] = _STATES if is_age else _OUTCOMES
-        if word is not None:
-            if word not in known:
-                raise ThresholdError(f"{what} has no outcome {word!r}: {_choice(known)}")
-            states = _STATES[word] if is_age else states
-            outcomes = frozenset(OutcomeClass) if is_age else _OUTCOMES[word]
-    elif word is not None:
-        raise ThresholdError(f"{what} has no outcomes: leave out {word!r}")
-    limit, unit = _limit(found, units)
-    if unit is Unit.SHARE and word == "all" and not is_age:
+    known: Collection[str] = _STATES if is_age else _OUTCOMES if source is Source.OPERATIONS else ()
+    if word is not None and word not in known:
+        raise ThresholdError(f"{what} has no outcome {word!r}: {_choice(known)}")
+    if unit is Unit.SHARE and word == _ALL and not is_age:
         raise ThresholdError("all of all is always 100 %: name an outcome, such as limited or failed")
-    if source is Source.AUDIT and (found["phase"] or found["over"]):
+    if source is Source.AUDIT and (phase or found["over"]):
         raise ThresholdError("the audit is of the whole run: leave out 'in' and 'over'")
-    if found["phase"] is not None and phases is not None and found["phase"] not in phases:
-        raise ThresholdError(f"no phase is called {found['phase']!r}: {_choice(phases)}")
+    if phase is not None and phases is not None and phase not in phases:
+        raise ThresholdError(f"no phase is called {phase!r}: {_choice(phases)}")
+    usual = WAITED if unit is Unit.TIME else frozenset({OutcomeClass.OK})
     return Threshold(
         expression,
         source,
-        names,
+        name,
         measure,
         found["operator"],
         limit,
         unit,
-        float(found["percent"] or 0.0),
-        outcomes,
+        outcomes=usual if word is None else _OUTCOMES[_ALL if is_age else word],
         command=found["command"],
-        states=states,
+        state=word if is_age and word != _ALL else None,
         over_s=_window(found),
-        phase=found["phase"],
+        phase=phase,
     )
 
 
-def _named(what: str, measure: str) -> tuple[Source, frozenset[str], Collection[str], tuple[Unit, ...]]:
-    """What a text names: where it comes from, its names, the measures there are, and the units of this measure."""
+def _subject(what: str) -> tuple[Source, str]:
+    """Where what a text names comes from, and its name there."""
     family, _, name = what.partition(".")
-    if family == Source.AUDIT and (not name or name in AUDIT_STREAMS):
-        return Source.AUDIT, frozenset({name} if name else AUDIT_STREAMS), AUDIT_COUNTS, (Unit.COUNT,)
+    if family == Source.AUDIT and name in {"", "readings", "commands", "registrations"}:
+        return Source.AUDIT, name
     if family == Source.GAUGES and name:
-        return Source.GAUGES, frozenset({name}), _OF_GAUGES, (Unit.COUNT,)
-    units = (Unit.TIME,) if measure in TIMED else (Unit.RATE, Unit.SHARE) if measure == "rate" else (Unit.COUNT,)
-    ages = {READING_AGE.partition(".")[0]: READING_AGE, FAMILY: COMMAND_AGE}
-    if what in {"http", "mqtt"}:
-        return Source.OPERATIONS, frozenset({f"{what}.*"}), _OF_OPERATIONS, units
-    if (named := ages.get(what, what)) in OPERATIONS:
-        return Source.OPERATIONS, frozenset({named}), _OF_OPERATIONS, units
+        return Source.GAUGES, name
+    named = {"readings": READING_AGE, FAMILY: COMMAND_AGE}.get(what, what)
+    if named in OPERATIONS or named in {"http", "mqtt"}:
+        return Source.OPERATIONS, named
     raise ThresholdError(f"nothing is measured as {what!r}: {_choice(sorted([*OPERATIONS, 'audit', 'gauges.online']))}")
 
 
@@ -280,33 +268,32 @@ def _check_command(command: str, commands: Collection[str] | None, *, is_age: bo
         raise ThresholdError(f"the scenario sends no command {command!r}: {sent}")
 
 
-def _limit(found: re.Match[str], units: tuple[Unit, ...]) -> tuple[float, Unit]:
-    word, number = found["unit"] or "", found["number"]
-    for unit in units:
-        if word in _UNITS[unit]:
-            return float(number.replace("_", "")) * _UNITS[unit][word], unit
-    if units == (Unit.COUNT,):
-        raise ThresholdError(f"what is counted in pieces has no unit: write {number} without {word!r}")
-    raise ThresholdError(
-        f"{number}{word} has not its unit: {_choice([name for unit in units for name in _UNITS[unit]])}"
-    )
+def _limit(found: re.Match[str], source: Source) -> tuple[float, Unit]:
+    units: tuple[Unit, ...] = (Unit.COUNT,)
+    if source is Source.OPERATIONS and found["measure"] == "rate":
+        units = (Unit.RATE, Unit.SHARE)
+    elif source is Source.OPERATIONS and found["measure"] != "count":
+        units = (Unit.TIME,)
+    number, word = found["number"], found["unit"] or ""
+    known = {text: (unit, factor) for text, (unit, factor) in _UNITS.items() if unit in units}
+    if word not in known:
+        fix = f"write {number} without {word!r}" if units == (Unit.COUNT,) else _choice(known)
+        raise ThresholdError(f"{number}{word} has not its unit: {fix}")
+    unit, factor = known[word]
+    return float(number.replace("_", "")) * factor, unit
 
 
 def _window(found: re.Match[str]) -> int | None:
     if found["over"] is None:
         return None
-    length_s = float(found["over"].replace("_", "")) * _TIMES.get(found["over_unit"], 0.0)
+    length_s = float(found["over"].replace("_", "")) * _UNITS[found["over_unit"]][1]
     if length_s < 1 or length_s != int(length_s):
         raise ThresholdError("a window is a whole number of seconds, 1s at least, such as 'over 1m'")
     return int(length_s)
 
 
-def _choice(known: Collection[str], percentile: str = "percentile") -> str:
-    return (
-        f"write one of {', '.join(percentile if each == 'percentile' else each for each in known)}"
-        if known
-        else ("there are none")
-    )
+def _choice(known: Collection[str]) -> str:
+    return f"write one of {', '.join(known)}" if known else "there are none"
 
 
 # --- held against a run ----------------------------------------------------------------------------------------------
@@ -404,43 +391,49 @@ class Alarm:
         for watch in self._watches:
             watch.feed(second)
             threshold, found = watch.threshold, watch.latest
-            if found is None or found.value is None:
-                continue
-            if not COMPARISONS[threshold.operator](found.value, threshold.limit):
+            if found is not None and found.value is not None and not threshold.holds(found.value):
                 unit = threshold.unit.value
                 return ThresholdResult(threshold.expression, False, found.value, unit, found.at_s).missed_text
         return ""
 
 
+class _Sample(NamedTuple):
+    """What a threshold looks at in one second.
+
+    Attributes:
+        times: encoded histograms of what is meant.
+        chosen, of: how many are meant, and of how many.
+        level: of the gauge; None where it was not measured.
+    """
+
+    times: Sequence[str] = ()
+    chosen: int = 0
+    of: int = 0
+    level: float | None = None
+
+
 class _Watch:
     """What a threshold looks at, while the seconds go by.
 
-    A second leaves a window by being subtracted, so that a window of an hour costs no more than one of ten seconds.
+    A second's times leave a window by being subtracted, so that one of an hour costs no more than one of ten seconds.
 
     Attributes:
         latest: of the windows; None before the first one is full.
     """
 
     def __init__(self, threshold: Threshold, phases: Sequence[Span] = ()) -> None:
-        is_operation = threshold.source is Source.OPERATIONS
-        (self._name, *_) = threshold.names
         self.threshold = threshold
+        self.latest: _Observed | None = None
         self._phases = [span for span in phases if span.name == threshold.phase]
-        self._is_timed = is_operation and threshold.unit is Unit.TIME
-        self._is_counted = is_operation and not self._is_timed
-        self._begin()
+        self._worst: _Observed | None = None
         self._longest = 0
         self._last: int | None = None
-        self._worst: _Observed | None = None
-        self.latest: _Observed | None = None
+        self._begin()
 
     def _begin(self) -> None:
         """No second is in the window."""
-        self._within = 0
         self._times = Histogram()
-        self._chosen = self._all = 0
-        self._levels: deque[float | None] = deque()
-        self._entered: deque[Second] = deque()  # where they can leave again
+        self._samples: deque[_Sample] = deque()
 
     def feed(self, second: Second) -> None:
         """Take the next second of the run."""
@@ -450,69 +443,50 @@ class _Watch:
         if over_s and self._last not in (None, second.second - 1):
             self._begin()  # the phase came again, or seconds are missing
         self._last = second.second
-        self._count(second)
-        self._longest = max(self._longest, self._within)
-        if over_s is None:
-            return
-        self._entered.append(second)
-        if self._within > over_s:
-            self._count(self._entered.popleft(), leaves=True)
-        if self._within == over_s:
+        sample = self._sample(second)
+        for text in sample.times:
+            self._times.add_encoded(text)
+        self._samples.append(sample if over_s else sample._replace(times=()))  # what never leaves need not be kept
+        if over_s and len(self._samples) > over_s:
+            for text in self._samples.popleft().times:
+                self._times.remove_encoded(text)
+        self._longest = max(self._longest, len(self._samples))
+        if len(self._samples) == over_s:
             self._judge(second.second + 1, over_s)
 
-    def _count(self, second: Second, *, leaves: bool = False) -> None:
-        """A second enters the window, or leaves it."""
-        sign = -1 if leaves else 1
-        self._within += sign
-        if self._is_timed:
-            change = self._times.remove_encoded if leaves else self._times.add_encoded
-            for text in self._texts(second):
-                change(text)
-        elif self._is_counted:
-            chosen, everything = self._counts(second)
-            self._chosen, self._all = self._chosen + sign * chosen, self._all + sign * everything
-        elif leaves:
-            self._levels.popleft()
-        else:
-            self._levels.append(second.gauges.get(self._name))
-
-    def _texts(self, second: Second) -> Iterator[str]:
-        """Encoded histograms of what is meant."""
-        for name, tallies in second.operations.items():
-            for outcome, tally in tallies.items():
-                if self.threshold.chooses(name, outcome):
-                    yield tally.response
-
-    def _counts(self, second: Second) -> tuple[int, int]:
-        """How many were chosen, and of how many."""
+    def _sample(self, second: Second) -> _Sample:
         threshold = self.threshold
-        chosen = everything = 0
-        for name, tallies in second.operations.items():
-            if threshold.names_operation(name):
-                everything += sum(tally.count for tally in tallies.values())
-                chosen += sum(tally.count for outcome, tally in tallies.items() if threshold.chooses(name, outcome))
-        return chosen, everything
+        if threshold.source is Source.GAUGES:
+            return _Sample(level=second.gauges.get(threshold.name))
+        named = [
+            (threshold.chooses(name, outcome), tally)
+            for name, tallies in second.operations.items()
+            if threshold.names_operation(name)
+            for outcome, tally in tallies.items()
+        ]
+        chosen = [tally for is_chosen, tally in named if is_chosen]
+        times = [tally.response for tally in chosen] if threshold.unit is Unit.TIME else ()
+        return _Sample(times, sum(tally.count for tally in chosen), sum(tally.count for _, tally in named))
 
     def _value(self) -> float | None:
         """The measure over the window; None when there was nothing to measure."""
         measure, unit, times = self.threshold.measure, self.threshold.unit, self._times
-        if self._is_timed:
+        if unit is Unit.TIME:
             if not times.count:
                 return None
-            if measure == "percentile":
-                return times.percentile(self.threshold.percent)
-            return {"min": times.min_s, "max": times.max_s, "mean": times.mean()}[measure]
-        if self._is_counted:
-            if unit is Unit.COUNT:
-                return float(self._chosen)
-            if unit is Unit.SHARE:
-                return 100.0 * self._chosen / self._all if self._all else None
-            return self._chosen / self._within if self._within else None
-        levels = [level for level in self._levels if level is not None]
-        if not levels:
-            return None
-        found = {"min": min(levels), "max": max(levels), "last": levels[-1], "mean": math.fsum(levels) / len(levels)}
-        return found[measure]
+            known = {"min": times.min_s, "max": times.max_s, "mean": times.mean()}
+            return known[measure] if measure in known else times.percentile(float(measure.removeprefix("p")))
+        if self.threshold.source is Source.GAUGES:
+            levels = [sample.level for sample in self._samples if sample.level is not None]
+            if not levels:
+                return None
+            mean = math.fsum(levels) / len(levels)
+            return {"min": min(levels), "max": max(levels), "last": levels[-1], "mean": mean}[measure]
+        chosen = float(sum(sample.chosen for sample in self._samples))
+        if unit is Unit.COUNT:
+            return chosen
+        of = sum(sample.of for sample in self._samples) / 100 if unit is Unit.SHARE else len(self._samples)
+        return chosen / of if of else None
 
     def _judge(self, end_s: int, over_s: int) -> None:
         value = self._value()
@@ -543,10 +517,10 @@ class _Watch:
             there = ", ".join(dict.fromkeys(span.name for span in record.phases)) or "none"
             return _Observed(None, reason=f"no whole second of a phase {threshold.phase!r} (phases: {there})")
         if threshold.source is Source.OPERATIONS and not any(map(threshold.names_operation, record.operations)):
-            families = {name.partition(".")[0] for name in threshold.names}
-            near = [name for name in record.operations if name.partition(".")[0] in families]
+            family = threshold.name.partition(".")[0]
+            near = [name for name in record.operations if name.startswith(f"{family}.")]
             ran = ", ".join(sorted(near or record.operations)) or "nothing"
-            return _Observed(None, reason=f"{' '.join(threshold.names)} never ran (what did: {ran})")
+            return _Observed(None, reason=f"{threshold.name} never ran (what did: {ran})")
         if threshold.over_s:
             short = f"no {threshold.over_s} s in one piece, the longest is {self._longest} s"
             return self._worst or _Observed(None, reason=short)
@@ -557,20 +531,19 @@ class _Watch:
 def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     if audit is None:
         return _Observed(None, reason="nothing was audited")
-    named = {name: stream for name, stream in audit.streams if name in threshold.names}
+    named = {name: stream for name, stream in audit.streams if threshold.name in {"", name}}
     if not named:
-        reason = f"no {' or '.join(sorted(threshold.names))} were read back"
+        reason = f"no {threshold.name or 'ledgers'} were read back"
         return _Observed(None, reason=reason, unknown=not audit.complete)
     value = float(sum(getattr(stream, threshold.measure) for stream in named.values()))
-    is_safe = not COMPARISONS[threshold.operator](value, threshold.limit)
-    is_judged = all(audit.judges(name, threshold.measure) for name in named)
-    if not is_judged and not (is_safe and threshold.measure in _FOUND):
+    is_broken = threshold.measure in _FOUND and not threshold.holds(value)
+    if not is_broken and not all(audit.judges(name, threshold.measure) for name in named):
         return _Observed(None, reason="the audit is not complete: not everything could be read back", unknown=True)
     return _Observed(value)
 
 
 def _result(threshold: Threshold, observed: _Observed, record: RunRecord) -> ThresholdResult:
-    held = observed.value is not None and COMPARISONS[threshold.operator](observed.value, threshold.limit)
+    held = observed.value is not None and threshold.holds(observed.value)
     doubt = _why_unjudged(threshold, record) if held or observed.value is None else ""
     return ThresholdResult(
         threshold.expression,
@@ -591,10 +564,10 @@ def _why_unjudged(threshold: Threshold, record: RunRecord) -> str:
     of those that the service gave an id.
     """
     is_lower_bound = threshold.unit in {Unit.COUNT, Unit.RATE} and threshold.operator in {">", ">="}
-    if COMMAND_AGE not in threshold.names or is_lower_bound:
+    if threshold.name != COMMAND_AGE or is_lower_bound:
         return ""
     missing = count_unended(record.commands, record.operations, threshold.command)
-    if threshold.states == {EndState.OPEN}:
+    if threshold.state == EndState.OPEN:
         missing -= sum(
             tally.count
             for operation, tallies in record.operations.items()
