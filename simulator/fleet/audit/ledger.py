@@ -28,10 +28,10 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict
@@ -134,7 +134,7 @@ LEDGER_TABLES: Final = ("ledgers", "gaps", "sendings", "answers", "command_event
 LEDGER_SCHEMA: Final = """
 -- One row a worker. ended is 1 once everything is written down.
 CREATE TABLE ledgers (worker INTEGER PRIMARY KEY, first_device INTEGER, devices INTEGER, ended INTEGER);
--- Events that are not in the ledger, from when to when and why.
+-- Events that are not in a ledger, from when to when and why the last of them; written at its end.
 CREATE TABLE gaps (worker INTEGER, from_s REAL, to_s REAL, records INTEGER, reason TEXT);
 -- The first time that a reading went out. Times are milliseconds since the run's begin, recorded_ms since the epoch.
 CREATE TABLE sendings (device INTEGER, sequence INTEGER, at_ms INTEGER, made_ms INTEGER, recorded_ms INTEGER,
@@ -147,9 +147,7 @@ CREATE TABLE answers (kind TEXT, device INTEGER, sequence INTEGER, at_ms INTEGER
 CREATE TABLE command_events (kind TEXT, device INTEGER, command_id TEXT, at_ms INTEGER, detail TEXT, attempt INTEGER,
     digest INTEGER);
 """
-_CHUNK_ROWS: Final = 20_000
 _WAITING_MAX: Final = 16
-_GAPS_KEPT: Final = 100
 _STOP_S: Final = 30.0
 _INSERTS: Final = {
     "sendings": "INSERT INTO sendings VALUES (?, ?, ?, ?, ?, ?)",
@@ -180,21 +178,9 @@ class LedgerTarget:
     numbered: bool = True
     first_number: int = 0
 
-    def open(self, on_failure: OnFailure = lambda _name, _error: None) -> SqliteLedger:
-        """Make the file.
 
-        Args:
-            on_failure: called in the writing thread when an error ends it.
-
-        Raises:
-            ConfigurationError: it cannot be made.
-        """
-        return SqliteLedger(self, on_failure)
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerGap:
-    """Events that are not in the ledger, made between two times since the run's begin."""
+class LedgerGap(NamedTuple):
+    """Events that are not in the ledger: made between two times since the run's begin, and why the last one is not."""
 
     from_s: float
     to_s: float
@@ -203,21 +189,29 @@ class LedgerGap:
 
 
 class SqliteLedger(Ledger):
-    """A ledger on disk; see :meth:`LedgerTarget.open`.
+    """A ledger on disk, made anew.
+
+    Args:
+        target: where it goes.
+        on_failure: called in the writing thread when an error ends it.
 
     Attributes:
         database: of the thread that writes, which alone uses it while it lives.
         counts: how many readings were ``sent``, and how many of each event there were until now.
+        gap: what could not be written so far.
+
+    Raises:
+        ConfigurationError: it cannot be made.
     """
 
-    def __init__(self, target: LedgerTarget, on_failure: OnFailure) -> None:
+    def __init__(self, target: LedgerTarget, on_failure: OnFailure = lambda _name, _error: None) -> None:
         self.database = _make(target)
         self.counts: Counter[str] = Counter()
+        self.gap: LedgerGap | None = None
         self._worker = target.worker
         self._began_ms = target.began_ms
         self._from_s = self._to_s = 0.0
         self._rows: _Rows = {table: [] for table in _INSERTS}
-        self._gaps: list[LedgerGap] = []
         self._lock = threading.Lock()
         self._waiting: queue.Queue[tuple[_Rows, float, float] | None] = queue.Queue(_WAITING_MAX)
         self._is_written = self._is_closed = False
@@ -225,26 +219,18 @@ class SqliteLedger(Ledger):
         self._thread.start()
 
     @property
-    def gaps(self) -> tuple[LedgerGap, ...]:
-        """What could not be written so far; neighbours with the same reason are one."""
-        with self._lock:
-            return tuple(self._gaps)
-
-    @property
     def missed(self) -> int:
         """How many events could not be written down; the audit is not complete then."""
-        return sum(gap.records for gap in self.gaps)
+        return self.gap.records if self.gap else 0
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, recorded_ms: int | None, made_s: float, at_s: float
     ) -> None:
         """See :meth:`Ledger.reading_sent`."""
         self.counts["sent"] += 1
-        rows = self._rows["sendings"]
-        rows.append((device, sequence, int(at_s * 1000), int(made_s * 1000), recorded_ms, digest))
+        row = device, sequence, int(at_s * 1000), int(made_s * 1000), recorded_ms, digest
+        self._rows["sendings"].append(row)
         self._to_s = at_s
-        if len(rows) >= _CHUNK_ROWS:
-            self.flush()
 
     def readings(self, event: ReadingEvent, device: int, sequences: Sequence[int], at_s: float) -> None:
         """See :meth:`Ledger.readings`."""
@@ -253,8 +239,6 @@ class SqliteLedger(Ledger):
         for sequence in sequences:
             rows.append((event, device, sequence, at_ms))
         self._to_s = at_s
-        if len(rows) >= _CHUNK_ROWS:
-            self.flush()
 
     def command(
         self,
@@ -274,11 +258,9 @@ class SqliteLedger(Ledger):
         self.counts[event] += 1
         if created_at is not None and created_at * 1000 < self._began_ms:
             detail = "older"
-        rows = self._rows["command_events"]
-        rows.append((event, device, plain_id(command_id), int(at_s * 1000), detail, attempt, digest))
+        row = event, device, plain_id(command_id), int(at_s * 1000), detail, attempt, digest
+        self._rows["command_events"].append(row)
         self._to_s = at_s
-        if len(rows) >= _CHUNK_ROWS:
-            self.flush()
 
     # --- on its way to the disk ---------------------------------------------------------------------------------------
 
@@ -309,7 +291,9 @@ class SqliteLedger(Ledger):
         if self._is_written:
             try:
                 with self.database:
-                    self._write_gaps()
+                    if self.gap:
+                        row = self._worker, *self.gap
+                        self.database.execute("INSERT INTO gaps VALUES (?, ?, ?, ?, ?)", row)
                     self.database.execute("UPDATE ledgers SET ended = 1 WHERE worker = ?", (self._worker,))
             except sqlite3.Error as error:
                 self._miss({}, self._from_s, self._to_s, f"the end of the ledger could not be written: {error}")
@@ -321,28 +305,17 @@ class SqliteLedger(Ledger):
             rows, from_s, to_s = chunk
             try:
                 with self.database:
-                    self._write_gaps()
                     for table, insert in _INSERTS.items():
                         self.database.executemany(insert, rows[table])
             except sqlite3.Error as error:
                 self._miss(rows, from_s, to_s, f"the ledger could not be written: {error}")
         self._is_written = True
 
-    def _write_gaps(self) -> None:
-        """Write them anew: the last one may have grown."""
-        if self.gaps:
-            rows = [(self._worker, gap.from_s, gap.to_s, gap.records, gap.reason) for gap in self.gaps]
-            self.database.execute("DELETE FROM gaps")
-            self.database.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?)", rows)
-
     def _miss(self, rows: _Rows, from_s: float, to_s: float, reason: str) -> None:
-        count = sum(map(len, rows.values()))
         with self._lock:
-            last = self._gaps[-1] if self._gaps else None
-            if last is not None and (last.reason == reason or len(self._gaps) >= _GAPS_KEPT):
-                self._gaps[-1] = replace(last, to_s=max(last.to_s, to_s), records=last.records + count)
-            else:
-                self._gaps.append(LedgerGap(from_s, to_s, count, reason))
+            gap = self.gap or LedgerGap(from_s, to_s, 0, reason)
+            count = gap.records + sum(map(len, rows.values()))
+            self.gap = LedgerGap(min(gap.from_s, from_s), max(gap.to_s, to_s), count, reason)
 
 
 def _make(target: LedgerTarget) -> sqlite3.Connection:
@@ -430,8 +403,7 @@ UPDATE devices SET (has_ledger, is_whole) = (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedDevice:
+class AuditedDevice(NamedTuple):
     """A device of the run.
 
     Attributes:
@@ -488,16 +460,6 @@ class AuditRules(BaseModel):
 def ledger_path(run: Path, worker: int) -> Path:
     """Where a worker's ledger is while the run goes on."""
     return run / f"ledger-{worker:03d}.sqlite"
-
-
-def has_ledgers(run: Path) -> bool:
-    """Whether a worker of a run wrote anything down."""
-    if _worker_ledgers(run):
-        return True
-    if not (run / DATABASE).exists():
-        return False
-    with open_run_database(run) as database:
-        return bool(database.execute("SELECT EXISTS (SELECT 1 FROM ledgers)").fetchone()[0])
 
 
 def make_run_database(run: Path, rules: AuditRules, devices: Iterable[tuple[str, str]]) -> None:

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from agent.errors import AgentError, StorageError
 from agent.wire.encoding import to_rfc3339
-from simulator.fleet.audit.ledger import has_ledgers
 from simulator.fleet.audit.run_audit import audit_run
 from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, judge_thresholds, measured, parse
@@ -177,9 +176,6 @@ def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> Audi
     if run.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
         return AuditRecord(None, None, complete=False, sentences=(again,))
-    if not has_ledgers(folder):
-        why = "not one ledger of the workers is here: what was sent cannot be compared with what the service has"
-        return AuditRecord(None, None, complete=False, unjudged=(why,))
 
     async def read() -> AuditRecord:
         timeout_s = run.scenario.target.timeout_s

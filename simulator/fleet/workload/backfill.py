@@ -24,7 +24,14 @@ from agent.errors import ServiceError
 from agent.health import Backoff
 from agent.wire.encoding import to_rfc3339
 from agent.wire.server import BATCH_SENSOR_DATA
-from simulator.fleet.audit.ledger import SEQUENCE_NAME, Ledger, ReadingEvent, digest_values, first_number_of
+from simulator.fleet.audit.ledger import (
+    SEQUENCE_NAME,
+    Ledger,
+    ReadingEvent,
+    SqliteLedger,
+    digest_values,
+    first_number_of,
+)
 from simulator.fleet.device.answers import Retries, is_refused, judge
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text
 from simulator.fleet.device.model import DeviceModel
@@ -101,7 +108,8 @@ class BackfillWorkload:
         self._measurement = Measurement(recorder)
         self._requests = MeasuredRequests(job, job.connections, self._measurement)
         self._messages = HttpMessages(job.offers, job.scenario.target.dialect.dialect())
-        self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
+        on_failure = into_loop(asyncio.get_running_loop())
+        self._file_ledger = None if job.ledger is None else SqliteLedger(job.ledger, on_failure)
         self._ledger: Ledger = self._file_ledger or Ledger()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way: set[int] = set()

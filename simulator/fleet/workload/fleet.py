@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.wire.server import COMMAND_STATUS
-from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.audit.ledger import Ledger, SqliteLedger
 from simulator.fleet.device.model import Fleet, Member
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
@@ -68,7 +68,8 @@ class FleetWorkload:
         self._models = build_models(job.scenario, job.folder)
         self._measurement = Measurement(recorder)
         self._commands = CommandTracker(recorder, [command.name for command in job.scenario.commands])
-        self._file_ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
+        on_failure = into_loop(asyncio.get_running_loop())
+        self._file_ledger = None if job.ledger is None else SqliteLedger(job.ledger, on_failure)
         self._feed = EventFeed(Plan(job.scenario), job.devices)
         self._has_devices = job.scenario.kind == "devices"
         self._has_begun = self._is_over = False

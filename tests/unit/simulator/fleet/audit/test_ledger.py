@@ -9,7 +9,7 @@ import time
 import pytest
 
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.ledger import LedgerGap, LedgerTarget, digest_document, digest_values
+from simulator.fleet.audit.ledger import LedgerGap, LedgerTarget, SqliteLedger, digest_document, digest_values
 
 
 def target(path):
@@ -34,7 +34,7 @@ def wait_for(condition):
 
 def test_everything_comes_back_as_it_was_written_down(tmp_path):
     path = tmp_path / "a.sqlite"
-    with contextlib.closing(target(path).open()) as ledger:
+    with contextlib.closing(SqliteLedger(target(path))) as ledger:
         ledger.reading_sent(3, 1, 0xFFFFFFFF, 1_700_000_000_123, 0.5, 1.25)
         ledger.reading_sent(3, 2, 5, None, 0.75, 1.25)
         ledger.readings("unanswered", 3, [2], 1.25)
@@ -75,18 +75,18 @@ def full(ledger, *, is_full):
 
 def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_path):
     path = tmp_path / "a.sqlite"
-    with contextlib.closing(target(path).open()) as ledger:
+    with contextlib.closing(SqliteLedger(target(path))) as ledger:
         send(ledger, 1, 1)
         ledger.flush()
         wait_for(lambda: rows(path, "sendings"))
         full(ledger, is_full=True)
         send(ledger, 1, *range(2, 1002), at_s=2.0)
         ledger.flush()
-        wait_for(lambda: ledger.gaps)
+        wait_for(lambda: ledger.gap)
         full(ledger, is_full=False)
         send(ledger, 1, 1002, at_s=3.0)
     gap = LedgerGap(1.0, 2.0, 1000, "the ledger could not be written: database or disk is full")
-    assert ledger.gaps == (gap,)
+    assert ledger.gap == gap
     assert (ledger.missed, ledger.counts["sent"]) == (1000, 1002)
     assert rows(path, "gaps") == [(0, 1.0, 2.0, 1000, gap.reason)]
     assert [row[1] for row in rows(path, "sendings")] == [1, 1002]
@@ -94,7 +94,7 @@ def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_p
 
 def test_a_disk_that_hangs_is_a_gap_and_memory_stays_bounded(tmp_path):
     path = tmp_path / "a.sqlite"
-    ledger = target(path).open()
+    ledger = SqliteLedger(target(path))
     ledger.database.execute("PRAGMA busy_timeout = 60000")
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -110,9 +110,9 @@ def test_a_disk_that_hangs_is_a_gap_and_memory_stays_bounded(tmp_path):
 
 
 def test_a_ledger_is_never_written_over_and_says_what_to_do(tmp_path):
-    target(tmp_path / "a.sqlite").open().close()
+    SqliteLedger(target(tmp_path / "a.sqlite")).close()
     with pytest.raises(ConfigurationError, match="--out"):
-        target(tmp_path / "a.sqlite").open()
+        SqliteLedger(target(tmp_path / "a.sqlite"))
 
 
 def test_a_digest_is_of_values_whatever_their_order_or_form():
