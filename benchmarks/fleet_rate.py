@@ -39,7 +39,7 @@ from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, mach
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.scenario.model import READER
-from simulator.fleet.target.target import KeyPairFile
+from simulator.fleet.settings import KeyPairFile
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob, FleetWorkload
 

@@ -87,9 +87,17 @@ def _folder_options(command: Function) -> Function:
     "--from", "listed", type=click.File(encoding="utf-8-sig"), help="Many: a file, or -, with one id in each line."
 )
 @click.option("--check/--no-check", default=True, help="Ask the service whether it knows the device ids.")
+@click.option("--again", is_flag=True, help="Give another token to those that have one, as rotate does.")
 @acts_for_owners
 def add(
-    *, config_path: Path, as_json: bool, device_ids: tuple[str, ...], listed: TextIO | None, check: bool, **given: Any
+    *,
+    config_path: Path,
+    as_json: bool,
+    device_ids: tuple[str, ...],
+    listed: TextIO | None,
+    check: bool,
+    again: bool,
+    **given: Any,
 ) -> None:
     """Give devices that the service knows their tokens, shown this once. A new device is registered by a code: invite.
 
@@ -102,7 +110,9 @@ def add(
         if not wanted:
             raise click.UsageError("name the devices: --device-id, or --from")
         faults = [f"{each!r}: {fault}" for each in wanted if (fault := id_fault(each))]
-        kept = [] if faults else with_tokens(config.state_dir, lambda tokens: [*filter(tokens.serves, wanted)])
+        kept = []
+        if not faults and not again:
+            kept = with_tokens(config.state_dir, lambda tokens: [*filter(tokens.serves, wanted)])
         new = [each for each in wanted if each not in set(kept)]
         if check and new and not faults:
             fix = "the service does not know this device: register it first, or mend the id (--no-check asks nobody)"
@@ -110,7 +120,7 @@ def add(
                 faults = [f"{each}: {fix}" for each in unknown_devices(client, new)]
         if faults:
             raise ConfigurationError(faults, "devices")
-        _issue(config, new, given, as_json=as_json, kept=kept, several=len(wanted) > 1)
+        _issue(config, new, given, as_json=as_json, kept=kept, several=len(wanted) > 1, replace=again)
     if kept:
         complain(f"{len(kept)} had a token and keep it, such as {kept[0]}: device-gateway devices rotate {kept[0]}")
     if kept and listed is None:  # a file may be run again after a fault

@@ -38,12 +38,11 @@ from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunVi
 from simulator.fleet.report.prometheus import MetricsView
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.run.fleet_run import RunInterrupted, merge_audit, perform_run
-from simulator.fleet.scenario.model import schema_text
+from simulator.fleet.scenario.model import scenario_schema
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.client import open_client
 from simulator.fleet.target.provisioning import clean_up
 from simulator.fleet.target.target import (
-    KeyPairFile,
     Target,
     TargetOptions,
     find_offers,
@@ -91,7 +90,8 @@ def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapper(*, owned: bool, **given: Any) -> Any:
-        options = TargetOptions(**{each.name: given.pop(each.name) for each in dataclasses.fields(TargetOptions)})
+        names = [each.name for each in dataclasses.fields(TargetOptions)]
+        options = TargetOptions(**{name: given.pop(name) for name in names if name in given})
         may_load = functools.partial(permit, owned=owned)
         return command(target=options, may_load=may_load, **given)
 
@@ -137,7 +137,7 @@ def init_command(*, starter: str, out: Path | None, force: bool, listing: bool) 
     if path.exists() and not force:
         raise ConfigurationError([f"{path} is there already; give --force, or another --out"], "--out")
     try:
-        write_whole(path.parent / SCHEMA_FILE, schema_text())
+        write_whole(path.parent / SCHEMA_FILE, json.dumps(scenario_schema(), indent=2) + "\n")
         write_whole(path, f"{_SCHEMA_LINE}{SCHEMA_FILE}\n{text}")
     except OSError as error:
         raise ConfigurationError([cannot_write(path, error, "another --out")], "--out") from None
@@ -184,6 +184,13 @@ def _read(path: Path, *, allow_python: bool) -> ScenarioFile:
     help="Folder for record, seconds, ledgers and reports; fleet-runs/NAME-TIME by default.",
 )
 @takes_target
+@click.option("--gateway", "gateway_url", help="Where devices that go through a gateway of your own reach it.")
+@click.option(
+    "--gateway-config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Its configuration on this machine: each device gets a token by it.",
+)
+@click.option("--broker", "broker_url", help="Its broker for MQTT: mqtt://host:port, or mqtts://host:port with TLS.")
 @click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
 @click.option("--rate-limit", type=click.IntRange(min=0), help="With --local: its quota; 0, the default, is no limit.")
 @click.option("--audit/--no-audit", default=True, help="Keep ledgers, and read everything back at the end.")
@@ -235,6 +242,9 @@ def run_command(
             raise CommandLineError("--local starts its own service: leave the other target out")
         file = _read(scenario, allow_python=allow_python)
         settings = file.scenario.target
+        if not settings.uses_gateway and (target.gateway_url or target.gateway_config or target.broker_url):
+            fix = "leave out --gateway, --gateway-config and --broker, or write 'through: gateway' or 'transport: mqtt'"
+            raise CommandLineError(f"{scenario} has no devices behind a gateway: {fix}")
         if cluster is not None:
             _check_cluster(file, local=local)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -242,11 +252,8 @@ def run_command(
             service = running_local(folder / "up", rate_limit=rate_limit or 0, gateway=settings.uses_gateway)
             way = ends.enter_context(service)
         else:
-            keys = [KeyPairFile(pair.api_key, file.folder / pair.secret_key_file) for pair in settings.keys]
-            ca_file = None if settings.ca_file is None else file.folder / settings.ca_file
-            way = find_target(target, settings.base_url, keys, ca_file)
-        broker = [f"mqtt://{settings.broker.host}"] if settings.broker else []
-        for address in sorted({*way.addresses, *broker}):
+            way = find_target(target, settings, file.folder)
+        for address in sorted(way.addresses):
             may_load(address)
         console = Console(stderr=takes_output)
 

@@ -410,7 +410,7 @@ def count_workers(scenario: Scenario, cores: int | None = None) -> int:
         wanted = math.ceil(fleet.devices * scenario.backfill.history_s / fastest_s / _HISTORY_OF_A_WORKER)
     # Each has a connection at least.
     most = min(fleet.devices, target.pool) if target.is_pooled else fleet.devices
-    if isinstance(scenario.workers, int):
+    if scenario.workers is not None:
         return min(scenario.workers, most)
     return max(1, min(cores, wanted, most))
 

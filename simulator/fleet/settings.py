@@ -7,7 +7,9 @@ One rule for time: every key that ends in ``_s`` is a duration (a rate ends in `
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
@@ -74,3 +76,14 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True, use_attribute_docstrings=False
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPairFile:
+    """One key pair of the pool: neighbouring devices share one. The secret stays in its file."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    api_key: Annotated[str, Field(min_length=1, max_length=200, description="The public key, mk_...")]
+    secret_key_file: Annotated[
+        Path, Field(description="File with the secret key, msk_..., that only its owner can read (chmod 600).")
+    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from typing import Any, Final
 
 import yaml
 
-from agent.errors import UnexpectedAnswer
 from agent.wire.network import is_this_machine
 from simulator.children import ChildProcess, NotStarted, program_path
 from simulator.gateway.broker import Broker, running_broker
+from simulator.gateway.program import issue_tokens, run_gateway
 from simulator.keys import Keys, write_secret
 from simulator.listening import check_port
 
@@ -28,7 +27,6 @@ IDENTIFIERS: Final = {MQTT: "UP-YOURS", HTTP: "UP-YOURS-TOO"}
 """How a device that stands ready talks, and its label."""
 _ADDRESS: Final = re.compile(r"http=listening at (https?://\S+)")
 _READY_S: Final = 60.0
-_ANSWER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Gateway:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         http: dict[str, Any] = {"host": host, "port": port}
         if not is_this_machine(host):
-            self._run("certificates", "--host", host, "--dir", str(self._tls))
+            run_gateway("certificates", "--host", host, "--dir", str(self._tls))
             http |= {"certificate": str(self._tls / "server.pem"), "private_key": str(self._tls / "server.key")}
         configuration = {
             # The service is this machine's own, at whatever address it listens.
@@ -143,12 +141,7 @@ class Gateway:
             *(("--broker", f"127.0.0.1:{broker.port}") if transport == MQTT else ()),
             *(("--ca", str(self._tls / "ca.pem")) if self.url.startswith("https") else ()),
         ]
-        answer = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
-        if device_id in (answer.get("kept") or []):  # from an earlier start: nobody can read that one again
-            answer = self._ask("devices", "rotate", device_id, *options, good=(0, 1))
-        issued = answer.get("issued") or []
-        if not issued:
-            raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {answer.get('failed')}")
+        token = issue_tokens(self._config, [device_id], *options)[device_id]
         config = folder / "config.yaml"
         state = folder / "state"
         state.mkdir(exist_ok=True, mode=0o700)
@@ -156,7 +149,7 @@ class Gateway:
         if transport == MQTT and not broker.speaks_v5:
             values["mqtt"]["version"] = "3.1.1"
         config.write_text(yaml.safe_dump(values))
-        return TrialDevice(transport, device_id, str(issued[0]["token"]), config)
+        return TrialDevice(transport, device_id, token.reveal(), config)
 
     def invite(self, product_id: str, user_id: str) -> str:
         """A code with which one more device of a product enrolls, within an hour.
@@ -166,18 +159,8 @@ class Gateway:
         """
         words = ("--product-id", product_id, "--user-id", user_id, "--url", self.url)
         plain = () if self.url.startswith("https") else ("--plain",)
-        return str(self._ask("devices", "invite", *words, *plain)["code"])
-
-    def _ask(self, *words: str, good: tuple[int, ...] = (0,)) -> dict[str, Any]:
-        return dict(json.loads(self._run(*words, "--json", "--config", str(self._config), good=good)))
-
-    def _run(self, *words: str, good: tuple[int, ...] = (0,)) -> str:
-        """What the program prints when it ends well."""
-        program = [str(program_path("device-gateway")), *words]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
-        if done.returncode not in good:
-            raise UnexpectedAnswer(f"'device-gateway {' '.join(words[:2])}' failed: {done.stderr.strip()}")
-        return done.stdout
+        printed = run_gateway("devices", "invite", *words, *plain, "--json", "--config", str(self._config))
+        return str(json.loads(printed)["code"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,14 +112,15 @@ def play(
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(document))
     urls = {url: httpx.URL(url).port for url in (local.base_url, local.gateway_url) if url}
-    brokers = [local.broker_port] if local.broker_port else []
+    broker_port = httpx.URL(local.broker_url or "").port
+    brokers = [broker_port] if broker_port else []
     with arrival_proxy([port for port in urls.values() if port], brokers, away=AWAY, frozen=FROZEN) as proxy:
         through = {url: url.replace(f":{port}", f":{proxy.ports[port]}") for url, port in urls.items() if port}
         way = replace(
             local,
             base_url=through[local.base_url],
             gateway_url=through.get(local.gateway_url or ""),
-            broker_port=proxy.ports[local.broker_port] if local.broker_port else None,
+            broker_url=f"mqtt://127.0.0.1:{proxy.ports[broker_port]}" if broker_port else None,
         )
         record = perform_run(read_scenario_file(path), way, folder / "run")
     return record, proxy.log
@@ -158,7 +159,7 @@ def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
 def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_target_says(combination, local, tmp_path):
-    if combination.transport == "mqtt" and local.broker_port is None:
+    if combination.transport == "mqtt" and local.broker_url is None:
         require_program("mosquitto")
     record, log = play(combination.scenario(), local, tmp_path)
     agree_on_readings(record, log)

@@ -67,5 +67,5 @@ def test_what_up_makes_while_it_runs_is_its_owners_alone(tmp_path):
 
 def _stands(folder: Path) -> bool:
     with contextlib.suppress(ConfigurationError):
-        return bool(read_local(folder).broker_port)
+        return bool(read_local(folder).broker_url)
     return False

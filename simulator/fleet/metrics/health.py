@@ -268,7 +268,7 @@ class Saturation:
         if is_strained or (still and still_s > STOOD_STILL_SHARE * seconds):
             return Assessment((*still, *(strain if is_strained else ()), *kept, *lost), stood_still=still)
         if self._held and health.send_lag_p99_s > LAG_P99_S:
-            fix = ": target.connections: per_device, or a larger number, would keep the rate" if is_pooled else ""
+            fix = ": a larger target.connections, or none, would keep the rate" if is_pooled else ""
             held = f"the target held the connections in {self._held} of {seconds} s: {_lag_text(health)}"
             kept = (f"{held} while the generator had time{fix}", *kept)
         if is_open:

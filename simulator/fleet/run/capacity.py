@@ -22,10 +22,7 @@ def addresses_of_devices(scenario: Scenario, target: Target) -> tuple[str, ...]:
     """The URLs that the devices of a scenario connect to: service or gateway, and over MQTT the broker."""
     settings = scenario.target
     front = (target.gateway_url if settings.uses_gateway else None) or target.base_url
-    host, port = target.broker_host, target.broker_port
-    if host is None and settings.broker is not None:
-        host, port = settings.broker.host, settings.broker.port
-    return (front, f"mqtt://{host}:{port}") if settings.transport == "mqtt" and host else (front,)
+    return (front, target.broker_url) if settings.transport == "mqtt" and target.broker_url else (front,)
 
 
 def check_share(
@@ -58,7 +55,7 @@ def check_share(
         sockets=math.ceil(sockets_of(scenario) * devices / max(scenario.fleet.devices, 1)),
         workers=workers,
         source_addresses=sources,
-        tls=target.base_url.startswith("https:") or (target.broker is not None and target.broker.tls),
+        tls=any(address.startswith(("https:", "mqtts:")) for address in addresses),
         target_is_here=target_is_here,
     )
     checks = examine(demand, host or read_host())
@@ -84,8 +81,5 @@ def starving(scenario: Scenario) -> Iterator[str]:
     """What is wrong with held polls on shared connections: each keeps one for as long as the service holds it."""
     target, devices = scenario.target, scenario.fleet.devices
     if target.holds_polls and target.is_pooled and devices >= target.pool:
-        fix = f"connections: per_device, or transport: http_poll, or connections: {devices + max(devices // 20, 16)}"
-        yield (
-            f"target.connections: {devices} devices hold a poll each, on {target.pool} connections that they share: "
-            f"write {fix}"
-        )
+        fix = f"leave it out, or write transport: http_poll, or connections: {devices + max(devices // 20, 16)}"
+        yield f"target.connections: {devices} devices hold a poll each, on {target.pool} that they share: {fix}"

@@ -30,12 +30,13 @@ from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client
-from simulator.fleet.target.provisioning import Provisioned, issue_gateway_tokens, load_product, provision
+from simulator.fleet.target.provisioning import Provisioned, load_product, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, end_of_history
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
 from simulator.fleet.workload.storm import StormJob
+from simulator.gateway.program import issue_tokens
 from simulator.keys import write_secret
 
 _BACKFILL_CONNECTIONS: Final = 32
@@ -56,11 +57,15 @@ def check_gateway(scenario: Scenario, target: Target) -> None:
     settings = scenario.target
     if not settings.uses_gateway:
         return
-    if target.gateway_url is None or target.gateway_folder is None:
-        raise ConfigurationError(
-            ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
-            "target",
-        )
+    if target.gateway_url is None or target.gateway_config is None:
+        fix = "give --local, or --up of a 'fleet-simulator up', or --gateway and --gateway-config of your own"
+        raise ConfigurationError([f"devices that go through a gateway need its tokens: {fix}"], "target")
+    if not target.gateway_config.is_file():
+        fix = f"{target.gateway_config} is not there: name the configuration of a gateway on this machine"
+        raise ConfigurationError([fix], "--gateway-config")
+    if settings.transport == "mqtt" and target.broker_url is None:
+        fix = "give --broker mqtt://host:port, or --up of a 'fleet-simulator up' with a broker"
+        raise ConfigurationError([f"transport mqtt needs a broker: {fix}"], "target")
     if settings.transport == "mqtt" and (target.broker or "").startswith("amqtt"):
         fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
         raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
@@ -220,19 +225,14 @@ class Preparation:
         Through a gateway each device gets a token of its own first.
         """
         target, settings = self.target, self.file.scenario.target
-        if not settings.uses_gateway or target.gateway_url is None or target.gateway_folder is None:
+        if not settings.uses_gateway or target.gateway_url is None or target.gateway_config is None:
             return Address(target.base_url, target.key_files, ca_file=target.ca_file), self.offers
         device_ids = [device.device_id for device in provisioned.devices]
-        tokens = issue_gateway_tokens(target.gateway_folder, device_ids, target.gateway_url)
+        tokens = issue_tokens(target.gateway_config, device_ids)
         text = json.dumps({name: token.reveal() for name, token in tokens.items()})
         path = write_secret(self.secrets / "tokens.json", text)
-        broker = settings.broker
-        host, port = target.broker_host, target.broker_port
-        if port is None and broker is not None:
-            host, port = broker.host, broker.port
-        ca_file = None if broker is None or broker.ca_file is None else self.file.folder / broker.ca_file
-        offers = find_gateway_offers(target.gateway_url, next(iter(tokens.values()))) if tokens else self.offers
-        return Address(target.gateway_url, (), path, host, port, ca_file), offers
+        offers = find_gateway_offers(target, next(iter(tokens.values())))
+        return Address(target.gateway_url, (), path, target.broker_url, target.ca_file), offers
 
 
 def check_backfill(offers: frozenset[str]) -> None:

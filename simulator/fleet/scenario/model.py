@@ -7,7 +7,6 @@ There are four kinds, each with the keys that do something for it: ``devices``, 
 from __future__ import annotations
 
 import ipaddress
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -20,10 +19,9 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, mod
 from agent.config.model import DialectConfig
 from simulator.fleet.faults import AnyFault, AnyLinkFault
 from simulator.fleet.metrics.thresholds import COMPARISONS
-from simulator.fleet.settings import Delay, Name, Rate, Seconds, Section, Share
+from simulator.fleet.settings import Delay, KeyPairFile, Name, Rate, Seconds, Section, Share
 from simulator.fleet.signals import CLIMATE_SETTINGS, SignalMap
 
-AUTO: Final = "auto"
 DEVICES_MAX: Final = 1_000_000
 REGISTERED_PER_S: Final = 400.0
 """Devices that the local service registered in a second, on two cores with little other work."""
@@ -33,10 +31,6 @@ _STEPS_MAX: Final = 200
 _ROUNDING: Final = 1e-9
 _SHARES_TOLERANCE: Final = 1e-6
 """What decimals such as 0.333333 leave."""
-
-
-def _form(value: object) -> str:
-    return "(text)" if isinstance(value, str) else "(number)"
 
 
 # --- the devices ------------------------------------------------------------------------------------------------------
@@ -143,6 +137,9 @@ class DeviceFleet(_Fleet):
 # --- the target -------------------------------------------------------------------------------------------------------
 
 
+PoolSize = Annotated[int, Field(ge=1, le=65_536)]
+
+
 def count_addresses(listed: tuple[str, ...]) -> int:
     """How many addresses a list of them and of networks has.
 
@@ -162,69 +159,25 @@ def _check_networks(listed: tuple[str, ...]) -> tuple[str, ...]:
     return listed
 
 
-SourceAddresses = Annotated[tuple[str, ...], Field(max_length=1000), AfterValidator(_check_networks)]
-PoolSize = Annotated[int, Field(ge=1, le=65_536)]
-Connections = Annotated[
-    Annotated[Literal["per_device"], Tag("(text)")] | Annotated[PoolSize, Tag("(number)")], Discriminator(_form)
-]
-Through = Literal["service", "gateway"]
-
-_CA_FILE: Final[Any] = Field(
-    default=None, description="PEM file with the authority that alone is trusted over TLS; left out: the system's."
-)
-_SOURCES: Final[Any] = Field(
-    default=(),
-    description="IPv4 addresses and networks to connect from, each address with about 28,000 ports; a machine takes "
-    "its own of them, and has all of 127.0.0.0/8 for a target on itself. Left out: the system's choice.",
-)
-_CONNECTIONS: Final[Any] = Field(
-    default="per_device",
-    description="per_device: a socket for each, as in the field; a number: so many of the whole run, which they share.",
-)
-_THROUGH: Final[Any] = Field(
-    default="service", description="Straight to the service, or through the gateway with a token for each device."
-)
-
-
-class BrokerSettings(Section):
-    """The MQTT broker."""
-
-    host: str = Field(default="127.0.0.1", min_length=1, description="Host name or address of the broker.")
-    port: int = Field(default=1883, ge=1, le=65535, description="Its port; 8883 is usual with TLS.")
-    tls: bool = Field(default=False, description="Speak TLS.")
-    ca_file: Path | None = _CA_FILE
-
-    @model_validator(mode="after")
-    def _check_authority(self) -> Self:
-        if self.ca_file is not None and not self.tls:
-            raise ValueError("ca_file needs 'tls: true'")
-        return self
-
-
-class KeySettings(Section):
-    """One key pair of the pool; neighbouring devices share one, and each pair has as many."""
-
-    api_key: str = Field(min_length=1, max_length=200, description="The public key, mk_...")
-    secret_key_file: Path = Field(
-        description="File with the secret key, msk_..., that only its owner can read (chmod 600)."
-    )
-
-
-def _check_keys(keys: tuple[KeySettings, ...]) -> tuple[KeySettings, ...]:
+def _check_keys(keys: tuple[KeyPairFile, ...]) -> tuple[KeyPairFile, ...]:
     if len({pair.api_key for pair in keys}) < len(keys):
         raise ValueError("holds a key pair twice; each pair of a pool is another one")
     return keys
 
 
-class _Target(Section):
+class AnyTarget(Section):
+    """What is said of the target whatever is played; each kind adds its own, as a key or for good."""
+
     base_url: str = Field(
         default="http://127.0.0.1:8080",
         min_length=1,
-        description="Address of the service, or of the gateway's HTTP front. --base-url of 'run' wins over it.",
+        description="Address of the service. --base-url of 'run' wins over it.",
     )
     timeout_s: Seconds = Field(default=10.0, description="Patience with one request; a held poll has its wait on top.")
-    ca_file: Path | None = _CA_FILE
-    keys: Annotated[tuple[KeySettings, ...], AfterValidator(_check_keys)] = Field(
+    ca_file: Path | None = Field(
+        default=None, description="PEM file with the authority that alone is trusted over TLS; left out: the system's."
+    )
+    keys: Annotated[tuple[KeyPairFile, ...], AfterValidator(_check_keys)] = Field(
         default=(),
         max_length=1000,
         description="The pool of key pairs; left out: the key pair that 'run' is given on the command line.",
@@ -233,14 +186,14 @@ class _Target(Section):
         default_factory=DialectConfig,
         description="What is known of the service beforehand, as service.dialect of the agent's configuration.",
     )
-    if TYPE_CHECKING:  # each kind of target has these, as a key or for good
+    if TYPE_CHECKING:
 
         @property
         def transport(self) -> str: ...
         @property
-        def through(self) -> Through: ...
+        def through(self) -> Literal["service", "gateway"]: ...
         @property
-        def connections(self) -> int | Literal["per_device"]: ...
+        def connections(self) -> int | None: ...
         @property
         def source_addresses(self) -> tuple[str, ...]: ...
 
@@ -262,12 +215,12 @@ class _Target(Section):
     @property
     def is_pooled(self) -> bool:
         """Whether devices share connections, ``pool`` of them."""
-        return self.connections != "per_device"
+        return self.connections is not None
 
     @property
     def pool(self) -> int:
         """How many connections are shared where some are."""
-        return self.connections if isinstance(self.connections, int) else _POOL
+        return self.connections or _POOL
 
     @property
     def uses_gateway(self) -> bool:
@@ -275,45 +228,53 @@ class _Target(Section):
         return self.through == "gateway"
 
 
-class HttpTarget(_Target):
+class _SocketTarget(AnyTarget):
+    source_addresses: Annotated[tuple[str, ...], Field(max_length=1000), AfterValidator(_check_networks)] = Field(
+        default=(),
+        description="IPv4 addresses and networks to connect from, each address with about 28,000 ports; a machine "
+        "takes its own of them, and has all of 127.0.0.0/8 for a target on itself. Left out: the system's choice.",
+    )
+
+
+class _HttpTarget(_SocketTarget):
+    through: Literal["service", "gateway"] = Field(
+        default="service",
+        description="Straight to the service, or through the gateway with a token for each device.",
+    )
+    connections: PoolSize | None = Field(
+        default=None,
+        description="Connections of the whole run, which devices share; left out: a socket for each, as in the field.",
+    )
+
+
+class RequestTarget(_HttpTarget):
+    """The service or gateway that requests are made to."""
+
+    transport: ClassVar[str] = "http_poll"
+
+
+class HttpTarget(_HttpTarget):
     """The service or gateway under test, over HTTP."""
 
-    broker: ClassVar[None] = None
     transport: Literal["http_poll", "http_long_poll"] = Field(
         default="http_long_poll",
         description="How commands reach a device: asked for periodically, or with a poll that the server holds.",
     )
-    through: Through = _THROUGH
-    connections: Connections = _CONNECTIONS
-    source_addresses: SourceAddresses = _SOURCES
 
 
-class MqttTarget(_Target):
+class MqttTarget(_SocketTarget):
     """The gateway under test, over MQTT: readings, commands and results."""
 
-    through: ClassVar[Through] = "gateway"
-    connections: ClassVar[Literal["per_device"]] = "per_device"
+    through: ClassVar[Literal["gateway"]] = "gateway"
+    connections: ClassVar[None] = None
     transport: Literal["mqtt"] = Field(description="Over MQTT, with a session for each device.")
-    broker: BrokerSettings | None = Field(default=None, description="The broker; left out: that of --up or --local.")
-    source_addresses: SourceAddresses = _SOURCES
 
 
-class RequestTarget(_Target):
-    """The service or gateway that requests are made to."""
-
-    broker: ClassVar[None] = None
-    transport: ClassVar = "http_poll"
-    through: Through = _THROUGH
-    connections: Connections = _CONNECTIONS
-    source_addresses: SourceAddresses = _SOURCES
-
-
-class ServiceTarget(_Target):
+class ServiceTarget(AnyTarget):
     """The service itself."""
 
-    broker: ClassVar[None] = None
-    transport: ClassVar = "http_poll"
-    through: ClassVar[Through] = "service"
+    transport: ClassVar[str] = "http_poll"
+    through: ClassVar[Literal["service"]] = "service"
     source_addresses: ClassVar[tuple[str, ...]] = ()
     connections: PoolSize = Field(default=_POOL, description="Connections of the whole run.")
 
@@ -559,11 +520,11 @@ class BackfillSettings(Section):
 
 # --- the kinds --------------------------------------------------------------------------------------------------------
 
-Workers = Annotated[
-    Annotated[Literal["auto"], Tag("(text)")] | Annotated[int, Field(ge=1, le=256), Tag("(number)")],
-    Discriminator(_form),
-]
-_WORKERS: Final[Any] = Field(default=AUTO, description="Processes that make the load; auto: one for each core.")
+Workers = Annotated[int, Field(ge=1, le=256)] | None
+_WORKERS: Final[Any] = Field(
+    default=None,
+    description="Processes that make the load; left out: as many as it needs, one for each core at most.",
+)
 _DRAIN: Final[Any] = Field(default=30.0, description="How long what is under way at the end may take.")
 _FAULTS: Final[Any] = Field(default=(), max_length=1000, description="What is broken on purpose, and when.")
 _PHASES: Final[Any] = Field(min_length=1, max_length=1000, description="What happens, in order.")
@@ -659,14 +620,19 @@ class RequestsScenario(_SearchingScenario):
         return sum(each.rate_per_s for each in self.arrivals)
 
 
-class OnboardingScenario(_Scenario):
-    """Labels through scan and register."""
+class _SimpleScenario(_Scenario):
+    """A kind in which nobody orders commands and nothing is broken on purpose."""
 
-    workers: ClassVar = AUTO
     commands: ClassVar[tuple[CommandSettings, ...]] = ()
     arrivals: ClassVar[tuple[Arrivals, ...]] = ()
     faults: ClassVar[tuple[AnyFault, ...]] = ()
     audit: ClassVar[AuditedSettings] = AuditedSettings()
+
+
+class OnboardingScenario(_SimpleScenario):
+    """Labels through scan and register."""
+
+    workers: ClassVar[None] = None
     kind: Literal["onboarding"] = Field(description="Onboarding from labels.")
     target: ServiceTarget = Field(default_factory=ServiceTarget, description="Who registers them.")
     fleet: LabelFleet = Field(description="The labels: one for each device.")
@@ -675,13 +641,9 @@ class OnboardingScenario(_Scenario):
     drain_s: Delay = _DRAIN
 
 
-class BackfillScenario(_Scenario):
+class BackfillScenario(_SimpleScenario):
     """Days of history at full speed."""
 
-    commands: ClassVar[tuple[CommandSettings, ...]] = ()
-    arrivals: ClassVar[tuple[Arrivals, ...]] = ()
-    faults: ClassVar[tuple[AnyFault, ...]] = ()
-    audit: ClassVar[AuditedSettings] = AuditedSettings()
     drain_s: ClassVar[float] = 30.0
     kind: Literal["backfill"] = Field(description="History at full speed.")
     workers: Workers = _WORKERS
@@ -723,8 +685,3 @@ def scenario_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 with every key, unit and bound; reading a scenario also checks how its parts fit."""
     schema = READER.json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Fleet scenario"}
-
-
-def schema_text() -> str:
-    """The schema as a file holds it."""
-    return json.dumps(scenario_schema(), indent=2) + "\n"

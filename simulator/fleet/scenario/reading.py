@@ -34,6 +34,7 @@ from simulator.fleet.signals import build_signals
 from simulator.fleet.target.provisioning import BUILT_IN, load_product
 from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document
 
+_UNKNOWN: Final = {"extra_forbidden", "unexpected_keyword_argument"}
 _SHOWN: Final = 60
 _OTHERS_MAY_NOT: Final = 0o077
 
@@ -122,7 +123,7 @@ def _fault_of(raw: Any, document: Document) -> Fault:
     given = path[-1] if path else ""
     if kind == "missing":
         issue = "is missing; add it"
-    elif kind == "extra_forbidden":
+    elif kind in _UNKNOWN:
         near = difflib.get_close_matches(str(given), _all_keys(), n=1, cutoff=0.7)
         issue = "is no key here" + (f"; did you mean {near[0]!r}?" if near and near[0] != given else "")
     elif kind == "union_tag_not_found":
@@ -135,7 +136,7 @@ def _fault_of(raw: Any, document: Document) -> Fault:
         issue = str(raw["msg"]).removeprefix("Value error, ")
     else:
         issue = f"{str(raw['msg']).replace('Input should', 'should')}, not {_shown(raw['input'])}"
-    return Fault(document.place_of(path, key=kind == "extra_forbidden"), path, issue)
+    return Fault(document.place_of(path, key=kind in _UNKNOWN), path, issue)
 
 
 def _path_of(raw: Any, value: Any) -> KeyPath:
@@ -286,12 +287,8 @@ def _files(scenario: Scenario, folder: Path) -> Found:
             read_key_file(folder / pair.secret_key_file, others_may_not=_OTHERS_MAY_NOT)
         except ConfigurationError as error:
             yield ("target", "keys", index, "secret_key_file"), "; ".join(error.faults)
-    named: dict[KeyPath, Path | None] = {("target", "ca_file"): target.ca_file}
-    if target.broker is not None:
-        named["target", "broker", "ca_file"] = target.broker.ca_file
-    for here, path in named.items():
-        if path is not None and not (folder / path).is_file():
-            yield here, f"{folder / path} is no file; name a PEM file that is there"
+    if target.ca_file is not None and not (folder / target.ca_file).is_file():
+        yield ("target", "ca_file"), f"{folder / target.ca_file} is no file; name a PEM file that is there"
 
 
 def _refusal(scenario: Scenario, command: CommandSettings, words: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a run needs on the target, made or found: a product, devices, tokens of a gateway; and how it is taken away.
+"""What a run needs on the target, made or found: a product and devices; and how it is taken away.
 
 Product and devices carry the mark of this program. Cleanup goes by it.
 """
@@ -7,40 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError, Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
 from agent.wire.models import Device, describe_faults
-from agent.wire.secret import Secret
 from gateway.client import RegisterDevice
-from simulator.children import program_path
 from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
 from simulator.fleet.target.client import TargetClient, for_each
 from simulator.wire import paths
 from simulator.wire.models import NewProduct, Product
+from simulator.yaml_document import read_document
 
 MARK: Final = "fleet-simulator"
 """``metadata.made_by`` of every product, and the begin of every device's name: cleanup goes by it."""
 _PLAIN: Final = frozenset({"name", "category", "model", "description"})
 """The members of a product that the specification names."""
 _TOLD_EVERY: Final = 100
-GATEWAY_CONFIG: Final = "gateway.yaml"
-_PATIENCE_S: Final = 60.0
-_S_EACH: Final = 0.005
-# A command line holds 2 MB; an id is seldom longer than 64 bytes.
-_ROTATED_AT_ONCE: Final = 5000
 
 BUILT_IN: Final = "climate-node"
 """Whose commands the virtual devices understand."""
@@ -61,23 +51,14 @@ def load_product(name: str = BUILT_IN, folder: Path = Path()) -> NewProduct:
     """
     source = files("simulator.fleet") / "climate-node.yaml" if name == BUILT_IN else folder / name
     try:
-        return NewProduct.model_validate_json(_as_json(source.read_text(encoding="utf-8")))
+        document = read_document(source.read_bytes())
+        if document.faults:
+            raise ConfigurationError([str(fault) for fault in document.faults], str(source))
+        return NewProduct.model_validate_json(json.dumps(document.value))
     except ValidationError as error:
         raise ConfigurationError([describe_faults(error)], str(source)) from None
     except OSError as error:
         raise ConfigurationError([f"cannot be read: {error.strerror}"], str(source)) from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError([f"is not YAML: {' '.join(str(error).split())}"], str(source)) from None
-
-
-@lru_cache(maxsize=8)  # a scenario's check, its workers and its audit read the same few texts
-def _as_json(text: str) -> str:
-    """YAML as the JSON text that would be sent: the strict models read that, and lists become what they ask for."""
-    document = yaml.safe_load(text)
-    try:
-        return json.dumps(document)
-    except (TypeError, ValueError) as error:
-        raise yaml.YAMLError(f"a value has no JSON form: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,58 +249,3 @@ async def _delete(client: TargetClient, target: str) -> None:
     # Not there any more: somebody else took it away, and that is what was wanted.
     with contextlib.suppress(NotFound):
         await client.ask("DELETE", target)
-
-
-# --- tokens of a gateway ----------------------------------------------------------------------------------------------
-
-
-def issue_gateway_tokens(gateway_folder: Path, device_ids: Sequence[str], gateway_url: str) -> dict[str, Secret]:
-    """A fresh token for each device, by the program of a gateway on this machine; earlier ones are good no more.
-
-    A gateway drops what devices without a token send. It follows its file of tokens within a second.
-
-    Args:
-        gateway_folder: of the gateway's own files, with its configuration.
-        device_ids: the service's ids.
-        gateway_url: where the gateway serves devices over HTTP.
-
-    Raises:
-        ConfigurationError: there is no such gateway.
-        UnexpectedAnswer: its program failed, or gave some device no token.
-    """
-    config = gateway_folder / GATEWAY_CONFIG
-    if not config.is_file():
-        fix = "name the folder of a running 'fleet-simulator up' (without --no-gateway)"
-        raise ConfigurationError([f"{config} is not there: {fix}"], "gateway")
-    if not device_ids:
-        return {}
-    options = ["--config", str(config), "--json", "--plain", "--url", gateway_url]
-    timeout_s = _PATIENCE_S + _S_EACH * len(device_ids)
-    with tempfile.TemporaryDirectory(prefix="fleet-") as name:
-        listed = Path(name) / "devices"
-        listed.write_text("".join(f"{each}\n" for each in device_ids), "utf-8")
-        answer = _ask_gateway(["devices", "add", "--from", str(listed), "--no-check", *options], timeout_s)
-    answers = [answer]
-    kept = [str(each) for each in answer.get("kept") or []]  # from an earlier run: nobody can read those again
-    for first in range(0, len(kept), _ROTATED_AT_ONCE):
-        some = kept[first : first + _ROTATED_AT_ONCE]
-        answers.append(_ask_gateway(["devices", "rotate", *options, "--", *some], timeout_s))
-    issued = {
-        str(each["device_id"]): Secret(str(each["token"])) for answer in answers for each in answer.get("issued") or []
-    }
-    missing = [each for each in device_ids if each not in issued]
-    if missing:
-        raise UnexpectedAnswer(f"the gateway gave {len(missing)} devices no token, such as {missing[0]}")
-    return issued
-
-
-def _ask_gateway(words: list[str], timeout_s: float) -> dict[str, Any]:
-    program = [str(program_path("device-gateway")), *words]
-    try:
-        done = subprocess.run(program, capture_output=True, text=True, timeout=timeout_s, check=False)
-        if done.returncode in {0, 1}:  # 1: some devices have one already
-            return dict(json.loads(done.stdout))
-        reason = done.stderr.strip()
-    except (subprocess.TimeoutExpired, OSError, ValueError, TypeError) as error:
-        reason = repr(error)
-    raise UnexpectedAnswer(f"'device-gateway {words[0]}' failed: {reason}")

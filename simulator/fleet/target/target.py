@@ -12,25 +12,26 @@ import ipaddress
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.wire.network import trust_store
 from agent.wire.secret import BearerToken, KeyPair, Secret
 from agent.wire.server import Dialect
 from simulator.announced import ask_offers
 from simulator.children import ChildProcess, Children, program_path
 from simulator.credentials import read_secret_file
+from simulator.fleet.engine.addresses import read_origin
+from simulator.fleet.scenario.model import AnyTarget
+from simulator.fleet.settings import KeyPairFile
 from simulator.keys import Keys
 from simulator.whole_files import write_whole
 from simulator.wire.client import ServiceClient
 
 _LOCAL_FILE: Final = "standing.json"
-_LOCAL_HOST: Final = "127.0.0.1"
 _READY_S: Final = 60.0
 
 
@@ -43,6 +44,7 @@ class TargetOptions:
         api_key, secret_key_file: one key pair.
         up: the folder that ``fleet-simulator up --data`` was given.
         ca_file: the authorities that alone are trusted over TLS.
+        gateway_url, gateway_config, broker_url: as in :class:`Target`.
     """
 
     base_url: str | None = None
@@ -50,14 +52,9 @@ class TargetOptions:
     secret_key_file: Path | None = None
     up: Path | None = None
     ca_file: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPairFile:
-    """A key pair as a scenario names it, and as it travels to a worker: the secret stays in its file."""
-
-    api_key: str
-    secret_key_file: Path
+    gateway_url: str | None = None
+    gateway_config: Path | None = None
+    broker_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +64,32 @@ class Target:
     Attributes:
         keys: at least one pair; several share the load of a quota.
         gateway_url: where devices speak HTTP to the gateway; None without one.
-        gateway_folder: a gateway on this machine whose tokens may be made here; None for any other.
-        broker_host, broker_port: where devices speak MQTT; None without one.
+        gateway_config: of a gateway on this machine, whose tokens may be made here; None without one.
+        broker_url: where devices speak MQTT, ``mqtt://host:port`` or ``mqtts://host:port``; None without one.
         broker: its name, where it is known; the embedded one carries a few hundred devices.
-        ca_file: the authorities that alone are trusted at ``base_url``; None trusts the system's.
+        ca_file: the authorities that alone are trusted over TLS; None trusts the system's.
     """
 
     base_url: str
     keys: tuple[Keys, ...]
     gateway_url: str | None = None
-    gateway_folder: Path | None = None
-    broker_host: str | None = None
-    broker_port: int | None = None
+    gateway_config: Path | None = None
+    broker_url: str | None = None
     broker: str | None = None
     ca_file: Path | None = None
 
     @property
     def addresses(self) -> frozenset[str]:
         """The addresses of everything that a run may load."""
-        broker = f"mqtt://{self.broker_host}" if self.broker_host else None
-        return frozenset(filter(None, (self.base_url, self.gateway_url, broker)))
+        return frozenset(filter(None, (self.base_url, self.gateway_url, self.broker_url)))
 
     @property
     def key_files(self) -> tuple[KeyPairFile, ...]:
-        """The keys as they travel."""
+        """The keys as they travel to a worker."""
         return tuple(KeyPairFile(pair.api_key, pair.secret_path) for pair in self.keys if pair.secret_path is not None)
 
 
-def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
+def read_keys(files: Iterable[KeyPairFile]) -> tuple[Keys, ...]:
     """The pairs with their secrets.
 
     Raises:
@@ -112,67 +107,52 @@ def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
     return tuple(pairs)
 
 
-def find_target(
-    options: TargetOptions,
-    base_url: str | None = None,
-    keys: Sequence[KeyPairFile] | None = None,
-    ca_file: Path | None = None,
-) -> Target:
+def find_target(options: TargetOptions, settings: AnyTarget | None = None, folder: Path = Path()) -> Target:
     """The address and credentials of the target; the command line goes before the scenario.
 
     Args:
         options: from the command line.
-        base_url: from the scenario.
-        keys: from the scenario; None where there is no scenario.
-        ca_file: from the scenario: the authorities that alone are trusted.
+        settings: of the scenario; None without one.
+        folder: of the scenario; relative paths in it start here.
 
     Raises:
         ConfigurationError: something is missing or cannot be read; every fault with its fix.
     """
     if options.up is not None:
         if options != TargetOptions(up=options.up):
-            fix = "--up knows address and keys: leave out --base-url, --api-key, --secret-key-file and --ca-file"
+            fix = "--up knows the addresses and the keys: leave out the other options of the target"
             raise ConfigurationError([fix], "target")
         return read_local(options.up)
-    address, files = options.base_url or base_url, list(keys or ())
-    faults: list[str] = []
-    if address:
-        faults += _faults_of_address(address)
-    else:
-        local = "" if keys is None else ", or --local"
-        faults.append(f"no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'{local}")
+    files: list[KeyPairFile] = []
+    address, ca_file, faults = options.base_url, options.ca_file, list[str]()
+    if settings is not None:
+        address = address or settings.base_url
+        ca_file = ca_file or (settings.ca_file and (folder / settings.ca_file).absolute())
+        files = [replace(pair, secret_key_file=folder / pair.secret_key_file) for pair in settings.keys]
     if options.api_key and options.secret_key_file:
         files = [KeyPairFile(options.api_key, options.secret_key_file)]
     elif options.api_key or options.secret_key_file:
         missing = "--secret-key-file" if options.api_key else "--api-key"
         faults.append(f"{missing} is missing: a key pair has both parts")
     elif not files:
-        listed = "" if keys is None else ", or target.keys in the scenario"
-        faults.append(f"no keys: give --api-key and --secret-key-file{listed}")
+        faults.append(
+            "no keys: give --api-key and --secret-key-file, or --up DIR; 'run' takes --local and target.keys, too"
+        )
+    if not address:
+        faults.append("no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'")
+    if options.broker_url and urlsplit(options.broker_url).scheme not in {"mqtt", "mqtts"}:
+        faults.append(f"--broker {options.broker_url!r}: write it as mqtt://host:port, or with TLS mqtts://host:port")
     pairs: tuple[Keys, ...] = ()
     try:
+        for url in filter(None, (address, options.gateway_url)):
+            read_origin(url, ca_file)
         pairs = read_keys(files)
     except ConfigurationError as error:
         faults += error.faults
-    trusted = options.ca_file or (None if ca_file is None else ca_file.absolute())
-    if trusted is not None:
-        try:
-            trust_store(trusted)
-        except OSError as error:
-            faults.append(f"target.ca_file {trusted}: write a PEM file with certificates ({error})")
     if faults or not address:
         raise ConfigurationError(faults, "target")
-    return Target(address.rstrip("/"), pairs, ca_file=trusted)
-
-
-def _faults_of_address(address: str) -> list[str]:
-    """What is wrong with a base URL, a sentence each."""
-    try:
-        url = urlsplit(address)
-        is_one = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
-    except ValueError:
-        is_one = False
-    return [] if is_one else [f"--base-url {address!r}: write it as http://host:port"]
+    gateway = options.gateway_url, options.gateway_config, options.broker_url
+    return Target(address.rstrip("/"), pairs, *gateway, ca_file=ca_file)
 
 
 def find_offers(target: Target, dialect: Dialect | None = None) -> frozenset[str]:
@@ -192,17 +172,17 @@ def find_offers(target: Target, dialect: Dialect | None = None) -> frozenset[str
         return ask_offers(client)
 
 
-def find_gateway_offers(gateway_url: str, token: Secret) -> frozenset[str]:
+def find_gateway_offers(target: Target, token: Secret) -> frozenset[str]:
     """The extensions of a gateway, which is all that the devices behind it talk to.
 
     Args:
-        gateway_url: where it serves devices over HTTP.
+        target: with the gateway.
         token: of any of its devices.
 
     Raises:
         ServiceError: the gateway cannot be reached, is overloaded, or does not take the token.
     """
-    with ServiceClient(gateway_url, BearerToken(token)) as client:
+    with ServiceClient(target.gateway_url or "", BearerToken(token), ca_file=target.ca_file) as client:
         return ask_offers(client)
 
 
@@ -260,8 +240,8 @@ def write_local(folder: Path, target: Target) -> None:
         "api_key": pair.api_key,
         "secret_key_file": str(pair.secret_key_file.absolute()),
         "gateway_url": target.gateway_url,
-        "gateway_folder": target.gateway_folder and str(target.gateway_folder.absolute()),
-        "broker_port": target.broker_port,
+        "gateway_config": target.gateway_config and str(target.gateway_config.absolute()),
+        "broker_url": target.broker_url,
         "broker": target.broker,
     }
     write_whole(folder / _LOCAL_FILE, json.dumps(values, indent=2) + "\n")
@@ -281,21 +261,13 @@ def read_local(folder: Path) -> Target:
     path = folder / _LOCAL_FILE
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        pair = KeyPairFile(values["api_key"], Path(values["secret_key_file"]))
-        gateway, port = values["gateway_folder"], values["broker_port"]
-        return Target(
-            base_url=values["base_url"],
-            keys=read_keys([pair]),
-            gateway_url=values["gateway_url"],
-            gateway_folder=Path(gateway) if gateway else None,
-            broker_host=_LOCAL_HOST if port else None,
-            broker_port=port,
-            broker=values["broker"],
-        )
+        pair = KeyPairFile(values.pop("api_key"), Path(values.pop("secret_key_file")))
+        config = values.pop("gateway_config")
+        return Target(keys=read_keys([pair]), gateway_config=config and Path(config), **values)
     except FileNotFoundError:
         fix = f"nothing stands there: start it with 'fleet-simulator up --data {folder} --rate-limit 0'"
         raise ConfigurationError([fix], str(folder)) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError([f"cannot be read: {error!r}; start 'fleet-simulator up' again"], str(path)) from None
 
 

@@ -24,8 +24,9 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import AuditRecord, CommandEnds, Span
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.settings import KeyPairFile
 from simulator.fleet.target.client import Keyring, TargetClient
-from simulator.fleet.target.target import KeyPairFile, read_keys
+from simulator.fleet.target.target import read_keys
 
 Result = TypeVar("Result")
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from agent.core.timekeeping import PollIntervals
 from agent.errors import ConfigurationError
@@ -29,8 +30,9 @@ from simulator.fleet.scenario.model import (
     StormPhase,
     TelemetrySettings,
 )
+from simulator.fleet.settings import KeyPairFile
 from simulator.fleet.signals import build_signals
-from simulator.fleet.target.target import KeyPairFile, read_keys
+from simulator.fleet.target.target import read_keys
 from simulator.keys import headers_of
 
 Devices = HttpDriver | MqttDriver | RequestDriver
@@ -45,17 +47,14 @@ class Address:
         base_url: of the service, or of the gateway's HTTP front.
         keys: those of all devices (:func:`~simulator.fleet.plan.key_of`); unused where there are tokens.
         tokens: file with the device tokens by device id, JSON; None where devices use the keys.
-        broker_host, broker_port: for MQTT.
-        broker_ca_file: the authorities that alone are trusted there; None trusts the system's.
-        ca_file: the same for ``base_url``.
+        broker_url: for MQTT.
+        ca_file: the authorities that alone are trusted over TLS; None trusts the system's.
     """
 
     base_url: str
     keys: tuple[KeyPairFile, ...]
     tokens: Path | None = None
-    broker_host: str | None = None
-    broker_port: int | None = None
-    broker_ca_file: Path | None = None
+    broker_url: str | None = None
     ca_file: Path | None = None
 
 
@@ -78,8 +77,7 @@ def make_devices(
     links = Links(fleet, are_touched=_touches_links(scenario))
     tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
     if scenario.target.transport == "mqtt":
-        broker = broker_of(scenario, address, sources)
-        sessions = MqttSessions(broker, fleet.wheel, connect_timeout_s=fleet.timeout_s)
+        sessions = MqttSessions(broker_of(address, sources), fleet.wheel, connect_timeout_s=fleet.timeout_s)
         token_of = (lambda device: tokens[device - first]) if tokens else (lambda _device: None)
         return MqttDriver(sessions, fleet, members, tokens=token_of, links=links)
     origin, per_device = read_origin(address.base_url, address.ca_file), not scenario.target.is_pooled
@@ -102,22 +100,20 @@ def _touches_links(scenario: Scenario) -> bool:
     return cuts or bool(scenario.faults)
 
 
-def broker_of(scenario: Scenario, address: Address, sources: tuple[str, ...]) -> TargetAddress:
+def broker_of(address: Address, sources: tuple[str, ...]) -> TargetAddress:
     """Where sessions go, and from where; one TLS context for all of them, None for connections in the clear.
 
     Raises:
-        ConfigurationError: there is no broker, or its authority cannot be read.
+        ConfigurationError: the authority cannot be read.
     """
-    if address.broker_host is None or address.broker_port is None:
-        raise ConfigurationError(["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet")
-    settings, tls = scenario.target.broker, None
-    if settings is not None and settings.tls:
-        try:
-            tls = trust_store(address.broker_ca_file)
-        except OSError as error:
-            source = f"target.broker.ca_file {address.broker_ca_file}"
-            raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
-    return TargetAddress(address.broker_host, address.broker_port, sources, tls)
+    url = urlsplit(address.broker_url or "")
+    if url.scheme != "mqtts":
+        return TargetAddress(url.hostname or "", url.port or 1883, sources)
+    try:
+        return TargetAddress(url.hostname or "", url.port or 8883, sources, trust_store(address.ca_file))
+    except OSError as error:
+        fault = f"ca_file {address.ca_file}: it is no file with an authority to trust ({error})"
+        raise ConfigurationError([fault], "target") from None
 
 
 def read_tokens(path: Path, device_ids: Iterable[str]) -> list[Secret]:

@@ -33,7 +33,7 @@ def merged(one: Any, other: Any) -> Any:
 
 
 _HTTP = {"target": {"transport": "http_poll"}}
-_MQTT = {"target": {"transport": "mqtt", "broker": {}}}
+_MQTT = {"target": {"transport": "mqtt"}}
 _OPEN = {"kind": "requests", "arrivals": [{"rate_per_s": 2}]}
 _READS = {"telemetry": {"every_s": 3}}
 _LEAST = {

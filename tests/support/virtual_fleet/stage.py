@@ -190,7 +190,7 @@ def play(
 def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
     loop = VirtualLoop(clock)
 
-    def tokens(_folder: Path, device_ids: Sequence[str], _url: str) -> dict[str, Secret]:
+    def tokens(_config: Path, device_ids: Sequence[str]) -> dict[str, Secret]:
         return {device_id: Secret(f"token-of-{device_id}") for device_id in device_ids}
 
     patches = {
@@ -207,7 +207,7 @@ def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
             service.offers if dialect.extensions is None else dialect.extensions
         ),
         "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
-        "run.preparing.issue_gateway_tokens": tokens,
+        "run.preparing.issue_tokens": tokens,
         "engine.pool.Http1Engine": engines.http,
         "workload.devices.Http1Engine": engines.http,
         "workload.devices.MqttSessions": engines.mqtt,
@@ -235,5 +235,7 @@ def _way(file: ScenarioFile, folder: Path) -> Target:
     url, authority = file.scenario.target.base_url, file.scenario.target.ca_file
     ca_file = None if authority is None else file.folder / authority
     if file.scenario.target.through == "gateway":
-        return Target(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder, ca_file=ca_file)
+        config = folder / "gateway.yaml"
+        config.touch()
+        return Target(url, pairs, "http://127.0.0.1:8081", config, "mqtt://127.0.0.1:1883", ca_file=ca_file)
     return Target(url, pairs, ca_file=ca_file)

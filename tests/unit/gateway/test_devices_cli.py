@@ -94,6 +94,9 @@ def test_many_come_from_a_file_which_may_be_run_again(site, service, product_id)
     assert {site.owner_of(issued["token"]) for issued in answer["issued"]} == set(known)
     again = site.json("add", "--from", path)
     assert (again["issued"], set(again["kept"])) == ([], set(known))
+    replaced = {each["token"] for each in site.json("add", "--from", path, "--again")["issued"]}
+    assert {site.owner_of(token) for token in replaced} == set(known)
+    assert replaced.isdisjoint(each["token"] for each in answer["issued"])
 
 
 @pytest.mark.parametrize(

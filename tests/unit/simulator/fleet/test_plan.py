@@ -226,7 +226,6 @@ def test_all_connections_of_the_run_are_dealt_out_and_no_worker_is_without(worke
         (3, "workers: 8", 1, 3),
         (100_000, "workers: 5", 1, 5),
         (100_000, "target: {connections: 3}", 8, 3),
-        (100_000, "target: {connections: per_device}", 8, 8),
         (10, "kind: backfill\nbackfill: {history_s: 30d}", 8, 2),  # 432,000 readings, one a minute
         (1, "kind: backfill\nbackfill: {history_s: 365d}", 8, 1),
         (100, "kind: backfill\nbackfill: {history_s: 365d}", 8, 8),

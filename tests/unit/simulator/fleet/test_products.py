@@ -54,7 +54,7 @@ def test_every_product_in_configs_can_be_created(path):
         ("category: x", "name: Field required"),
         ("name: [", "is not YAML"),
         ("name: x\ncommands: [{}]", "commands.0.name: Field required"),
-        ("name: x\nmetadata: {since: 2026-01-01}", "no JSON form"),
+        ("name: x\nmetadata: {since: .nan}", "must be a finite number"),
     ],
 )
 def test_a_file_that_is_no_product_is_told_with_its_name(tmp_path, text, says):

@@ -97,7 +97,7 @@ def test_open_arrivals_that_a_slow_target_held_up_fail_the_run():
     assert found.saturated == ()
     assert " | ".join(found.failures) == (
         "the target held the connections in 10 of 10 s: 1 % of all requests left 3.0 s late or later while the "
-        "generator had time: target.connections: per_device, or a larger number, would keep the rate | "
+        "generator had time: a larger target.connections, or none, would keep the rate | "
         "the rate was not kept: 5,000 of 10,000 intended requests went out (50.0 %)"
     )
     alone = assess(seconds, is_open=True, is_pooled=False)

@@ -26,7 +26,7 @@ def scenario(devices: int = 10_000, **target: object) -> Scenario:
 
 
 def test_a_run_that_does_not_fit_is_refused_with_every_number():
-    wanted = scenario(100_000, transport="http_poll", connections="per_device")
+    wanted = scenario(100_000, transport="http_poll")
     _, faults = check_share(wanted, [URL], devices=100_000, workers=2, target_is_here=True, host=HOST)
     assert [fault.split(":")[0] for fault in faults] == ["descriptors of each worker", "ports"]
     _, faults = check_share(wanted, [URL], devices=20_000, workers=2, host=HOST)
@@ -35,7 +35,7 @@ def test_a_run_that_does_not_fit_is_refused_with_every_number():
 
 def test_held_polls_do_not_share_connections():
     (fault,) = starving(scenario(transport="http_long_poll", connections=256))
-    assert fault.endswith("or transport: http_poll, or connections: 10500")
+    assert fault.endswith("or write transport: http_poll, or connections: 10500")
     assert list(starving(scenario(200, transport="http_long_poll", connections=256))) == []
 
 

@@ -12,7 +12,7 @@ from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.run.job_files import check_files, pack, place_of, unpack
 from simulator.fleet.run.ray_workers import Node, place_workers
 from simulator.fleet.scenario.model import READER
-from simulator.fleet.target.target import KeyPairFile
+from simulator.fleet.settings import KeyPairFile
 from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
 

@@ -216,10 +216,6 @@ CASES = {
         WHOLE + "target: {keys: [{api_key: k, secret_key_file: key}, {api_key: k, secret_key_file: key}]}",
         "target.keys: holds a key pair twice",
     ),
-    "an authority without tls": (
-        WHOLE + "target: {transport: mqtt, broker: {ca_file: key}}",
-        "target.broker: ca_file needs 'tls: true'",
-    ),
     "labels that are never scanned": (
         HEAD + "kind: onboarding\nonboarding: {rate_per_s: 0.5}\nfleet: {devices: 100}\n"
         "phases: [{name: a, kind: hold, duration_s: 90}]",

@@ -9,21 +9,20 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.errors import ConfigurationError, Conflict, Unauthorized
+from agent.errors import Conflict, Unauthorized
 from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice
 from gateway.tokens import digest_of
 from simulator.fleet.target.client import TargetClient, open_client
 from simulator.fleet.target.provisioning import (
-    GATEWAY_CONFIG,
     MARK,
     Provisioned,
     clean_up,
-    issue_gateway_tokens,
     load_product,
     provision,
 )
 from simulator.fleet.target.target import Target
+from simulator.gateway.program import issue_tokens
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -136,12 +135,13 @@ def gateway(tmp_path: Path) -> Path:
         "state_dir": str(tmp_path / "state"),
         "http": {"port": 0},
     }
-    (tmp_path / GATEWAY_CONFIG).write_text(yaml.safe_dump(configuration))
-    return tmp_path
+    config = tmp_path / "gateway.yaml"
+    config.write_text(yaml.safe_dump(configuration))
+    return config
 
 
 def valid_digests(gateway: Path) -> dict[str, bytes]:
-    with sqlite3.connect(gateway / "state" / "tokens.db") as connection:
+    with sqlite3.connect(gateway.parent / "state" / "tokens.db") as connection:
         rows = connection.execute("SELECT device_id, digest FROM token WHERE ends_at IS NULL").fetchall()
     connection.close()
     return dict(rows)
@@ -149,14 +149,9 @@ def valid_digests(gateway: Path) -> dict[str, bytes]:
 
 def test_every_device_gets_a_token_that_the_gateway_knows_also_the_second_time(gateway):
     ids = [f"sim-{number}" for number in range(50)] + ['has "quotes", commas']
-    first = issue_gateway_tokens(gateway, ids[:30], URL)
-    second = issue_gateway_tokens(gateway, ids, URL)
+    first = issue_tokens(gateway, ids[:30])
+    second = issue_tokens(gateway, ids)
     assert set(first) == set(ids[:30])
     assert set(second) == set(ids)
     assert valid_digests(gateway) == {device_id: digest_of(token.reveal()) for device_id, token in second.items()}
     assert all(first[each].reveal() != second[each].reveal() for each in first)
-
-
-def test_a_folder_that_is_no_gateways_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match="fleet-simulator up"):
-        issue_gateway_tokens(tmp_path, ["d1"], URL)

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
-from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_target, permit
+from simulator.fleet.scenario.model import ServiceTarget
+from simulator.fleet.target.target import TargetOptions, find_target, permit
 from simulator.up import UpSettings, running_up
 
 
@@ -19,37 +20,42 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
+def scenario_target(secret: Path, *names: str, **more: str) -> ServiceTarget:
+    keys = [{"api_key": name, "secret_key_file": str(secret)} for name in names]
+    return ServiceTarget.model_validate({"base_url": "http://127.0.0.1:1/", "keys": keys, **more})
+
+
 def test_the_command_line_goes_before_the_scenario(secret):
-    options = TargetOptions("http://127.0.0.1:2", "mk_b", secret)
-    way = find_target(options, "http://127.0.0.1:1", [KeyPairFile("mk_a", secret)])
-    assert (way.base_url, [pair.api_key for pair in way.keys]) == ("http://127.0.0.1:2", ["mk_b"])
+    gateway = {"gateway_url": "http://127.0.0.1:3", "gateway_config": secret, "broker_url": "mqtts://127.0.0.1:4"}
     way = find_target(
-        TargetOptions(), "http://127.0.0.1:1/", [KeyPairFile("mk_a", secret), KeyPairFile("mk_c", secret)]
+        TargetOptions("http://127.0.0.1:2", "mk_b", secret, **gateway), scenario_target(secret, "mk_a"), secret.parent
     )
+    assert (way.base_url, [pair.api_key for pair in way.keys]) == ("http://127.0.0.1:2", ["mk_b"])
+    assert way.addresses == {"http://127.0.0.1:2", "http://127.0.0.1:3", "mqtts://127.0.0.1:4"}
+    way = find_target(TargetOptions(), scenario_target(Path(secret.name), "mk_a", "mk_c"), secret.parent)
     assert (way.base_url, [pair.api_key for pair in way.keys]) == ("http://127.0.0.1:1", ["mk_a", "mk_c"])
     assert "msk_1234567890" not in repr(way)
 
 
-def test_everything_that_is_missing_is_told_at_once(tmp_path):
-    with pytest.raises(ConfigurationError) as caught:
-        find_target(TargetOptions(base_url="127.0.0.1:8080", api_key="mk_a"))
-    assert list(caught.value.faults) == [
-        "--base-url '127.0.0.1:8080': write it as http://host:port",
+def test_everything_that_is_missing_is_told_at_once(tmp_path, secret):
+    def faults(options: TargetOptions, *settings: ServiceTarget) -> list[str]:
+        with pytest.raises(ConfigurationError) as caught:
+            find_target(options, *settings)
+        return caught.value.faults
+
+    assert faults(TargetOptions(base_url="127.0.0.1:8080", api_key="mk_a", broker_url="127.0.0.1")) == [
         "--secret-key-file is missing: a key pair has both parts",
+        "--broker '127.0.0.1': write it as mqtt://host:port, or with TLS mqtts://host:port",
+        "base_url '127.0.0.1:8080': write it as http://host:port",
     ]
-    with pytest.raises(ConfigurationError) as caught:
-        find_target(TargetOptions())  # of a command that has no scenario and no --local
-    assert list(caught.value.faults) == [
-        "no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'",
-        "no keys: give --api-key and --secret-key-file",
-    ]
-    with pytest.raises(ConfigurationError) as caught:
-        find_target(TargetOptions(), keys=())
-    assert ["--local" in caught.value.faults[0], "target.keys" in caught.value.faults[1]] == [True, True]
-    with pytest.raises(ConfigurationError, match="leave out"):
-        find_target(TargetOptions(base_url="http://127.0.0.1:1", up=tmp_path))
-    with pytest.raises(ConfigurationError, match="nothing stands there"):
-        find_target(TargetOptions(up=tmp_path))
+    nothing = faults(TargetOptions())  # of a command that has no scenario
+    assert ["--secret-key-file" in nothing[0], "--base-url" in nothing[1]] == [True, True]
+    (no_keys,) = faults(TargetOptions(), scenario_target(secret))
+    assert all(word in no_keys for word in ("target.keys", "--local"))
+    (no_authority,) = faults(TargetOptions(), scenario_target(secret, "a", base_url="https://x", ca_file="no.pem"))
+    assert "no.pem: not a PEM file" in no_authority
+    assert "leave out" in faults(TargetOptions(base_url="http://127.0.0.1:1", up=tmp_path))[0]
+    assert "nothing stands there" in faults(TargetOptions(up=tmp_path))[0]
 
 
 @pytest.mark.parametrize(
