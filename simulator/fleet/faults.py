@@ -140,9 +140,9 @@ class Fault(Section):
         """What goes out instead of one body of readings, and how many more of it, which nobody waits for."""
         return body, 0
 
-    def truth(self, devices: Iterable[DeviceRandom]) -> Span:
-        """What exactly is done, for the record."""
-        chosen = [device.name for device in devices if self.chooses(device)]
+    def truth(self, devices: Iterable[DeviceRandom], name_of: Callable[[int], str]) -> Span:
+        """What exactly is done, for the record; devices are named by their index in the fleet."""
+        chosen = [name_of(device.index) for device in devices if self.chooses(device)]
         done: dict[str, Any] = self.model_dump(mode="json", exclude={"name", "at_s", "duration_s", "kind"})
         done["devices"] = chosen[:NAMES_KEPT]
         if len(chosen) > NAMES_KEPT:

@@ -248,20 +248,17 @@ class Saturation:
         else:
             self._held += 1
 
-    def assess(
-        self, totals: Totals, *, is_open: bool, is_pooled: bool = True, stood_still_s: float = 0.0
-    ) -> Assessment:
+    def assess(self, totals: Totals, *, is_open: bool, is_pooled: bool = True) -> Assessment:
         """Assess the generator by the figures so far.
 
         Args:
             totals: of the same seconds.
             is_open: the scenario has open arrivals, which keep their rate whatever the target does.
             is_pooled: devices share connections, so that more of them would help.
-            stood_still_s: how long the process that conducts the workers did nothing.
         """
         health, seconds = totals.health, totals.seconds
         kept, lost = _rate_sentences(health), _undelivered_sentences(health)
-        still_s = max(health.stood_still_s, stood_still_s)
+        still_s = health.stood_still_s
         still = (_still_sentence(still_s),) if still_s >= STOOD_STILL_S else ()
         strain = (self._strain_sentence(health, seconds),) if self._strained else ()
         is_strained = self._strained > max(1.0, STRAINED_SHARE * seconds)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from simulator.fleet.audit.run_audit import audit_run
 from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, judge_thresholds, measured, parse
 from simulator.fleet.plan import Plan
-from simulator.fleet.record import AuditRecord, CommandEnds, Reasons, RunRecord, Span, ThresholdResult, VerdictStatus
+from simulator.fleet.record import AuditRecord, CommandEnds, Reasons, RunRecord, ThresholdResult, VerdictStatus
 from simulator.fleet.report.folder import (
     RUN_FILE,
     RUNNING,
@@ -32,7 +31,7 @@ from simulator.fleet.report.folder import (
     state_of,
     write_whole,
 )
-from simulator.fleet.report.formatting import Tone, clock_text, error_text
+from simulator.fleet.report.formatting import Tone, error_text
 from simulator.fleet.report.making import finish_run, make_reports, read_run
 from simulator.fleet.report.progress import Progress, RunView
 from simulator.fleet.run.local_workers import LocalWorkers
@@ -40,7 +39,6 @@ from simulator.fleet.run.preparing import Preparation, check_gateway, claimed_de
 from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.run import Run, first_record
 from simulator.fleet.run.worker import WallClock, work
-from simulator.fleet.scenario.model import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client
 from simulator.fleet.target.target import Target
@@ -120,7 +118,7 @@ def perform_run(
         try:
             has_all_ledgers = _conduct(run, workers)
             audit = _audit(run, preparation, has_all_ledgers=has_all_ledgers)
-            record = _report(run, last_record(run, audit, preparation.device_names()))
+            record = _report(run, last_record(run, audit))
         except KeyboardInterrupt:
             fix = f"'fleet-simulator report {folder}' makes the reports of what there is"
             raise RunInterrupted(f"ended by hand at once: {fix}") from None
@@ -134,9 +132,6 @@ def _prepare(preparation: Preparation, progress: Progress) -> None:
 
     def show(now: int, wanted: int) -> None:
         nonlocal done, whole
-        if not whole and now < wanted:
-            about = clock_text(math.ceil((wanted - now) / REGISTERED_PER_S))
-            progress.note(f"registering {wanted - now:,} devices: about {about} at {REGISTERED_PER_S:g}/s")
         done, whole = now, wanted
         progress.stage("preparing devices", done, whole)
 
@@ -153,15 +148,14 @@ def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
     """The load, and the workers' ledgers; whether those of every worker are here, also of other machines."""
     wall_clock = WallClock()
     run.conduct()
+    if (why := wall_clock.new_jump()) is not None:
+        run.internal_errors.append(f"the conductor: {why}")
     try:
         with _stage(run.progress, "fetching the ledgers"):
             missing = workers.collect()
     except KeyboardInterrupt:
         missing = ("not every ledger was fetched: that was ended by hand",)
-    run.problems += missing
     run.internal_errors += missing
-    if (why := wall_clock.new_jump()) is not None:
-        run.internal_errors.append(f"the conductor: {why}")
     return not missing and len(run.summaries) == run.record.workers
 
 
@@ -231,24 +225,18 @@ def _stage(progress: Progress, text: str) -> Iterator[None]:
 # --- the last record --------------------------------------------------------------------------------------------------
 
 
-def last_record(run: Run, audit: AuditRecord | None, device_names: Mapping[str, str]) -> RunRecord:
+def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
     """Everything that came of a run, judged.
 
     Args:
         run: as it was.
         audit: what was read back; None without ledgers.
-        device_names: number in the fleet -> name.
     """
     scenario, totals = run.scenario, run.totals
-    assessment = run.saturation.assess(
-        totals,
-        is_open=bool(scenario.arrivals),
-        is_pooled=scenario.target.is_pooled,
-        stood_still_s=run.suspended_s,
-    )
+    assessment = run.assessment(run.saturation, totals)
     summaries = [run.summaries[number] for number in sorted(run.summaries)]
     partial = _why_partial(run)
-    faults = tuple(_named(span, device_names) for summary in summaries for span in summary.faults) or run.record.faults
+    faults = tuple(span for summary in summaries for span in summary.faults) or run.record.faults
     record = replace(
         run.record,
         ended_at=to_rfc3339(time.time()),
@@ -289,14 +277,6 @@ def _judged(record: RunRecord) -> RunRecord:
     return replace(record, verdict=judge_run(record))
 
 
-def _named(fault: Span, names: Mapping[str, str]) -> Span:
-    """What was done, with the devices' names where it has their numbers in the fleet."""
-    numbers = fault.truth.get("devices")
-    if not isinstance(numbers, Sequence):
-        return fault
-    return replace(fault, truth={**fault.truth, "devices": [names.get(str(each), str(each)) for each in numbers]})
-
-
 def _why_partial(run: Run) -> str:
     """Why a run did not reach its end, and what of it there is; empty for one that did."""
     planned_s, workers = run.scenario.duration_s, run.record.workers
@@ -307,24 +287,17 @@ def _why_partial(run: Run) -> str:
     return ""
 
 
-def _extras(run: Run, notes: tuple[str, ...]) -> Mapping[str, Any]:
+def _extras(run: Run, notes: tuple[str, ...]) -> dict[str, Any]:
+    """What workers found, by name: counts of several are added up, anything else is the same for all."""
     extras: dict[str, Any] = {}
     for summary in run.summaries.values():
-        for name, value in summary.extras.items():
-            before = extras.get(name)
-            both_are_maps = isinstance(value, Mapping) and isinstance(before, Mapping)
-            extras[name] = joined(before, value) if both_are_maps and before is not None else value
-    notes = (*notes, *run.problems)
-    return {**extras, **({"notes": list(notes)} if notes else {})}
-
-
-def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What two workers found of the same: counts are added up, anything else is the same for both."""
-    found = {**one, **other}
-    for name in one.keys() & other.keys():
-        if type(one[name]) is int and type(other[name]) is int:
-            found[name] = one[name] + other[name]
-    return found
+        for name, found in summary.extras.items():
+            before = extras.get(name, {})
+            both = {key: before[key] + value for key, value in found.items() if key in before and type(value) is int}
+            extras[name] = {**before, **found, **both}
+    if notes:
+        extras["notes"] = list(notes)
+    return extras
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

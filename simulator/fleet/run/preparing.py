@@ -114,7 +114,7 @@ class Preparation:
         file, target, scenario = self.file, self.target, self.file.scenario
         product = load_product(scenario.fleet.product, file.folder)
         identities = scenario.fleet.identities
-        identifiers = [f"{identities.prefix}{number:06d}" for number in range(1, scenario.fleet.devices + 1)]
+        identifiers = [identities.identifier(device) for device in range(scenario.fleet.devices)]
         self.offers = find_offers(target, scenario.target.dialect.dialect())
         if scenario.kind == "backfill":
             check_backfill(self.offers)
@@ -132,11 +132,6 @@ class Preparation:
             self.jobs = tuple(self._backfill_jobs(scenario, provisioned))
         else:
             self.jobs = tuple(self._fleet_jobs(provisioned))
-
-    def device_names(self) -> dict[str, str]:
-        """Number in the fleet -> name, of all devices."""
-        fleets = [job for job in self.jobs if isinstance(job, FleetJob)]
-        return {str(number): name for job in fleets for number, name in zip(job.devices, job.names, strict=True)}
 
     def _fleet_jobs(self, provisioned: Provisioned) -> Iterator[FleetJob]:
         scenario = self.file.scenario

@@ -97,14 +97,9 @@ class Crew:
             OSError: a file cannot be written.
         """
         jobs = unpack(job_files, self._numbers, self._folder)
-        # Which program this process runs is hidden: a process that it starts would load it, and with it all of Ray.
-        names = vars(sys.modules["__main__"])
-        path = names.pop("__file__", None)
-        try:
-            self._workers.start(jobs)
-        finally:
-            if path is not None:
-                names["__file__"] = path
+        # Which program this process runs is forgotten: a process that it starts would load it, and with it all of Ray.
+        vars(sys.modules["__main__"]).pop("__file__", None)
+        self._workers.start(jobs)
 
     def send(self, worker: int, message: ToWorker) -> None:
         """Send a message to a worker."""
@@ -363,7 +358,7 @@ def _lose(node: Node, why: str) -> Iterator[Heard]:
 
 
 def place_workers(workers: int, nodes: Sequence[Node]) -> list[Node]:
-    """The machines with their workers: spread over them, more where there are more cores, one for each core at most.
+    """The machines with their workers: spread over them evenly, one for each core at most.
 
     Raises:
         ConfigurationError: there are fewer cores than workers.
@@ -374,15 +369,13 @@ def place_workers(workers: int, nodes: Sequence[Node]) -> list[Node]:
         fix = f"write workers: {cores} at most, or let more machines join"
         fault = f"{workers} workers need a core each, and there are {cores} ({there}): {fix}"
         raise ConfigurationError([fault], "workers")
-    counts = [0] * len(nodes)
-    for _ in range(workers):
-        emptiest = max(range(len(nodes)), key=lambda at: (nodes[at].cores - counts[at]) / nodes[at].cores)
-        counts[emptiest] += 1
-    placed: list[Node] = []
-    for node, count in zip(nodes, counts, strict=True):
-        first = placed[-1].workers.stop if placed else 0
-        if count:
+    # A core of each machine, then a second one of each that has two, and so on.
+    cores_in_turn = [at for turn in range(cores) for at, node in enumerate(nodes) if turn < node.cores]
+    placed, first = [], 0
+    for at, node in enumerate(nodes):
+        if count := cores_in_turn[:workers].count(at):
             placed.append(replace(node, workers=range(first, first + count)))
+            first += count
     return placed
 
 

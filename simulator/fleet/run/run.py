@@ -16,7 +16,7 @@ from typing import Any, Final
 from agent.errors import StorageError, TransportError
 from agent.wire.encoding import to_rfc3339
 from simulator.fleet.forecast import planned_faults
-from simulator.fleet.metrics.health import STOOD_STILL_S, Saturation, boot_time
+from simulator.fleet.metrics.health import Assessment, Saturation
 from simulator.fleet.metrics.recorder import PATIENCE, Merger, Totals
 from simulator.fleet.metrics.thresholds import Alarm, judge_thresholds, parse
 from simulator.fleet.outcomes import OutcomeClass
@@ -62,14 +62,6 @@ _HASTY_DRAIN_S: Final = 3.0
 _NO_ANSWER: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT})
 _NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
 _DRAIN: Final = "drain"
-
-
-class _NothingLeft(Exception):
-    """Neither the target nor a worker is left that the run could go on with."""
-
-
-class _Aborted(Exception):
-    """A threshold of ``abort_on`` broke."""
 
 
 def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, machines: str = "") -> RunRecord:
@@ -125,20 +117,17 @@ class Run:
         progress: shows it.
         workers: make the load.
         now: the monotonic clock.
-        boot_time: a clock that goes on while the machine sleeps.
 
     Attributes:
         record: what is known of it by now.
         merger, totals, saturation: computed from what the workers measured in each second.
         summaries: the workers' last messages, by worker.
         failures: what did not come out as the scenario says.
-        problems: what workers reported, one sentence each.
         internal_errors: which parts of the run itself an error has ended; no figure of it is whole then.
         unreachable: why the target counts as gone; empty when it was there.
         interrupted: somebody ended it.
         aborted: a threshold of ``abort_on`` broke, and ended it.
         leftovers: what each worker still held when the drain ended, by worker.
-        suspended_s: how long this process did nothing between the begin and the end of the drain.
     """
 
     def __init__(
@@ -150,7 +139,6 @@ class Run:
         workers: LocalWorkers | RayWorkers,
         *,
         now: Callable[[], float] = time.monotonic,
-        boot_time: Callable[[], float] = boot_time,
     ) -> None:
         self.scenario = scenario
         self.folder = folder
@@ -162,17 +150,13 @@ class Run:
         self.summaries: dict[int, WorkloadSummary] = {}
         self.leftovers: dict[int, Leftover] = {}
         self.failures: list[str] = []
-        self.problems: list[str] = []
         self.internal_errors: list[str] = []
         self.unreachable = ""
         self.interrupted = self.aborted = False
-        self.suspended_s = 0.0
         self._workers = workers
         self._states = dict.fromkeys(range(record.workers), "starting")
         self._now = now
-        self._boot_time = boot_time
-        self._checked_s: float | None = None  # on the clock of ``boot_time``, while the load goes on
-        self._began_s: float | None = None
+        self._began_s = math.inf  # on the monotonic clock
         self._latest: Second | None = None
         self._waiting_for = ""
         self._lacks_seconds = False
@@ -183,7 +167,6 @@ class Run:
         self._phases: list[Span] = []
         self._alarm = Alarm(scenario.abort_on)
         self._step_seconds: list[Second] | None = None  # of the step of a search that is played now
-        self._suspended_before_s = 0.0
         self._limit: StepsPhase | None = getattr(scenario, "search", None)
         if self._limit is not None:
             unit = "devices" if scenario.kind == "devices" else "requests/s"
@@ -194,6 +177,11 @@ class Run:
         """How long the phases lasted."""
         drained_from_s = self.record.drained_from_s
         return self.record.duration_s if drained_from_s is None else drained_from_s
+
+    def assessment(self, saturation: Saturation, totals: Totals) -> Assessment:
+        """Whether the generator was the limit in some seconds."""
+        settings = self.scenario
+        return saturation.assess(totals, is_open=bool(settings.arrivals), is_pooled=settings.target.is_pooled)
 
     def update(self, **changes: Any) -> None:
         """Change the record, and write it down."""
@@ -221,25 +209,28 @@ class Run:
             after_s = _LEAD_S + self.record.devices / _BUILT_PER_S
             self._began_s = self._now() + after_s
             self._send(Begin(after_s))
-            self._checked_s = self._boot_time()
-            with contextlib.suppress(_Aborted):
-                self._play_phases(self.scenario.phases)
-            self._drain(self.scenario.drain_s)
+            self._play_phases(self.scenario.phases)
+            if self._workers.living and not self.unreachable:
+                self._drain(self.scenario.drain_s)
         except KeyboardInterrupt:
             self.interrupted = True
-            self._end_early()
-        except _NothingLeft:
-            pass  # nobody is there to hand anything over to
-        duration_s = max(0.0, self._since_begin_s()) if self._began_s is not None else 0.0
-        self.record = replace(self.record, duration_s=duration_s)
+            if math.isfinite(self._began_s):
+                self._warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
+                with contextlib.suppress(KeyboardInterrupt):
+                    self._drain(_HASTY_DRAIN_S)
+        self.record = replace(self.record, duration_s=max(0.0, self._since_begin_s()))
         if self._phases:
-            last = self._phases[-1]
-            self._phases[-1] = replace(last, end_s=min(last.end_s, self.played_s))
+            self._end_phase(min(self._phases[-1].end_s, self.played_s))
         self.record = replace(self.record, phases=tuple(self._phases))
         self._close()
 
     def _since_begin_s(self) -> float:
-        return self._now() - (self._began_s or 0.0)
+        return self._now() - self._began_s
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the phases end before their time; where no worker is left the gaps say so."""
+        return self.aborted or bool(self.unreachable) or not self._workers.living
 
     def _wait_until_ready(self) -> None:
         deadline_s = self._now() + _BUILD_S + self.record.devices / _BUILT_PER_S_AT_LEAST
@@ -248,7 +239,7 @@ class Run:
             if self._now() > deadline_s:
                 raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
         if not self._workers.living:
-            raise TransportError([*self.problems, f"no worker could begin: {self._last_loss}"][0])
+            raise TransportError([*self.internal_errors, f"no worker could begin: {self._last_loss}"][0])
 
     def _send(self, message: ToWorker) -> None:
         """Send a message to every living worker."""
@@ -276,18 +267,19 @@ class Run:
                 load_began_at=self.record.load_began_at or to_rfc3339(began_at),
             )
             if isinstance(phase, StepPhase):
-                self._step_seconds, self._suspended_before_s = [], self.suspended_s
-            self._play_until((self._began_s or 0.0) + end_s)
+                self._step_seconds = []
+            self._play_until(end_s)
             was_barrier = self._timeline.spans[index].waits
             if phase.until is not None:
                 self._wait_for(phase, phase.until)
-                end_s = max(end_s, self._since_begin_s())
-            if isinstance(phase, StepPhase):
-                if not self._step_holds(phase):
-                    return
-                end_s = max(end_s, self._since_begin_s())
-            begin_s = end_s
-            self._phases[-1] = replace(self._phases[-1], end_s=end_s)
+            if self._is_over or (isinstance(phase, StepPhase) and not self._step_holds(phase)):
+                return
+            # A barrier, and a step that is judged, may take longer.
+            begin_s = max(end_s, self._since_begin_s()) if was_barrier else end_s
+            self._end_phase(begin_s)
+
+    def _end_phase(self, end_s: float) -> None:
+        self._phases[-1] = replace(self._phases[-1], end_s=end_s)
 
     def _certain_faults(self, entered: int) -> Iterator[Span]:
         """The faults with the time at which they are played; without those behind a barrier that may still wait."""
@@ -297,38 +289,36 @@ class Run:
                 yield replace(fault, begin_s=begin_s, end_s=begin_s + fault.end_s - fault.begin_s)
 
     def _play_until(self, until_s: float) -> None:
-        while (left_s := until_s - self._now()) > 0:
-            if not self._workers.living:
-                raise _NothingLeft  # no worker is left; the gaps say so
+        while not self._is_over and (left_s := until_s - self._since_begin_s()) > 0:
             self._receive(min(left_s, _WAIT_S))
-            if self.aborted:
-                raise _Aborted
 
     def _wait_for(self, phase: Phase | LabelPhase, until: str) -> None:
         """Wait at a phase's end until its condition holds, for its time at most."""
         within_s = phase.until_within_s
-        deadline_s = self._now() + within_s
+        deadline_s = self._since_begin_s() + within_s
         self._waiting_for = until
-        while not (self._latest and holds(until, self._latest.gauges, self.record.devices)):
-            late_s = self._now() - deadline_s
+        while not self._is_over and not (self._latest and holds(until, self._latest.gauges, self.record.devices)):
+            late_s = self._since_begin_s() - deadline_s
             if late_s > PATIENCE or (late_s > 0 and self._has_seconds_up_to(deadline_s)):
                 self.failures.append(
                     f"phase {phase.name}: {until!r} did not come true within {within_s:g} s after its end"
                 )
                 break
-            self._play_until(self._now() + _WAIT_S)
+            self._receive(_WAIT_S)
         self._waiting_for = ""
 
     def _has_seconds_up_to(self, at_s: float) -> bool:
         """Whether the seconds up to an instant have come: they may be on their way for a while."""
-        return self._latest is not None and (self._began_s or 0.0) + self._latest.second + 1 >= at_s
+        return self._latest is not None and self._latest.second + 1 >= at_s
 
     def _step_holds(self, step: StepPhase) -> bool:
         """Whether the step that was just played met its thresholds, once its whole seconds are here."""
-        span, began_s, limit, search = self._phases[-1], self._began_s or 0.0, self._limit, self.record.search
-        last_s = began_s + math.floor(span.end_s)
+        span, limit, search = self._phases[-1], self._limit, self.record.search
+        last_s = math.floor(span.end_s)
         while not self._has_seconds_up_to(last_s) and self._since_begin_s() - span.end_s <= PATIENCE:
-            self._play_until(self._now() + _WAIT_S)
+            if self._is_over:
+                return False
+            self._receive(_WAIT_S)
         # Only seconds that lie wholly in this step count.
         seconds = self._step_seconds or ()
         held = [each for each in seconds if span.begin_s <= each.second and each.second + 1 <= span.end_s]
@@ -336,12 +326,7 @@ class Run:
         totals, saturation = Totals(held), Saturation()
         for second in held:
             saturation.add(second)
-        assessment = saturation.assess(
-            totals,
-            is_open=bool(self.scenario.arrivals),
-            is_pooled=self.scenario.target.is_pooled,
-            stood_still_s=self.suspended_s - self._suspended_before_s,
-        )
+        assessment = self.assessment(saturation, totals)
         record = replace(self.record, phases=(span,), operations=totals.operations, drained_from_s=None)
         results = judge_thresholds([parse(each) for each in limit.until_broken] if limit else [], record, held)
         missing = [f"worker {gap.worker} did not report: {gap.reason}" for gap in self.merger.gaps]
@@ -360,56 +345,36 @@ class Run:
         since_begin_s = self._since_begin_s()
         # The planned end of the phases, not when it was noticed: what fell due in between is the drain's.
         from_s = max(0.0, min(self._phases[-1].end_s, since_begin_s)) if self._phases else max(0.0, since_begin_s)
-        until_s = self._now() + drain_s
-        self._send(Drain(from_s, since_begin_s + drain_s))
+        until_s = since_begin_s + drain_s
+        self._send(Drain(from_s, until_s))
         self.update(phases=tuple(self._phases), drained_from_s=from_s)
-        while set(self._workers.living) - self.leftovers.keys() and self._now() < until_s + _HASTY_DRAIN_S:
+        while set(self._workers.living) - self.leftovers.keys() and not self.unreachable:
+            if self._since_begin_s() > until_s + _HASTY_DRAIN_S:
+                break
             self._receive(_WAIT_S)
-
-    def _end_early(self) -> None:
-        try:
-            if self._began_s is not None:
-                self._warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
-                self._drain(_HASTY_DRAIN_S)
-        except (KeyboardInterrupt, _NothingLeft):
-            return
 
     def _close(self) -> None:
         """Wait for every worker's last message, and take the seconds that are left."""
-        self._notice_standstill()
-        self._checked_s = None
         self._send(Stop())
         deadline_s = self._now() + _CLOSE_S
         try:
             while self._workers.living and self._now() < deadline_s:
                 self._receive(_WAIT_S)
-        except (KeyboardInterrupt, _NothingLeft):
-            self.interrupted = self.interrupted or not self.unreachable
+        except KeyboardInterrupt:
+            self.interrupted = True
         for number in self._workers.living:
-            self.problems.append(f"worker {number} did not end in time")
             self.merger.lost(number, "did not end in time")
-        with contextlib.suppress(_NothingLeft):
-            # To the run's end, so that a worker that died last leaves its gap as well.
-            self._take_seconds(self.merger.finish(math.ceil(self.record.duration_s)))
+        # To the run's end, so that a worker that died last leaves its gap as well.
+        self._take_seconds(self.merger.finish(math.ceil(self.record.duration_s)))
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
     def _receive(self, timeout_s: float) -> None:
         """Take what has come; Ctrl-C meanwhile counts when all of it is taken."""
-        self._notice_standstill()
         with interrupts_afterwards():
             for worker, message in self._workers.receive(timeout_s):
                 self._take(worker, message)
             self._take_seconds(self.merger.ready())
-
-    def _notice_standstill(self) -> None:
-        """Count the time since the last call, where nothing but a standstill makes it so long."""
-        if self._checked_s is not None:
-            now_s = self._boot_time()
-            late_s = now_s - self._checked_s - _WAIT_S
-            if late_s >= STOOD_STILL_S:
-                self.suspended_s += late_s
-            self._checked_s = now_s
 
     def _take(self, worker: int, message: FromWorker) -> None:
         match message:
@@ -426,7 +391,6 @@ class Run:
                 self.merger.ended(worker)
             case Problem(sentence):
                 told = f"worker {worker}: {sentence}"
-                self.problems.append(told)
                 self.internal_errors.append(told)
                 self._warn(told)
             case Lost(reason):
@@ -493,7 +457,6 @@ class Run:
         since = self._silent_since
         if made and since is not None and second.second - since >= GONE_AFTER_S and not self.unreachable:
             self.unreachable = f"the target went away: nothing was answered from second {since} on"
-            raise _NothingLeft
 
     def _is_fault_under_way(self, second: int) -> bool:
         spans = (*self.record.faults, *(span for span in self._phases if span.kind == "storm"))

@@ -139,7 +139,6 @@ def work(job: Job, pipe: Connection) -> int:
     """
     raise_descriptor_limit()
     sender = _Sender(pipe)
-    sender.start()
     try:
         uvloop.run(_perform(job, pipe, sender))
     except AgentError as error:
@@ -162,7 +161,8 @@ async def _perform(job: Job, pipe: Connection, sender: _Sender) -> None:
     faults: list[AgentError] = []
     loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
-    sender.watch(probe)
+    probe.start()
+    sender.probe = probe
     loop.add_reader(pipe.fileno(), _hear, pipe, orders, loop)
     sender.send(Sign.READY)
     began_s = 0.0
@@ -179,7 +179,7 @@ async def _perform(job: Job, pipe: Connection, sender: _Sender) -> None:
                 case EnterPhases():
                     tasks["phases"] = start_task(enter_phases(play, order, began_s), "phases")
                 case Drain(from_s, until_s) if "drain" not in tasks:
-                    _cancel(tasks, "phases")
+                    await _end(tasks, "phases")
                     recorder.drain(began_s + from_s)
                     # A task, so that another order is heard meanwhile.
                     drain = _drain(play, began_s + from_s, began_s + until_s, sender)
@@ -189,15 +189,14 @@ async def _perform(job: Job, pipe: Connection, sender: _Sender) -> None:
                 case Stop():
                     break
     finally:
-        _cancel(tasks, "phases")
-        await _ended(tasks, "drain")
+        await _end(tasks, "phases", "drain")
         try:
             summary = await play.close()
         except Exception:
             if not faults:  # else it follows from them
                 raise
         finally:
-            await _ended(tasks, "seconds")
+            await _end(tasks, "seconds")
             probe.stop()
     if faults:
         raise faults[0]
@@ -230,15 +229,12 @@ async def enter_phases(play: Workload, order: EnterPhases, began_s: float) -> No
         play.enter_phase(index, began_s + offset_s)
 
 
-def _cancel(tasks: dict[str, asyncio.Task[None]], name: str) -> None:
-    if name in tasks:
-        tasks[name].cancel()
-
-
-async def _ended(tasks: dict[str, asyncio.Task[None]], name: str) -> None:
-    _cancel(tasks, name)
-    if name in tasks:
-        await asyncio.wait([tasks[name]])
+async def _end(tasks: dict[str, asyncio.Task[None]], *names: str) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    if begun := [tasks[name] for name in names if name in tasks]:
+        for task in begun:
+            task.cancel()
+        await asyncio.wait(begun)
 
 
 def _fail(
@@ -285,23 +281,18 @@ class _Sender:
 
     Args:
         pipe: to the coordinator; only this thread sends over it.
+
+    Attributes:
+        probe: its health goes with each second.
     """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._messages: queue.SimpleQueue[FromWorker | Cut | None] = queue.SimpleQueue()
-        self._probe: HealthProbe | None = None
+        self.probe: HealthProbe | None = None
         self._wall_clock = WallClock()
         self._thread = make_thread(self._run, "sender", self._fail)
-
-    def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
-
-    def watch(self, probe: HealthProbe) -> None:
-        """Send this probe's health with each second; to be called in the loop's thread."""
-        probe.start()
-        self._probe = probe
 
     def send(self, message: FromWorker | Cut) -> None:
         """Send a message, or what a second measured. From any thread."""
@@ -324,7 +315,7 @@ class _Sender:
                 if not isinstance(message, Cut):
                     self._pipe.send(message)
                     continue
-                self._pipe.send(message.measured(self._probe.take()) if self._probe else message.measured())
+                self._pipe.send(message.measured(self.probe.take()) if self.probe else message.measured())
                 if (why := self._wall_clock.new_jump()) is not None:
                     self._pipe.send(Problem(why))
 

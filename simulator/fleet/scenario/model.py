@@ -40,6 +40,11 @@ class IdentitySettings(Section):
     """What the devices are called."""
 
     prefix: Name = Field(default="sim-", description="Identifiers are this and a number: sim-000001.")
+
+    def identifier(self, device: int) -> str:
+        """Of a device, by its index in the fleet."""
+        return f"{self.prefix}{device + 1:06d}"
+
     user_id: str = Field(default="fleet", min_length=1, max_length=128, description="Who registers them.")
 
 

@@ -128,9 +128,12 @@ class Switchboard:
                 self._fleet.wheel.for_each(self._range, partial(self._plan_next, begun, now_s))
 
     def truths(self) -> tuple[Span, ...]:
-        """What each fault did to which devices of the whole fleet; devices are named by their number."""
-        seed, devices = self._scenario.seed, range(self._scenario.fleet.devices)
-        return tuple(fault.truth(DeviceRandom.at(seed, index) for index in devices) for fault in self._played())
+        """What each fault did to which devices of the whole fleet."""
+        seed, fleet = self._scenario.seed, self._scenario.fleet
+        return tuple(
+            fault.truth((DeviceRandom.at(seed, index) for index in range(fleet.devices)), fleet.identities.identifier)
+            for fault in self._played()
+        )
 
     def stop(self) -> None:
         """Faults strike no more."""

@@ -77,7 +77,7 @@ def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
     plan, told = made(SCENARIO + faults)
     assert [fault["name"] for fault in told["faults"]] == ["captive_portal", "blackout"]
     fleet = [DeviceRandom.at(plan.scenario.seed, index) for index in range(600)]
-    met = [fault.placed(n, 0).truth(fleet).devices for n, fault in enumerate(plan.scenario.faults)]
+    met = [fault.placed(n, 0).truth(fleet, str).devices for n, fault in enumerate(plan.scenario.faults)]
     assert [fault["devices"] for fault in told["faults"]] == met
     assert [span.devices for span in planned_faults(plan.scenario)] == met
     assert all(140 < count < 220 for count in met)

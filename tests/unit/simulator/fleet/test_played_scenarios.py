@@ -185,6 +185,7 @@ def test_a_fault_is_played_in_its_time_alone_on_its_share_and_costs_no_reading(l
     assert (found.kind, found.begin_s, found.end_s) == (kind, FAULT_S, FAULT_END_S)
     assert 0 < found.devices < DEVICES
     assert len(found.truth["devices"]) == found.devices
+    assert all(name.startswith("sim-00000") for name in found.truth["devices"])
     assert (calm.wire, calm.run.online) != (struck.wire, struck.run.online)
     before = [[each for each in look.wire if each[0] < FAULT_S - 0.1] for look in (calm, struck)]
     assert before[0] == before[1]

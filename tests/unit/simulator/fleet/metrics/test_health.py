@@ -73,11 +73,11 @@ def second(number: int, lag_s: float = 0.001, *, intended: int = 1000, sent: int
     return Second(number, {}, {}, own)
 
 
-def assess(seconds: list[Second], *, is_open: bool, is_pooled: bool = True, stood_still_s: float = 0.0) -> Assessment:
+def assess(seconds: list[Second], *, is_open: bool, is_pooled: bool = True) -> Assessment:
     saturation = Saturation()
     for each in seconds:
         saturation.add(each)
-    return saturation.assess(Totals(seconds), is_open=is_open, is_pooled=is_pooled, stood_still_s=stood_still_s)
+    return saturation.assess(Totals(seconds), is_open=is_open, is_pooled=is_pooled)
 
 
 def test_a_core_that_is_used_up_makes_the_run_inconclusive():
@@ -130,5 +130,3 @@ def test_a_standstill_makes_a_short_run_inconclusive_and_is_a_note_of_a_long_one
     longer = assess([*seconds, *(second(number) for number in range(399, 402))], is_open=False)
     assert (longer.saturated, longer.notes, longer.stood_still) == ((), (sentence,), (sentence,))
     assert assess(seconds[1:], is_open=False) == Assessment()
-    conductor = assess(seconds[1:], is_open=False, stood_still_s=2.0)
-    assert conductor.saturated == (sentence,)
