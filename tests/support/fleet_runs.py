@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from simulator.fleet.record import (
     VerdictStatus,
     WorkerGap,
 )
+from simulator.fleet.report.folder import RunFolder
 
 SCENARIO: Final = """\
 scenario: steady-10k          # every device polls and reports once a minute
@@ -173,6 +175,17 @@ def a_run(shape: Shape = Shape()) -> tuple[RunRecord, list[Second]]:
     """A record and its seconds."""
     seconds = list(seconds_of(shape))
     return run_of(shape, seconds), seconds
+
+
+def kept(folder: Path, record: RunRecord, seconds: Iterable[Second], *, ends: bool = True) -> Path:
+    """The folder, which has the run as one leaves it that ends, or that is killed."""
+    with RunFolder(folder) as run:
+        run.keep(record)
+        for second in seconds:
+            run.append(second)
+        if ends:
+            run.finish(record)
+    return folder
 
 
 def _second(shape: Shape, second: int, random: np.random.Generator) -> Second:

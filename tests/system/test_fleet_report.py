@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import make_reports
 from tests.support.chromium import chromium, find_chromium, tab
-from tests.support.fleet_runs import Shape, a_run
+from tests.support.fleet_runs import Shape, a_run, kept
 
 # How many pixels of a canvas are not the colour of the first one.
 DRAWN = """canvas => {
@@ -24,11 +23,7 @@ DRAWN = """canvas => {
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory) -> Path:
     record, seconds = a_run(Shape(duration_s=60, rate_per_s=40))
-    folder = tmp_path_factory.mktemp("report") / "run"
-    with RunFolder(folder) as run:
-        for second in seconds:
-            run.append(second)
-        run.finish(record)
+    folder = kept(tmp_path_factory.mktemp("report") / "run", record, seconds)
     make_reports(folder)
     return folder / "report.html"
 

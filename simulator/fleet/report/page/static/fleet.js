@@ -69,37 +69,6 @@
     ctx.restore();
   };
 
-  // Whiskers down from p99: what the generator's own lateness may have added to it at most.
-  const paintWhiskers = (u) => {
-    const p99 = u.data[3], lag = data.generator.send_lag_p99_s;
-    if (choice.measure !== "response") return;
-    const { ctx, bbox } = u;
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    ctx.clip();
-    ctx.setLineDash([]);
-    ctx.strokeStyle = colour("--ink");
-    ctx.globalAlpha = 0.8;
-    ctx.lineWidth = 1.25 * devicePixelRatio;
-    let before = -Infinity;
-    const foot = 2.5 * devicePixelRatio;
-    for (let i = 0; i < u.data[0].length; i += 1) {
-      const x = u.valToPos(u.data[0][i], "x", true);
-      if (p99[i] == null || lag[i] == null || lag[i] < p99[i] * 0.01 || x - before < 14 * devicePixelRatio) continue;
-      before = x;
-      const top = u.valToPos(p99[i], "y", true);
-      const bottom = u.valToPos(Math.max(p99[i] - lag[i], u.scales.y.min), "y", true);
-      ctx.beginPath();
-      ctx.moveTo(x, top);
-      ctx.lineTo(x, bottom);
-      ctx.moveTo(x - foot, bottom);
-      ctx.lineTo(x + foot, bottom);
-      ctx.stroke();
-    }
-    ctx.restore();
-  };
-
   // --- each kind of plot: columns, series, axes, and the words of its readout ---
   const line = (label, name, extra = {}) => ({ label, stroke: colour(name), width: 1.5, points: { show: false }, spanGaps: false, dot: name, ...extra });
   const bars = (value) => ({ values: (_, splits) => splits.map(value) });
@@ -116,7 +85,7 @@
         columns, text: countText, raw: kinds.map((kind) => rates[kind]),
         series: kinds.map((kind, i) => line(WORDS[kind], `--o-${kind}`, i === 0 ? { fill: soft("--o-ok", 28) } : { width: 0 })),
         bands: kinds.slice(1).map((kind, i) => ({ series: [i + 2, i + 1], fill: soft(`--o-${kind}`, 70) })),
-        y: bars(axisCount), height: 230, behind: [paintSpans],
+        y: bars(axisCount), height: 230,
       };
     },
     band() {
@@ -128,8 +97,7 @@
         columns: PERCENTILES.map((p) => found[p].map((v) => (v > 0 ? v : null))), text: timeText,
         series: PERCENTILES.map((p, i) => line(p, p === "max" ? "--muted" : name, { width: widths[i], dash: dashes[i], mark: marks[i] })),
         bands: [[2, 1, 30], [3, 2, 20], [4, 3, 10]].map(([upper, lower, percent]) => ({ series: [upper, lower], fill: soft(name, percent) })),
-        y: bars(plainTime), log: true, height: 300, behind: [paintSpans], above: [paintWhiskers],
-        note: (i) => (choice.measure === "response" && data.generator.send_lag_p99_s[i] != null ? `generator ±${timeText(data.generator.send_lag_p99_s[i])}` : ""),
+        y: bars(plainTime), log: true, height: 300,
       };
     },
     gauge(place) {
@@ -139,13 +107,13 @@
         series: isEach
           ? lines.map((each, i) => line(each.name, `--line-${(i % 5) + 1}`))
           : [line("highest", "--line-1"), line("lowest", "--line-3")],
-        bands: isEach ? [] : [{ series: [1, 2], fill: soft("--line-1", 22) }], y: bars(axisCount), height: 170, behind: [paintSpans],
+        bands: isEach ? [] : [{ series: [1, 2], fill: soft("--line-1", 22) }], y: bars(axisCount), height: 170,
       };
     },
     lag() {
       const { send_lag_max_s: max, send_lag_p99_s: p99, loop_lag_max_s: loop } = data.generator;
       return {
-        columns: [p99, max, loop], text: timeText, y: bars(plainTime), height: 170, behind: [paintSpans],
+        columns: [p99, max, loop], text: timeText, y: bars(plainTime), height: 170,
         series: [line("lag p99", "--line-1", { width: 2, mark: "thick" }), line("lag max", "--line-1", { dash: [2, 3], mark: "dotted" }), line("loop", "--line-2")],
       };
     },
@@ -153,7 +121,7 @@
       const { cpu_percent: cpu, steal_percent: steal, sent, intended } = data.generator;
       const share = intended.map((v, i) => (v ? (100 * sent[i]) / v : null));
       return {
-        columns: [cpu, steal, share], text: percentText, y: bars(percentText), height: 170, behind: [paintSpans],
+        columns: [cpu, steal, share], text: percentText, y: bars(percentText), height: 170,
         series: [line("CPU", "--line-1"), line("steal", "--line-2"), line("sent of intended", "--line-3")],
       };
     },
@@ -161,7 +129,7 @@
       const { response, service } = data.operations[choice.operation].curve;
       const joined = uPlot.join([response, service]);
       return {
-        x: joined[0], columns: [joined[1], joined[2]], text: timeText, y: bars(plainTime), log: true, height: 300, behind: [],
+        x: joined[0], columns: [joined[1], joined[2]], text: timeText, y: bars(plainTime), log: true, height: 300,
         series: [line("response", "--line-1", { width: 2, spanGaps: true }), line("service", "--line-2", { width: 2, spanGaps: true })],
         splits: (u) => [0, 0.30103, 1, 2, 3, 4, 5].filter((v) => v <= u.scales.x.max),
         xText: (v) => (v === 0 ? "p0" : `p${+(100 * (1 - 10 ** -v)).toFixed(3)}`),
@@ -196,7 +164,7 @@
     if (!is) return;
     const when = u.data[0][i];
     const faults = spec.x ? [] : data.faults.filter((f) => f.begin_s <= when && when < f.end_s).map((f) => f.kind);
-    const note = [spec.x ? `at ${spec.xText(when)}` : `at ${clock(when)}`, spec.note?.(i), ...faults].filter(Boolean);
+    const note = [spec.x ? `at ${spec.xText(when)}` : `at ${clock(when)}`, ...faults];
     out.append(note.join(" · "));
   };
 
@@ -222,7 +190,7 @@
       series: [{}, ...spec.series],
       bands: spec.bands ?? [],
       hooks: {
-        drawClear: spec.behind, draw: spec.above ?? [],
+        drawClear: inTime ? [paintSpans] : [],
         setCursor: [(self) => self.spec && show(self, place)],
         setSelect: [(self) => {
           if (!inTime || self.select.width < 4) return;

@@ -11,20 +11,11 @@ from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
-from simulator.fleet.record import RunRecord, Second, ThresholdResult, Verdict, VerdictStatus
+from simulator.fleet.record import ThresholdResult, Verdict, VerdictStatus
 from simulator.fleet.report.compare import BETTER, NOT_JUDGED, SAME, WORSE, compare_runs
-from simulator.fleet.report.folder import RunFolder
-from tests.support.fleet_runs import Shape, a_run
+from tests.support.fleet_runs import Shape, a_run, kept
 
 SHAPE = Shape(duration_s=40, rate_per_s=60, good=True, seed=1)
-
-
-def kept(folder: Path, record: RunRecord, seconds: list[Second]) -> Path:
-    with RunFolder(folder) as run:
-        for second in seconds:
-            run.append(second)
-        run.finish(record)
-    return folder
 
 
 @pytest.fixture
@@ -37,10 +28,8 @@ def findings(found) -> dict[tuple[str, str], str]:
 
 
 def compared(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(program, ["compare", *map(str, arguments)], standalone_mode=False)
-    if result.exception is None:
-        return int(result.return_value), result.output
-    return getattr(result.exception, "exit_code", -1), str(getattr(result.exception, "message", result.exception))
+    result = CliRunner().invoke(program, ["compare", *map(str, arguments)])
+    return result.exit_code, " ".join(result.output.split())
 
 
 def test_the_same_plan_with_other_chances_is_not_worse(base, tmp_path):
@@ -83,7 +72,7 @@ def test_a_run_that_proves_nothing_is_not_judged(base, tmp_path):
     assert set(findings(compare_runs(base, other)).values()) == {NOT_JUDGED}
     code, said = compared(base, other)
     assert code == 3
-    assert "nothing is judged: B is inconclusive: the generator stood still" in " ".join(said.split())
+    assert "nothing is judged: B is inconclusive: the generator stood still" in said
 
 
 def test_what_cannot_be_compared_is_refused(base, tmp_path):

@@ -17,13 +17,7 @@ from rich.text import Text
 
 from agent.errors import ConfigurationError
 from simulator.fleet.record import Second
-from simulator.fleet.report.formatting import (
-    DASH,
-    Tone,
-    clock_text,
-    percent_text,
-    time_text,
-)
+from simulator.fleet.report.formatting import DASH, Tone, clock_text, percent_text, time_text
 from simulator.fleet.report.live import ConsoleView
 from simulator.fleet.report.progress import PROGRESS_FORMAT, Progress, ProgressFile, RunView
 from tests.support.fleet_runs import Shape, a_run
@@ -41,30 +35,21 @@ def tell(progress: Progress, second: Second) -> None:
     progress.second(second, phase=phase, waiting_for="online >= 99%", faults=faults, workers=workers, gaps=gaps)
 
 
-class Watched(Console):
+def unseen(*, is_terminal: bool, width: int = 100, height: int = 30) -> Console:
     """A terminal of a given size that nobody sees."""
-
-    def __init__(self, *, is_terminal: bool, width: int = 100, height: int = 30) -> None:
-        super().__init__(
-            file=io.StringIO(), force_terminal=is_terminal, width=width, height=height, legacy_windows=False
-        )
-
-    @property
-    def printed(self) -> str:
-        return self.file.getvalue()
+    return Console(file=io.StringIO(), force_terminal=is_terminal, width=width, height=height, legacy_windows=False)
 
 
 def shown(last: int, width: int, height: int) -> list[str]:
     """What a terminal of this size has."""
-    with ConsoleView(Watched(is_terminal=True, width=width, height=height)) as view:
+    with ConsoleView(unseen(is_terminal=True, width=width, height=height)) as view:
         progress = Progress([view])
         progress.begin(RECORD)
-        for second in SECONDS:
-            if second.second <= last:
-                tell(progress, second)
-        console = Watched(is_terminal=False, width=width, height=height)
+        for second in SECONDS[: last + 1]:
+            tell(progress, second)
+        console = unseen(is_terminal=False, width=width, height=height)
         console.print(Screen(view.picture()))
-        return console.printed.rstrip("\n").split("\n")
+        return console.file.getvalue().rstrip("\n").split("\n")
 
 
 def play(*views: RunView) -> None:
@@ -89,11 +74,12 @@ def test_a_picture_is_never_larger_than_the_terminal(width, height, second):
 
 
 def test_on_a_terminal_the_screen_is_given_back_and_the_summary_stays():
-    console = Watched(is_terminal=True)
+    console = unseen(is_terminal=True)
     play(ConsoleView(console))
-    begun, ended = console.printed.index("\x1b[?1049h"), console.printed.index("\x1b[?1049l")
-    assert begun < console.printed.index("http.sensor_data") < ended
-    left = Text.from_ansi(console.printed[ended:]).plain
+    printed = console.file.getvalue()
+    begun, ended = printed.index("\x1b[?1049h"), printed.index("\x1b[?1049l")
+    assert begun < printed.index("http.sensor_data") < ended
+    left = Text.from_ansi(printed[ended:]).plain
     for text in ("was killed", "Data was lost or changed.", "audit.lost == 0", "2 lost", "http.sensor_data", "p99.9"):
         assert text in left
 
