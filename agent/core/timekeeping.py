@@ -117,28 +117,29 @@ class ServiceTime:
         """
         if server_time is None or not is_plausible(server_time):
             return self
+        at_s, behind = moment.monotonic_s, self.behind
+        offset_s = server_time - at_s
+        known = self.boot_time if self.boot_id == moment.boot_id else None
+        if known is not None and behind is None and at_s - known.at_s < _KEPT_S:
+            least_s = known.offset_s + known.within_s - DATE_RESOLUTION_S
+            if least_s - _NEWS_S <= offset_s <= known.offset_s + _NEWS_S:
+                return self  # as most answers: it says nothing new
         within_s = DATE_RESOLUTION_S + max(0.0, round_trip_s)
-        offset_s, at_s = server_time - moment.monotonic_s, moment.monotonic_s
-        known, behind = self.boot_time, self.behind
-        if known is None or self.boot_id != moment.boot_id:
-            first = BootTime(offset_s, within_s, at_s)
-            return replace(self, boot_id=moment.boot_id, boot_time=first, behind=None)
+        seen = BootTime(offset_s, within_s, at_s)
+        if known is None:
+            return ServiceTime(self.trust_wall, moment.boot_id, seen)
         drift_s = DRIFT * abs(at_s - known.at_s)
         least_s, most_s = known.offset_s - drift_s, known.offset_s + known.within_s + drift_s
+        if offset_s > most_s:
+            return ServiceTime(self.trust_wall, self.boot_id, seen)
         late_s = within_s + _STEP_S
-        is_known = least_s - late_s <= offset_s <= least_s + _NEWS_S and offset_s + within_s >= most_s - _NEWS_S
-        if is_known and behind is None and at_s - known.at_s < _KEPT_S:
-            return self  # as most answers: it says nothing new
-        seen = BootTime(offset_s, within_s, at_s)
-        if seen.offset_s > most_s:
-            return replace(self, boot_time=seen, behind=None)
-        if seen.offset_s >= least_s - late_s:
-            offset_s = max(seen.offset_s, least_s)
-            within_s = max(0.0, min(most_s, seen.offset_s + within_s) - offset_s)
-            return replace(self, boot_time=BootTime(offset_s, within_s, seen.at_s), behind=None)
-        if behind is None or abs(seen.offset_s - behind.offset_s) > late_s:
+        if offset_s >= least_s - late_s:
+            bound_s = max(offset_s, least_s)
+            within_s = max(0.0, min(most_s, offset_s + within_s) - bound_s)
+            return ServiceTime(self.trust_wall, self.boot_id, BootTime(bound_s, within_s, at_s))
+        if behind is None or abs(offset_s - behind.offset_s) > late_s:
             return replace(self, behind=seen)
-        return replace(self, boot_time=seen, behind=None) if seen.at_s - behind.at_s >= SET_BACK_S else self
+        return ServiceTime(self.trust_wall, self.boot_id, seen) if at_s - behind.at_s >= SET_BACK_S else self
 
     def at(self, moment: Moment) -> float | None:
         """The service's clock at ``moment``, seconds since the epoch, never ahead of it; None when nobody can say.

@@ -387,12 +387,12 @@ class PythonFunction(Signal):
         def value_at(device: DeviceRandom, time_s: float) -> float:
             try:
                 value = function(device, time_s)
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    return float(value)
             except Exception as error:  # noqa: BLE001 - whatever the function does is reported in one line
                 raise _fault_of(path, error) from None
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                fault = f"{self.function}() returned {value!r:.60}, and has to return a number"
-                raise ConfigurationError([fault], str(path))
-            return value
+            fault = f"{self.function}() returned {value!r:.60}, and has to return a number"
+            raise ConfigurationError([fault], str(path))
 
         value_at(DeviceRandom.at(0, 0), time.time())
         return value_at

@@ -5,7 +5,6 @@ A service usually sends the same bytes for "taken" and for "nothing new": equal 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zlib
 from collections.abc import Callable
@@ -135,12 +134,6 @@ def essence(headers: Headers) -> Headers:
 
 # --- pauses between attempts, by the agent's own policy ---------------------------------------------------------------
 
-_MASK: Final = (1 << 64) - 1
-_GOLDEN: Final = 0x9E3779B97F4A7C15
-_FIRST: Final = 0xBF58476D1CE4E5B9
-_SECOND: Final = 0x94D049BB133111EB
-_TWO_53: Final = 1 / (1 << 53)
-
 
 class Retries(RetryPolicy):
     """The attempts of one request, or of a channel that goes on after each error.
@@ -178,30 +171,3 @@ class Retries(RetryPolicy):
         """Start again with the shortest pause."""
         self.failures = 0
         super().succeeded()
-
-
-class HashedRandom:
-    """Numbers in [0, 1), the same ones for the same seed and device. Called, it gives the next.
-
-    A ``random.Random`` is 2.5 KB; this is one number: number ``n`` is a hash of seed, device and ``n``. For jitter, not
-    for secrets.
-
-    Source: G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
-
-    Args:
-        seed: the run's.
-        device: index in the fleet.
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, seed: int, device: int) -> None:
-        digest = hashlib.blake2b(f"{seed}\x1f{device}\x1fchance".encode(), digest_size=8).digest()
-        self._state = int.from_bytes(digest)
-
-    def __call__(self) -> float:
-        """The next number."""
-        self._state = mixed = (self._state + _GOLDEN) & _MASK
-        mixed = ((mixed ^ (mixed >> 30)) * _FIRST) & _MASK
-        mixed = ((mixed ^ (mixed >> 27)) * _SECOND) & _MASK
-        return ((mixed ^ (mixed >> 31)) >> 11) * _TWO_53

@@ -300,7 +300,7 @@ class Commands:
             self._give_up(report.command_id, str(error), now)
         else:
             retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-            self._backoff, wait_s = self._backoff.failed(device.chance(), retry_after_s)
+            self._backoff, wait_s = self._backoff.failed(device.fleet.chance(), retry_after_s)
             self.results_after_s = now_s + wait_s
             self.note_failure(request, report, error)
         return True

@@ -19,7 +19,7 @@ from agent.core.timekeeping import Schedule, ServiceTime, phase_s
 from agent.core.values import Moment
 from agent.errors import Advice, ServiceError
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
-from simulator.fleet.device.answers import HashedRandom, Retries, is_refused
+from simulator.fleet.device.answers import Retries, is_refused
 from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.http_messages import HttpMessages, Request, values_text
@@ -47,7 +47,6 @@ class Device(Timer, ABC):
     Attributes:
         fleet: what it has in common with all others.
         disk: what it remembers without power.
-        chance: its random numbers; they go on over restarts.
         random: where the chance of its signals and faults comes from.
         is_on: it has power.
         began_s: the instant of power-on, on the monotonic clock.
@@ -68,7 +67,6 @@ class Device(Timer, ABC):
         "_sample_due_s",
         "_schedule",
         "began_s",
-        "chance",
         "commands",
         "disk",
         "driver",
@@ -96,7 +94,6 @@ class Device(Timer, ABC):
         self.index = index
         self.member = member
         self.disk = Disk()
-        self.chance = HashedRandom(self.fleet.seed, index)
         self.random = DeviceRandom.at(self.fleet.seed, index)
         self.is_on = False
         self.began_s = 0.0
@@ -115,7 +112,7 @@ class Device(Timer, ABC):
         self.began_s = now.monotonic_s
         self.time = ServiceTime(trust_wall=True)
         self.fault = ""
-        self._retries = Retries(model.backoff, self.chance)
+        self._retries = Retries(model.backoff, self.fleet.chance)
         self._batch = model.batch
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
         # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
@@ -186,6 +183,7 @@ class Device(Timer, ABC):
             self.fleet.wheel.at(due_s, self)
         if not self.driver.is_sampling:
             self.driver.note(self.index, settled=self.is_settled)
+            self.fleet.on_news()
 
     @property
     def is_settled(self) -> bool:
@@ -217,19 +215,18 @@ class Device(Timer, ABC):
 
     # --- sensors and commands -----------------------------------------------------------------------------------------
 
-    def advance(self, now_s: float) -> None:
+    def advance(self, now: Moment) -> None:
         """Do what time brings by itself: the sensor, and handlers that begin and end."""
         commands = self.commands
         if commands is not None and commands.is_busy:
-            now = self.moment(now_s)
             for work in commands.advance(now):
                 if work.interval_s is not None:
                     self.disk.journal.settings[_INTERVAL] = repr(work.interval_s)
                     self._set_interval(now)
         due_s = NEVER
         if self.driver.is_sampling:
-            if now_s >= self._sample_due_s:
-                self._read_sensor(self.moment(now_s))
+            if now.monotonic_s >= self._sample_due_s:
+                self._read_sensor(now)
             due_s = self._sample_due_s
         self.own_due_s = due_s if commands is None else min(due_s, commands.due_s)
 
@@ -273,10 +270,12 @@ class Device(Timer, ABC):
         """When something is to leave next; infinity while a request is on its way, or nothing waits."""
         if self.posted is not None:
             return NEVER
-        due_s = self._readings_after_s if self.disk.outbox.rows or self.disk.in_flight is not None else NEVER
-        if self.commands is not None:
-            due_s = min(due_s, self.commands.reports_due_s)
-        return max(due_s, self._not_before_s)
+        disk, commands, due_s = self.disk, self.commands, NEVER
+        if disk.outbox.rows or disk.in_flight is not None:
+            due_s = self._readings_after_s
+        if commands is not None:
+            due_s = min(due_s, commands.reports_due_s)
+        return due_s if due_s > self._not_before_s else self._not_before_s
 
     def next_post(self, now: Moment) -> Request | None:
         """What leaves next, which is posted from now on; None when nothing waits, or only what is to wait."""

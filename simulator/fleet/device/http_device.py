@@ -68,7 +68,7 @@ class HttpDevice(Device):
     def boot(self, now: Moment) -> None:
         model = self.member.model
         self._pace = PollPace(model.polling)
-        self._poll_retries = Retries(model.backoff, self.chance)
+        self._poll_retries = Retries(model.backoff, self.fleet.chance)
         self._poll_fault = ""
         self._know_version(None)
         self._list: PagedPoll | None = None  # a list that has more pages
@@ -103,16 +103,16 @@ class HttpDevice(Device):
 
     def turn(self, now_s: float) -> None:
         """Send what is due, and wake up for what is not."""
+        now = None
         if now_s >= self.own_due_s:
-            self.advance(now_s)
-        post_due_s = NEVER
-        if self.posted is None:
+            now = self.moment(now_s)
+            self.advance(now)
+        post_due_s = self.post_due_s
+        if post_due_s <= now_s:
+            request = self.next_post(now or self.moment(now_s))
             post_due_s = self.post_due_s
-            if post_due_s <= now_s:
-                request = self.next_post(self.moment(now_s))
-                post_due_s = self.post_due_s
-                if request is not None:
-                    self._send_post(request)
+            if request is not None:
+                self._send_post(request)
         if self._poll_due_s <= now_s:
             self._send_poll()
         self.wait_until(min(self.own_due_s, post_due_s, self._poll_due_s))
@@ -164,11 +164,14 @@ class HttpDevice(Device):
                 busy=commands is not None and commands.is_busy,
                 held=listing.poll.held or poll.held_s > 0,
                 took_s=now_s - sent_s,
-                fraction=self.chance(),
+                fraction=self.fleet.chance(),
             )
             self._poll_due_s = now_s + wait_s
         self._poll_ended(poll, outcome, sent_s, now_s)
-        self._go_on(now_s)
+        if self.own_due_s == AT_ONCE_S or self._poll_due_s <= now_s:
+            self.turn(now_s)
+        else:
+            self.wait_until(min(self.due_s, self._poll_due_s))
 
     def poll_unanswered(
         self, poll: _Poll, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float
@@ -179,9 +182,11 @@ class HttpDevice(Device):
         self._poll_failed(error, now_s)
         # When the run is over, only what ought to have come by now is counted.
         is_late = now_s - poll.due_s > poll.held_s if poll.held_s > 0 else poll.due_s < self.driver.phases_end_s
-        if is_late or not self.driver.is_over:
+        is_over = self.driver.is_over
+        if is_late or not is_over:
             self._poll_ended(poll, outcome, sent_s, now_s)
-        self._go_on(now_s)
+        if not is_over:
+            self.turn(now_s)
 
     def _read_page(self, poll: _Poll, answer: HttpAnswer, sent_s: float, now: Moment) -> Listing | None:
         """The whole list, when this was its last page; None when there are more.
@@ -265,7 +270,8 @@ class HttpDevice(Device):
         )
         if self.fault:
             observer.faulted(name, self.index, self.fault)
-        self._go_on(now_s)
+        if not self.driver.is_over:
+            self.turn(now_s)
 
     # --- both ---------------------------------------------------------------------------------------------------------
 
@@ -274,12 +280,6 @@ class HttpDevice(Device):
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
         error = UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
         return outcome, error
-
-    def _go_on(self, now_s: float) -> None:
-        """Do what is due after the end of a request."""
-        if not self.driver.is_over:
-            self.turn(now_s)
-            self.fleet.on_news()
 
 
 class _Poll:

@@ -252,19 +252,8 @@ def json_name(text: str) -> str:
 
 
 def values_text(values: Mapping[str, float]) -> str:
-    """Named numbers as JSON text.
-
-    Raises:
-        InvalidMessage: one of them is not finite, or a name is no text for the wire.
-    """
-    numbers = values.values()
-    total = sum(numbers)
-    if total - total != 0 or not _PLAIN_NUMBERS.issuperset(map(type, numbers)):
-        return encode_json(dict(values)).decode()
-    return _shape(tuple(values)) % tuple(numbers)
-
-
-_PLAIN_NUMBERS: Final = frozenset({float, int})
+    """Named numbers as JSON text; they are finite, as signals give them."""
+    return _shape(tuple(values)) % tuple(values.values())
 
 
 @lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 from uuid import uuid4
 
@@ -120,6 +121,7 @@ class Fleet:
         ledger: where the audit's facts go.
         observer: called with each exchange, and with the end of each reading.
         on_news: called after each exchange, and when all devices have been reached.
+        chance: for jitter: numbers in [0, 1).
         monotonic, wall: the clocks of the machine, seconds, and since the epoch.
         boot_id: of the monotonic clock.
         online: devices that are switched on.
@@ -150,3 +152,7 @@ class Fleet:
     waiting_readings: int = 0
     open_commands: int = 0
     undeliverable_results: int = 0
+    chance: Callable[[], float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = Random(f"{self.seed}/{self.first_index}").random  # noqa: S311 - it is no secret

@@ -115,7 +115,7 @@ class MqttDevice(Device):
 
     def boot(self, now: Moment) -> None:
         member = self.member
-        self._connect_retries = Retries(member.model.backoff, self.chance)
+        self._connect_retries = Retries(member.model.backoff, self.fleet.chance)
         # Infinity while there is a connection, or one is being made.
         self._connect_due_s = now.monotonic_s + phase_s(member.device_id, "first contact", SPREAD_S)
         self._connection = 0  # what is late for an earlier connection is void
@@ -148,7 +148,7 @@ class MqttDevice(Device):
             why = _NO_RECEIPT if self._is_acknowledged else "the broker did not acknowledge a message in time"
             self._fail(self.posted, OutcomeClass.TIMEOUT, TransportError(why), self.moment(now_s))
         if now_s >= self.own_due_s:
-            self.advance(now_s)
+            self.advance(self.moment(now_s))
         if now_s >= self._connect_due_s:
             self._attempt_s, self._began_s, self._connect_due_s = self._connect_due_s, now_s, NEVER
             self._over_link(_CONNECT_BYTES, _ROUND_TRIPS, self._connect)

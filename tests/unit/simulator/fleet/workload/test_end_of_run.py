@@ -67,7 +67,7 @@ ORDERS = {"commands": [{"payload": {"command": "ping"}, "rate_per_s": 1}]}
 
 
 @pytest.mark.parametrize(
-    ("context", "load", "intended", "never"), [("requests", {}, 24, 12), ("core-poll", ORDERS, 51, 6)]
+    ("context", "load", "intended", "never"), [("requests", {}, 24, 12), ("core-poll", ORDERS, 52, 6)]
 )
 def test_what_fell_due_and_never_ended_is_undelivered_and_fails_the_run(looker, context, load, intended, never):
     run = looker(merged(CONTEXTS[context], {**load, "target": {"timeout_s": 60}}), frozen).run
