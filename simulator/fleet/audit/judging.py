@@ -90,7 +90,7 @@ _READING_FINDINGS: Final = {
         WHERE r.device IS NULL AND d.is_whole""",
     "misdated": """
         SELECT device, sequence FROM readings
-        WHERE :dated_when_made AND abs(recorded_ms - made_ms - :apart_ms) > :off_ms""",
+        WHERE :dated_when_made AND abs(recorded_ms - made_ms - :apart_ms) > :most_off_ms""",
 }
 _PAIRS: Final = """
 CREATE TEMP TABLE pairs AS
@@ -110,6 +110,7 @@ SELECT (SELECT count(*) FROM stored) AS stored,
     coalesce(sum(sends > 0 AND accepted_ms IS NULL AND NOT refused), 0) AS ambiguous,
     coalesce(sum(sends > 1), 0) AS resent, coalesce(sum(open_sends > 0), 0) AS resent_ambiguous,
     coalesce(sum(refused AND accepted_ms IS NULL), 0) AS refused,
+    coalesce(max(abs(recorded_ms - made_ms - :apart_ms)), 0) AS off_ms,
     coalesce(sum(copies > 1 AND copies <= CASE WHEN :replays THEN 1 ELSE open_sends + 1 END), 0) AS doubled_by_resend
 FROM readings
 """
@@ -210,7 +211,7 @@ def judge_readings(database: sqlite3.Connection, rules: AuditRules) -> Sums:
         "keeps_seconds": _value(database, "SELECT NOT EXISTS (SELECT 1 FROM stored WHERE recorded_ms % 1000 <> 0)"),
         "dated_when_made": rules.dated_when_made,
         "apart_ms": _clocks_apart_ms(database),
-        "off_ms": OFF_S * 1000,
+        "most_off_ms": OFF_S * 1000,
     }
     database.execute("DROP TABLE IF EXISTS temp.pairs")
     database.execute(_PAIRS, marks)
@@ -273,13 +274,6 @@ def worst_findings(database: sqlite3.Connection, most: int, keys: int = 5) -> It
         some = "SELECT key FROM findings WHERE device = ? AND kind = ? LIMIT ?"
         found = tuple(str(key) for (key,) in database.execute(some, (device, kind, keys)))
         yield DeviceFinding(device_id=device_id, name=name, kind=kind, count=count, keys=found)
-
-
-def off_times(database: sqlite3.Connection) -> tuple[float, float]:
-    """How far the times that readings carry are off to either side at most: seconds too early, and too late."""
-    off = "SELECT min(recorded_ms - made_ms - ?1), max(recorded_ms - made_ms - ?1) FROM readings"
-    early, late = database.execute(off, (_clocks_apart_ms(database),)).fetchone()
-    return -(early or 0) / 1000, (late or 0) / 1000
 
 
 def last_ms(database: sqlite3.Connection) -> int:

@@ -21,16 +21,16 @@ from simulator.fleet.audit.judging import (
     judge_commands,
     judge_readings,
     last_ms,
-    off_times,
     worst_findings,
 )
 from simulator.fleet.audit.ledger import AuditRules, open_run_database, rules_of, take_in_ledgers
-from simulator.fleet.audit.readback import COMMAND_COUNTS, READING_COUNTS, OnProgress, Pages, ReadBack
+from simulator.fleet.audit.readback import OnProgress, Pages, ReadBack
 from simulator.fleet.record import AuditRecord, StreamAudit
 
 _FINDINGS_MAX: Final = 1000
-_EVERY_READING_COUNT: Final = (*READING_COUNTS, "readings.misdated")
-_EVERY_COUNT: Final = (*_EVERY_READING_COUNT, *COMMAND_COUNTS)
+_READING_COUNTS: Final = tuple(f"readings.{kind}" for kind in ("lost", "doubled", "altered", "unknown"))
+_COMMAND_COUNTS: Final = tuple(f"commands.{kind}" for kind in ("lost", "doubled", "altered", "unknown"))
+_EVERY_COUNT: Final = (*_READING_COUNTS, "readings.misdated", *_COMMAND_COUNTS)
 
 
 async def audit_run(run: Path, pages: Pages, on_progress: OnProgress, *, ended_s: float | None = None) -> AuditRecord:
@@ -90,44 +90,56 @@ def _judge(
         database.executemany(marked, ((device,) for device in devices))
     readings = judge_readings(database, rules)
     commands = judge_commands(database, rules, results_read=read.results_read, ended_ms=ended_ms)
-    unjudged = dict.fromkeys(faults, _EVERY_COUNT) | read.unjudged()
-    if readings["lost"] and read.perhaps_cut:
-        sentence = (
-            f"{readings['lost']:,} readings did not come back, and GET /sensor-data gave {read.perhaps_cut} in one "
-            "page without a word of a next one: that may be all that it gives, so loss cannot be judged"
-        )
-        unjudged[sentence] = ("readings.lost",)
+    odd = {**read.odd, **commands, "perhaps_cut": readings["lost"] if read.perhaps_cut else 0}
+    if odd["perhaps_cut"]:
         database.execute("DELETE FROM findings WHERE stream = 'readings' AND kind = 'lost'")
         readings = {**readings, "lost": 0}
-    (dateless,) = database.execute("SELECT EXISTS (SELECT 1 FROM sendings WHERE recorded_ms IS NULL)").fetchone()
-    if not rules.numbered and dateless:
-        unjudged[_NAMELESS] = _EVERY_READING_COUNT
-    for name, (sentence, counts) in _UNJUDGED_COMMANDS.items():
-        if commands[name]:
-            unjudged[sentence.format(commands[name])] = counts
+    if not rules.numbered:
+        (odd["nameless"],) = database.execute("SELECT count(*) FROM sendings WHERE recorded_ms IS NULL").fetchone()
+    unjudged = dict.fromkeys(faults, _EVERY_COUNT)
+    unjudged |= {text.format(odd[name]): counts for name, (text, counts) in _UNJUDGED.items() if odd.get(name)}
+    why = [*([] if read.failure is None else [read.failure]), *unjudged]
     unknown = {count for counts in unjudged.values() for count in counts}
-    if read.failure is not None:
-        unknown |= set(_EVERY_COUNT)
     (had_commands,) = database.execute("SELECT EXISTS (SELECT 1 FROM command_events)").fetchone()
-    times = tuple(_time_sentences(readings, *off_times(database)))
+    failures = tuple(_failures(readings, rules))
     said = _sentences(readings, commands if had_commands else None, rules, read)
     return AuditRecord(
         readings=_stream(readings),
         commands=_stream({**commands, "resent": commands["again"]}) if had_commands else None,
-        complete=read.failure is None and not unjudged,
-        sentences=(*_failure_sentences(read), *unjudged, *said, *times),
+        complete=not why,
+        sentences=(*_failure_sentences(read), *unjudged, *said, *failures),
         findings=tuple(worst_findings(database, _FINDINGS_MAX)),
-        failures=(*_failures(readings, rules), *times),
-        unjudged=(*([] if read.failure is None else [read.failure]), *unjudged),
-        unjudged_counts=tuple(sorted(unknown)),
+        failures=failures,
+        unjudged=tuple(why),
+        unjudged_counts=tuple(sorted(unknown if read.failure is None else _EVERY_COUNT)),
     )
 
 
-_NAMELESS: Final = (
-    "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they cannot be "
-    "identified"
-)
-_UNJUDGED_COMMANDS: Final = {
+_UNJUDGED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "homeless": (
+        "{:,} stored readings name no device, so that it is not known whose they are: loss cannot be judged",
+        ("readings.lost", "readings.doubled", "readings.altered"),
+    ),
+    "shapeless": (
+        "{:,} rows of GET /sensor-data hold no readings in a shape that is known: loss cannot be judged",
+        _READING_COUNTS,
+    ),
+    "timeless": (
+        "{:,} readings came back without a recorded_at that can be read, from a service that announces it: whether "
+        "their times were kept cannot be judged",
+        ("readings.altered",),
+    ),
+    "perhaps_cut": (
+        "{:,} readings did not come back, and GET /sensor-data gave one page of a usual size without a word of a next "
+        "one: that may be all that it gives, so loss cannot be judged",
+        ("readings.lost",),
+    ),
+    "nameless": (
+        "{:,} readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they "
+        "cannot be identified",
+        (*_READING_COUNTS, "readings.misdated"),
+    ),
+    "malformed": ("{:,} rows in lists of commands cannot be read as commands", _COMMAND_COUNTS),
     "stateless": (
         "{:,} commands are listed in a state that is not known, or in none, although their result was taken: whether "
         "it was kept cannot be judged",
@@ -145,17 +157,20 @@ _UNJUDGED_COMMANDS: Final = {
         ("commands.lost",),
     ),
 }
-"""Sums of commands, and which counts cannot be judged where they are not 0."""
+"""What nobody can judge, the sentence where there is any, and which counts of the audit are not known by it."""
 
 
 def _failures(readings: Sums, rules: AuditRules) -> Iterator[str]:
-    """What was sent and not accepted, beyond what the scenario plans."""
-    if readings["sent"] and not readings["accepted"]:
-        yield f"none of the {readings['sent']:,} readings that were sent was accepted"
-    elif readings["refused"] and not rules.refusals_planned:
+    """What was sent and not accepted, beyond what the scenario plans; and times that are too far off."""
+    sent, refused = readings["sent"], readings["refused"]
+    if sent and not readings["accepted"]:
+        yield f"none of the {sent:,} readings that were sent was accepted"
+    elif refused and not rules.refusals_planned:
+        yield f"{refused:,} of {sent:,} readings were refused for good, and no fault of the scenario makes any such"
+    if readings["misdated"]:
         yield (
-            f"{readings['refused']:,} of {readings['sent']:,} readings were refused for good, and no fault of the "
-            "scenario makes any such"
+            f"{readings['misdated']:,} of {sent:,} readings carry a time that is more than {OFF_S:g} s away from when "
+            f"they were made: by up to {readings['off_ms'] / 1000:.1f} s"
         )
 
 
@@ -204,19 +219,10 @@ def _sentences(readings: Sums, commands: Sums | None, rules: AuditRules, read: R
     if readings["sent"] and RECORDED_AT not in rules.offers and rules.dialect.recorded_at_reading is None:
         yield "the service takes no recorded_at: readings are identified by number, and their times cannot be compared"
     if read.gone:
-        names = ", ".join(device.name for device in list(read.gone.values())[:3])
+        names = ", ".join([*read.gone.values()][:3])
         yield f"the service does not know {len(read.gone):,} devices any more ({names}): what they sent is lost"
     if read.foreign:
         yield f"{read.foreign:,} readings of other runs with the same devices were left out"
-
-
-def _time_sentences(sums: Sums, early_s: float, late_s: float) -> Iterator[str]:
-    """How far the times that readings carry are off, where that is too far."""
-    if sums["misdated"]:
-        yield (
-            f"{sums['misdated']:,} of {sums['sent']:,} readings carry a time that is more than {OFF_S:g} s away from "
-            f"when they were made: up to {early_s:.1f} s too early, {late_s:.1f} s too late"
-        )
 
 
 def _said(sentences: Mapping[str, str], sums: Sums) -> Iterator[str]:
