@@ -121,7 +121,6 @@ SELECT device, command_id, min(CASE kind WHEN 'ordered' THEN at_ms END) AS order
     min(CASE kind WHEN 'received' THEN at_ms END) AS received_ms,
     max(kind = 'received' AND detail IS 'older') AS is_older, max(CASE kind WHEN 'started' THEN detail END) AS contract,
     sum(kind = 'started') AS effects, count(DISTINCT CASE kind WHEN 'started' THEN attempt END) AS attempts,
-    max(CASE kind WHEN 'finished' THEN at_ms END) AS finished_ms,
     coalesce(group_concat(CASE kind WHEN 'finished' THEN detail END), '') AS outcomes,
     max(kind = 'reported') AS reported, sum(kind = 'listed') AS listed,
     sum(kind = 'listed' AND detail IS NULL) AS stateless, min(CASE kind WHEN 'listed' THEN detail END) AS state,
@@ -184,7 +183,10 @@ SELECT (SELECT count(*) FROM command_events WHERE kind = 'order_unanswered') AS 
     coalesce(sum(ordered_ms IS NOT NULL AND received_ms IS NULL), 0) AS undelivered,
     coalesce(sum(is_foreign), 0) AS foreign_ones,
     coalesce(sum(:results_listed AND reported AND stateless > 0), 0) AS stateless,
-    coalesce(sum(reported AND NOT :results_listed AND NOT :results_read), 0) AS results_unread
+    coalesce(sum(reported AND NOT :results_listed AND NOT :results_read), 0) AS results_unread,
+    (SELECT coalesce(sum(max(0, allowed - coalesce(n, 0))), 0) * NOT :lists_read FROM allowances LEFT JOIN (
+        SELECT device, count(*) AS n FROM commands WHERE ordered_ms IS NULL AND NOT is_foreign GROUP BY device)
+        USING (device)) AS unlisted
 FROM commands
 """
 
@@ -213,7 +215,6 @@ def judge_readings(database: sqlite3.Connection, rules: AuditRules) -> Sums:
         "apart_ms": _clocks_apart_ms(database),
         "most_off_ms": OFF_S * 1000,
     }
-    database.execute("DROP TABLE IF EXISTS temp.pairs")
     database.execute(_PAIRS, marks)
     kinds = _find(database, "readings", _READING_FINDINGS, marks)
     return {**_sums(database, _READING_SUMS, marks), **kinds}
@@ -251,16 +252,10 @@ def judge_commands(database: sqlite3.Connection, rules: AuditRules, *, results_r
     }
     database.execute(_KEPT_RESULTS)
     database.execute(_FOREIGN, marks)
-    database.execute("DROP TABLE IF EXISTS temp.allowances")
     database.execute(_ALLOWANCES, marks)
     kinds = _find(database, "commands", _COMMAND_FINDINGS, marks)
     sums = _sums(database, _COMMAND_SUMS, marks)
-    unjudged = 0
-    if not rules.lists_are_whole:
-        strangers = "SELECT device, count(*) AS n FROM commands WHERE ordered_ms IS NULL AND NOT is_foreign GROUP BY 1"
-        missing = f"SELECT sum(max(0, allowed - coalesce(n, 0))) FROM allowances LEFT JOIN ({strangers}) USING (device)"  # noqa: S608
-        unjudged = _value(database, missing) or 0
-    return {**sums, **kinds, "sent": sums["accepted"] + sums["ambiguous"], "unjudged": unjudged}
+    return {**sums, **kinds, "sent": sums["accepted"] + sums["ambiguous"]}
 
 
 def worst_findings(database: sqlite3.Connection, most: int, keys: int = 5) -> Iterator[DeviceFinding]:

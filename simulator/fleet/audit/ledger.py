@@ -214,14 +214,9 @@ class SqliteLedger(Ledger):
         self._rows: _Rows = {table: [] for table in _INSERTS}
         self._lock = threading.Lock()
         self._waiting: queue.Queue[tuple[_Rows, float, float] | None] = queue.Queue(_WAITING_MAX)
-        self._is_written = self._is_closed = False
+        self._is_written = False
         self._thread = make_thread(self._run, f"ledger-{target.worker}", on_failure)
         self._thread.start()
-
-    @property
-    def missed(self) -> int:
-        """How many events could not be written down; the audit is not complete then."""
-        return self.gap.records if self.gap else 0
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, recorded_ms: int | None, made_s: float, at_s: float
@@ -240,26 +235,14 @@ class SqliteLedger(Ledger):
             rows.append((event, device, sequence, at_ms))
         self._to_s = at_s
 
-    def command(
-        self,
-        event: CommandEvent,
-        device: int,
-        command_id: str,
-        at_s: float,
-        *,
-        detail: str | None = None,
-        attempt: int = 0,
-        digest: int | None = None,
-        created_at: float | None = None,
-        error: str | None = None,
-    ) -> None:
+    def command(self, event: CommandEvent, device: int, command_id: str, at_s: float, **facts: Any) -> None:
         """See :meth:`Ledger.command`."""
-        del error
         self.counts[event] += 1
+        created_at, detail = facts.get("created_at"), facts.get("detail")
         if created_at is not None and created_at * 1000 < self._began_ms:
             detail = "older"
-        row = event, device, plain_id(command_id), int(at_s * 1000), detail, attempt, digest
-        self._rows["command_events"].append(row)
+        rest = detail, facts.get("attempt", 0), facts.get("digest")
+        self._rows["command_events"].append((event, device, plain_id(command_id), int(at_s * 1000), *rest))
         self._to_s = at_s
 
     # --- on its way to the disk ---------------------------------------------------------------------------------------
@@ -276,14 +259,11 @@ class SqliteLedger(Ledger):
             self._miss(rows, from_s, self._to_s, "the disk is slower than the run")
 
     def close(self) -> int:
-        """Write what is left and the end; closing again does nothing. How many events are missing is returned.
+        """Write what is left and the end. How many events are missing is returned: the audit is not complete then.
 
         Without an end nobody takes it for a whole one: neither when the disk hangs, nor when an error has ended the
         thread that writes.
         """
-        if self._is_closed:
-            return self.missed
-        self._is_closed = True
         self.flush()
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=_STOP_S)
@@ -298,7 +278,7 @@ class SqliteLedger(Ledger):
             except sqlite3.Error as error:
                 self._miss({}, self._from_s, self._to_s, f"the end of the ledger could not be written: {error}")
             self.database.close()
-        return self.missed
+        return self.gap.records if self.gap else 0
 
     def _run(self) -> None:
         while (chunk := self._waiting.get()) is not None:

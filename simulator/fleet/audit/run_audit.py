@@ -96,22 +96,23 @@ def _judge(
         readings = {**readings, "lost": 0}
     if not rules.numbered:
         (odd["nameless"],) = database.execute("SELECT count(*) FROM sendings WHERE recorded_ms IS NULL").fetchone()
+    if read.failure is not None:
+        far = f"{len(read.readings_of):,} of {len(read.devices):,} devices, then {read.failure}"
+        faults = [f"not everything could be read back: {far}; repeat it with 'fleet-simulator audit'", *faults]
     unjudged = dict.fromkeys(faults, _EVERY_COUNT)
     unjudged |= {text.format(odd[name]): counts for name, (text, counts) in _UNJUDGED.items() if odd.get(name)}
-    why = [*([] if read.failure is None else [read.failure]), *unjudged]
-    unknown = {count for counts in unjudged.values() for count in counts}
     (had_commands,) = database.execute("SELECT EXISTS (SELECT 1 FROM command_events)").fetchone()
     failures = tuple(_failures(readings, rules))
     said = _sentences(readings, commands if had_commands else None, rules, read)
     return AuditRecord(
         readings=_stream(readings),
         commands=_stream({**commands, "resent": commands["again"]}) if had_commands else None,
-        complete=not why,
-        sentences=(*_failure_sentences(read), *unjudged, *said, *failures),
+        complete=not unjudged,
+        sentences=(*unjudged, *said, *failures),
         findings=tuple(worst_findings(database, _FINDINGS_MAX)),
         failures=failures,
-        unjudged=tuple(why),
-        unjudged_counts=tuple(sorted(unknown if read.failure is None else _EVERY_COUNT)),
+        unjudged=tuple(unjudged),
+        unjudged_counts=tuple(sorted({count for counts in unjudged.values() for count in counts})),
     )
 
 
@@ -150,7 +151,7 @@ _UNJUDGED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "be judged",
         ("commands.lost", "commands.altered"),
     ),
-    "unjudged": (
+    "unlisted": (
         "{:,} commands never came to their devices, and their lists were not read: this service announces no "
         "command-status and may hand each command out once; where it lists everything, say so in "
         "target.dialect.command_lists",
@@ -198,14 +199,6 @@ _OF_COMMANDS: Final = {
     "foreign_ones": "{:,} commands of other runs with the same devices were left out",
 }
 """Sums that are said where they are not 0."""
-
-
-def _failure_sentences(read: ReadBack) -> Iterator[str]:
-    if read.failure is not None:
-        yield (
-            f"not everything could be read back: {len(read.readings_of):,} of {len(read.devices):,} devices, then "
-            f"{read.failure}; repeat it with 'fleet-simulator audit'"
-        )
 
 
 def _sentences(readings: Sums, commands: Sums | None, rules: AuditRules, read: ReadBack) -> Iterator[str]:

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -385,7 +386,23 @@ def test_what_is_given_back_otherwise_is_found_or_said_to_be_unjudged(case, name
     assert (found, words in said) == (code, True), said
 
 
+def test_times_without_a_zone_are_those_of_the_zone_that_the_scenario_names(case):
+    zone = timezone(timedelta(hours=2))
+    for each in case.readings:
+        for name in ("recorded_at", "received_at"):
+            each[name] = datetime.fromtimestamp(parse_time(each[name]), zone).replace(tzinfo=None).isoformat()
+    assert case.audit()[0] == LOST
+    change_ledger(case, "UPDATE rules SET json = json_set(json, '$.dialect.time_zone', '+02:00')")
+    code, said = case.audit()
+    assert code == GOOD, said
+
+
 # --- what the run wrote down ------------------------------------------------------------------------------------------
+
+
+def change_ledger(case: Case, statement: str, *values: object) -> None:
+    with contextlib.closing(sqlite3.connect(case.folder / "run.sqlite")) as database, database:
+        assert database.execute(statement, values).rowcount == 1
 
 
 @pytest.mark.parametrize(
@@ -400,10 +417,20 @@ def test_what_is_given_back_otherwise_is_found_or_said_to_be_unjudged(case, name
     ],
 )
 def test_a_ledger_that_is_not_whole_leaves_the_run_unjudged(case, statement, words):
-    with contextlib.closing(sqlite3.connect(case.folder / "run.sqlite")) as database, database:
-        assert database.execute(statement).rowcount == 1
+    change_ledger(case, statement)
     code, said = case.audit()
     assert (code, words in said) == (INCONCLUSIVE, True), said
+
+
+def test_a_reading_that_carries_another_time_than_that_at_which_it_was_made_fails_the_run(case):
+    later(5)(case.readings[3])
+    number = case.readings[3]["sensor_data"]["fleet_sequence"] % 2**32
+    own = "device = (SELECT device FROM devices WHERE device_id = ?) AND sequence = ?"
+    device_id = case.readings[3]["device_id"]
+    change_ledger(case, f"UPDATE sendings SET recorded_ms = recorded_ms + 5000 WHERE {own}", device_id, number)
+    code, said = case.audit()
+    assert (code, "1 of " in said, "by up to 5." in said) == (ExitCode.CHECK_FAILED, True, True), said
+    assert re.search(r"misdated +1 ", said), said
 
 
 def test_a_database_that_is_cut_is_refused(case):
