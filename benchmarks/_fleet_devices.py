@@ -150,7 +150,7 @@ async def _perform(given: argparse.Namespace) -> None:
     observer = Counting()
     driver, engine = _driver(given, observer)
     if not given.readings:
-        driver.sample(on=False)
+        driver.drain()
     GcFreeze()  # as in a worker
     on = 0
     for step in range(1, given.steps + 1):

@@ -210,11 +210,9 @@ class Blackout(Fault):
         return (self.at_s, back_s) if self.chooses(device) and back_s > after_s else None
 
 
-class DisconnectStorm(Fault):
-    """Links go down in one instant and are up again in one instant."""
+class _Waves(Fault):
+    """Devices lose something in one instant and have it back in one instant, once or in waves."""
 
-    takes = "link"
-    kind: Literal["disconnect_storm"]
     waves: Annotated[int, Field(ge=1, le=1000)] = Field(description="how many times, evenly over the fault", default=1)
     away_s: Seconds = Field(description="how long each wave keeps them away", default=1.0)
 
@@ -224,6 +222,20 @@ class DisconnectStorm(Fault):
         wave = max(math.floor((after_s - away_s - self.at_s) / every_s) + 1, 0)
         begin_s = self.at_s + wave * every_s
         return (begin_s, begin_s + away_s) if self.chooses(device) and wave < self.waves else None
+
+
+class PowerCut(_Waves):
+    """Devices lose their power: what was not committed is gone."""
+
+    takes = "power"
+    kind: Literal["power_cut"]
+
+
+class DisconnectStorm(_Waves):
+    """Links go down."""
+
+    takes = "link"
+    kind: Literal["disconnect_storm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +406,7 @@ _Union = (
     | FrozenSensor
     | LateBatches
     | LinkProfile
+    | PowerCut
     | RebootLoop
     | RevokedKeys
     | RollingRestart

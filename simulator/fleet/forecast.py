@@ -17,7 +17,6 @@ from simulator.fleet.scenario.model import (
     DevicesScenario,
     OnboardingScenario,
     Scenario,
-    StormPhase,
 )
 from simulator.wire.limits import QUOTA_PER_MINUTE
 
@@ -108,12 +107,8 @@ def sockets_of(scenario: Scenario) -> int:
 
 def rates_of(scenario: Scenario, span: PhaseSpan) -> dict[str, float]:
     """Requests per second of each operation in a phase, on average; without those of which there are none."""
-    phase, factor = scenario.phases[span.index], span.rate_factor
-    online = (span.online_from + span.online_to) / 2
-    # The operator does not know who is away: commands go on in a storm.
+    factor, online = span.rate_factor, (span.online_from + span.online_to) / 2
     asked = online * factor
-    if isinstance(phase, StormPhase):
-        online *= 1 - phase.share * phase.waves * phase.away_s / phase.duration_s
     rates: dict[str, float] = defaultdict(float)
     if isinstance(scenario, OnboardingScenario):
         settings = scenario.onboarding

@@ -31,7 +31,6 @@ from simulator.fleet.scenario.model import (
     Scenario,
     Spacing,
     StepPhase,
-    StormPhase,
     TelemetrySettings,
 )
 from simulator.fleet.signals import READING, device_key
@@ -179,15 +178,11 @@ class EventKind(IntEnum):
     """What happens; of one instant, the smaller one first."""
 
     SWITCH_ON = 1
-    RECONNECT = 2
-    """The device may connect again."""
-    COMMAND = 3
+    COMMAND = 2
     """The operator sends to the device. ``number``: of the scenario's commands; ``serial``: counts that stream."""
-    ARRIVAL = 4
+    ARRIVAL = 3
     """A request without a device's core behind it. ``number``: of the scenario's arrivals."""
-    DISCONNECT = 5
-    """The device loses its connection and may not connect."""
-    SWITCH_OFF = 6
+    SWITCH_OFF = 4
 
 
 class Event(NamedTuple):
@@ -243,7 +238,7 @@ class EventFeed:
         self._taken_s = 0.0  # of that phase, since its begin
         ramp = _places(scenario.seed, "ramp", scenario.fleet.devices)
         own = ramp[devices.start : devices.stop]
-        self._switches = [_ordered(_switches(scenario, span, devices, own)) for span in spans]
+        self._switches = [_ordered(_switches(span, devices, own)) for span in spans]
         self._streams = list(_streams(scenario, spans, ramp))
 
     def enter(self, phase: int, begin_s: float) -> bool:
@@ -286,18 +281,17 @@ class EventFeed:
                 yield stream.between(span, self._devices, from_s, min(to_s, span.duration_s))
 
 
-def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Floats) -> Iterator[_Table]:
-    """What a phase does to power and connections of the devices of a range; times since the phase's begin.
+def _switches(span: PhaseSpan, devices: range, places: Floats) -> Iterator[_Table]:
+    """Which devices of a range a phase switches on and off; times since the phase's begin.
 
     Args:
-        scenario: that is planned.
         span: the phase.
         devices: the range.
         places: of its devices, in the order in which ramps switch the fleet on.
     """
     numbers = np.arange(devices.start, devices.stop, dtype=np.int64)
-    on = places < span.online_from
     if span.index == 0:
+        on = places < span.online_from
         yield _table(EventKind.SWITCH_ON, np.zeros(int(on.sum())), numbers[on])
     if span.online_from != span.online_to:
         low, high = sorted((span.online_from, span.online_to))
@@ -305,16 +299,6 @@ def _switches(scenario: Scenario, span: PhaseSpan, devices: range, places: Float
         part = (places[inside] - span.online_from) / (span.online_to - span.online_from)
         kind = EventKind.SWITCH_ON if span.online_to > span.online_from else EventKind.SWITCH_OFF
         yield _table(kind, part * span.duration_s, numbers[inside])
-    phase = scenario.phases[span.index]
-    if isinstance(phase, StormPhase):
-        is_power = phase.loss == "power"
-        kinds = (EventKind.SWITCH_OFF, EventKind.SWITCH_ON) if is_power else (EventKind.DISCONNECT, EventKind.RECONNECT)
-        for wave in range(phase.waves):
-            lots = _places(scenario.seed, f"storm/{span.index}/{wave}", scenario.fleet.devices)
-            hit = numbers[on & (lots[devices.start : devices.stop] < phase.share)]
-            begin_s = np.full(len(hit), wave * phase.duration_s / phase.waves)
-            yield _table(kinds[0], begin_s, hit)
-            yield _table(kinds[1], begin_s + phase.away_s, hit)
 
 
 @dataclass(frozen=True, slots=True)

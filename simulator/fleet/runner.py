@@ -245,7 +245,7 @@ class FleetThread:
         )
 
     async def _settle(self, timeout_s: float) -> bool:
-        self._driver.sample(on=False)
+        self._driver.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._driver.has_settled():

@@ -42,7 +42,7 @@ fleet:
 phases:
   - {{name: ramp, kind: ramp, duration_s: {ramp}}}
   - {{name: hold, kind: hold, duration_s: {hold}}}
-  - {{name: storm, kind: storm, duration_s: {storm}}}
+  - {{name: storm, kind: hold, duration_s: {storm}}}
 thresholds: ["http.sensor_data.p99 < 250ms over {window}", http.poll.failed.rate < 1%, "audit.lost == 0"]
 """
 _SHARES: Final = {"http.poll": 0.55, "http.sensor_data": 0.4, "http.report": 0.05}
@@ -70,8 +70,8 @@ class Shape:
     def phases(self) -> tuple[Span, ...]:
         ramp, hold = self.duration_s // 8, self.duration_s * 5 // 8
         ends = (0, ramp, ramp + hold, self.duration_s)
-        kinds = ("ramp", "hold", "storm")
-        return tuple(Span(kind, kind, float(ends[at]), float(ends[at + 1])) for at, kind in enumerate(kinds))
+        phases = (("ramp", "ramp"), ("hold", "hold"), ("storm", "hold"))
+        return tuple(Span(*phase, float(ends[at]), float(ends[at + 1])) for at, phase in enumerate(phases))
 
     @property
     def faults(self) -> tuple[Span, ...]:

@@ -70,12 +70,17 @@ class DeviceDriver(ABC):
         self.device(index).switch_off()
         self._unsettled.discard(index)
 
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; also holds for devices that are switched on later.
+    def drain(self, from_s: float = NEVER) -> None:
+        """Read no sensors any more, not on devices that are switched on later either.
 
         Devices are reached some in each turn of the loop; until all of them are, they have not settled.
+
+        Args:
+            from_s: when the phases were over, on the monotonic clock: requests that fell due before are waited for.
+                Without it none is.
         """
-        self.is_sampling = on
+        self.phases_end_s = from_s
+        self.is_sampling = False
         self._unreached += 1
         self.fleet.wheel.for_each(self.devices, lambda device: device.look(), self._all_reached)
 
@@ -95,13 +100,6 @@ class DeviceDriver(ABC):
         devices = self.devices if self._unreached else map(self.device, sorted(self._unsettled))
         return [device.index for device in devices if device.holds_something]
 
-    def await_requests(self, before_s: float) -> None:
-        """The phases were over then, on the monotonic clock: what fell due before is waited for, and counted.
-
-        To be called before sampling ends.
-        """
-        self.phases_end_s = before_s
-
     def had_contact(self, index: int) -> bool:
         """Whether this device ever had a list of its commands, in this life or one before."""
         return not self.device(index).disk.journal.is_empty
@@ -115,10 +113,6 @@ class DeviceDriver(ABC):
             "connections": float(self.connections),
             **({"results_put_aside": float(undeliverable)} if undeliverable else {}),
         }
-
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """Refuse: devices have their own schedules, and their scenarios no arrivals."""
-        raise ValueError(f"arrival {stream} for device {device} at {due_s}: devices have their own schedules")
 
     async def close(self) -> int:
         """Close every connection; how many open arrivals had no answer: none."""

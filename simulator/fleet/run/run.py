@@ -459,5 +459,4 @@ class Run:
             self.unreachable = f"the target went away: nothing was answered from second {since} on"
 
     def _is_fault_under_way(self, second: int) -> bool:
-        spans = (*self.record.faults, *(span for span in self._phases if span.kind == "storm"))
-        return any(span.begin_s - 1 <= second <= span.end_s + 1 for span in spans)
+        return any(span.begin_s - 1 <= second <= span.end_s + 1 for span in self.record.faults)

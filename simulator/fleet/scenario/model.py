@@ -382,28 +382,6 @@ class HoldPhase(_WaitingPhase):
     kind: Literal["hold"]
 
 
-class StormPhase(_WaitingPhase):
-    """Devices vanish in the same instant and come back in the same instant, once or in waves."""
-
-    kind: Literal["storm"]
-    share: Share = Field(default=1.0, gt=0, description="Share of the fleet that each wave takes down.")
-    away_s: Seconds = Field(default=5.0, description="How long a wave keeps them away.")
-    waves: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=1, description="How many times, spread evenly over the phase."
-    )
-    loss: Literal["connection", "power"] = Field(
-        default="power",
-        description="What they lose: the connection alone, or the power (what was not committed is gone).",
-    )
-
-    @model_validator(mode="after")
-    def _check_waves(self) -> Self:
-        needed_s = self.waves * self.away_s
-        if needed_s > self.duration_s:
-            raise ValueError(f"{self.waves} waves of {self.away_s:g} s need a duration_s of {needed_s:g} at least")
-        return self
-
-
 class StepPhase(HoldPhase):
     """One step of a search, which is judged at its end; never written in a scenario.
 
@@ -458,9 +436,8 @@ class StepsPhase(Section):
             yield StepPhase(name=name, kind="hold", duration_s=self.hold_s, level=level)
 
 
-Phase = RampPhase | HoldPhase | StormPhase
+Phase = RampPhase | HoldPhase
 ListedPhase = Annotated[Phase | StepsPhase, Field(discriminator="kind")]
-ListedRequestPhase = Annotated[RampPhase | HoldPhase | StepsPhase, Field(discriminator="kind")]
 
 Spacing = Literal["even", "poisson"]
 _SPACING: Final[Any] = Field(default="even", description="Evenly spaced, or as independent senders would (Poisson).")
@@ -490,9 +467,7 @@ class CommandSettings(Section):
 class Arrivals(Section):
     """Requests at a rate of their own, whatever the target does: as the world outside behaves."""
 
-    operation: Literal["sensor_data", "poll", "send_command"] = Field(
-        default="sensor_data", description="What is requested."
-    )
+    operation: Literal["sensor_data", "poll"] = Field(default="sensor_data", description="What is requested.")
     rate_per_s: Rate = Field(description="How many in a second, over the whole fleet; a ramp brings it up with it.")
     spacing: Spacing = _SPACING
 
@@ -615,7 +590,7 @@ class RequestsScenario(_SearchingScenario):
     target: RequestTarget = Field(default_factory=RequestTarget, description="Whom they are made to.")
     fleet: RequestFleet = Field(description="The devices that they are made for.")
     arrivals: tuple[Arrivals, ...] = Field(min_length=1, max_length=100, description="What is requested, how often.")
-    listed: tuple[ListedRequestPhase, ...] = _LISTED
+    listed: tuple[ListedPhase, ...] = _LISTED
     drain_s: Delay = _DRAIN
     faults: tuple[AnyLinkFault, ...] = _FAULTS
 

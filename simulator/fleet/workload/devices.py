@@ -15,7 +15,6 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import HttpDriver, MqttDriver
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Fleet, Member
-from simulator.fleet.device.request_load import RequestDriver
 from simulator.fleet.engine.addresses import RequestHead, TargetAddress, own_addresses, read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import MqttSessions
@@ -27,12 +26,12 @@ from simulator.fleet.scenario.model import (
     ReadingModelSettings,
     RequestsScenario,
     Scenario,
-    StormPhase,
     TelemetrySettings,
 )
 from simulator.fleet.settings import KeyPairFile
 from simulator.fleet.signals import build_signals
 from simulator.fleet.target.target import read_keys
+from simulator.fleet.workload.requests import RequestDriver
 from simulator.keys import headers_of
 
 Devices = HttpDriver | MqttDriver | RequestDriver
@@ -74,7 +73,7 @@ def make_devices(
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
     sources, first = _sources_of(scenario), fleet.first_index
-    links = Links(fleet, are_touched=_touches_links(scenario))
+    links = Links(fleet, are_touched=bool(scenario.faults))
     tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
     if scenario.target.transport == "mqtt":
         sessions = MqttSessions(broker_of(address, sources), fleet.wheel, connect_timeout_s=fleet.timeout_s)
@@ -92,12 +91,6 @@ def make_devices(
     if isinstance(scenario, RequestsScenario):
         return RequestDriver(engine, fleet, members, heads, scenario.arrivals, links)
     return HttpDriver(engine, fleet, members, heads, links)
-
-
-def _touches_links(scenario: Scenario) -> bool:
-    """Whether something of the scenario is done to links."""
-    cuts = any(isinstance(phase, StormPhase) and phase.loss == "connection" for phase in scenario.phases)
-    return cuts or bool(scenario.faults)
 
 
 def broker_of(address: Address, sources: tuple[str, ...]) -> TargetAddress:

@@ -11,6 +11,7 @@ from typing import Final
 
 from agent.wire.server import COMMAND_STATUS
 from simulator.fleet.audit.ledger import Ledger, SqliteLedger
+from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import Fleet, Member
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults import ActiveFaults
@@ -21,6 +22,7 @@ from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
 from simulator.fleet.workload.base import DeviceJob, Leftover, Measurement, TrackedLedger, WorkloadSummary
 from simulator.fleet.workload.devices import Address, Devices, build_models, make_devices
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator
+from simulator.fleet.workload.requests import RequestDriver
 from simulator.fleet.workload.switchboard import Agenda, Switchboard
 from simulator.watched import into_loop, start_task
 
@@ -71,7 +73,6 @@ class FleetWorkload:
         on_failure = into_loop(asyncio.get_running_loop())
         self._file_ledger = None if job.ledger is None else SqliteLedger(job.ledger, on_failure)
         self._feed = EventFeed(Plan(job.scenario), job.devices)
-        self._has_devices = job.scenario.kind == "devices"
         self._has_begun = self._is_over = False
         self._began_s = 0.0
         self._drained_from_s: float | None = None
@@ -98,11 +99,10 @@ class FleetWorkload:
             first_index=job.devices.start,
             numbered=job.ledger is not None and job.ledger.numbered,
             first_number=job.ledger.first_number if job.ledger is not None else 0,
-            # Without devices behind them commands get no further than the service.
-            ledger=TrackedLedger(kept, self._commands, at_s) if self._has_devices else kept,
+            ledger=TrackedLedger(kept, self._commands, at_s),
             began_s=at_s,
             timeout_s=scenario.target.timeout_s,
-            faults=faults if self._has_devices and scenario.faults else None,
+            faults=faults if scenario.faults else None,
             dialect=scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
             observer=self._measurement,
@@ -112,12 +112,12 @@ class FleetWorkload:
             Member(device_id, job.product_id, self._models[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
-        self._devices = make_devices(scenario, job.address, fleet, members, job.connections)
+        self._devices = devices = make_devices(scenario, job.address, fleet, members, job.connections)
         self._measurement.is_excused = self._devices.links.has_fault
         self._switches = Switchboard(scenario, faults, self._devices, fleet, job.devices)
         self._switches.begin(self._feed.moved)
-        is_polled = self._has_devices and scenario.target.protocol == "http"
-        had_contact = self._devices.had_contact if is_polled and COMMAND_STATUS not in job.offers else lambda _: True
+        lists_no_states = COMMAND_STATUS not in job.offers
+        had_contact = devices.had_contact if isinstance(devices, HttpDriver) and lists_no_states else None
         self._operator = Operator(job, fleet, self._measurement, self._commands.ordered, had_contact)
         self._agenda = Agenda(self._wheel, at_s, self._happen)
         self._has_begun = True
@@ -150,8 +150,7 @@ class FleetWorkload:
         self._file(from_s - self._began_s)
         self._agenda.keep(_OPEN, from_s - self._began_s)
         devices, operator = self._devices, self._operator
-        devices.await_requests(from_s)
-        devices.sample(on=False)
+        devices.drain(from_s)
         await self._switches.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
@@ -160,7 +159,7 @@ class FleetWorkload:
                     or not devices.has_settled()
                     or operator.is_busy
                     or self._commands
-                    or (self._has_devices and self._commands.count_unordered() < operator.unanswered)
+                    or self._commands.count_unordered() < operator.unanswered
                 ):
                     self._news.clear()
                     await self._news.wait()
@@ -197,9 +196,8 @@ class FleetWorkload:
             self._recorder.intended += unsent
         self._switches.stop()
         undelivered = unsent + await self._devices.close()
-        if self._has_devices:  # requests have no power to lose
-            for device in self._job.devices:
-                self._devices.switch_off(device)
+        for device in self._job.devices:
+            self._devices.switch_off(device)
         await self._operator.close()
         return undelivered
 
@@ -251,11 +249,8 @@ class FleetWorkload:
                 switches.give_back("power", event.device)
             case EventKind.SWITCH_OFF:
                 switches.take("power", event.device)
-            case EventKind.RECONNECT:
-                switches.give_back("link", event.device)
-            case EventKind.DISCONNECT:
-                switches.take("link", event.device)
             case EventKind.COMMAND:
                 self._operator.send(event, due_s)
             case EventKind.ARRIVAL:
-                self._devices.arrive(event.number, event.device, due_s)
+                if isinstance(self._devices, RequestDriver):  # only they have any
+                    self._devices.arrive(event.number, event.device, due_s)

@@ -51,7 +51,8 @@ class Operator:
         fleet: the worker's devices.
         measurement: of the worker.
         on_ordered: called for each command that the service took.
-        had_contact: whether a device, by its index in the fleet, may be sent commands by now.
+        had_contact: whether a device, by its index in the fleet, ever had a list of its commands; None where that does
+            not matter.
 
     Attributes:
         held: commands that wait for their device's first contact.
@@ -64,7 +65,7 @@ class Operator:
         fleet: Fleet,
         measurement: Measurement,
         on_ordered: OnOrdered,
-        had_contact: Callable[[int], bool],
+        had_contact: Callable[[int], bool] | None,
     ) -> None:
         self.held = self.unanswered = 0
         self._job = job
@@ -95,8 +96,13 @@ class Operator:
 
     async def _order(self, event: Event, due_s: float) -> None:
         stream, device, fleet = event.number, event.device, self._fleet
-        if not self._had_contact(device):
-            due_s = await self._first_contact(device)
+        if self._had_contact is not None and not self._had_contact(device):
+            # What a server without states lists at a device's first contact is history to it, and never carried out.
+            self.held += 1
+            while not self._had_contact(device):  # noqa: ASYNC110 - nobody tells of it, and few commands ever wait
+                await asyncio.sleep(_CONTACT_LOOK_S)
+            self.held -= 1
+            due_s = fleet.monotonic()
         command, tally = self._commands[stream], self._tallies[stream]
         once = f"{fleet.run}-order-{stream}-{event.serial}"
         device_id = self._job.device_ids[device - fleet.first_index]
@@ -129,17 +135,6 @@ class Operator:
         fleet.ledger.command("ordered", device, command_id, now_s - fleet.began_s, digest=digest)
         expires_s = now_s + round(command.ttl_s) if COMMAND_TTL in self._job.offers else None
         self._on_ordered(command_id, stream, due_s, expires_s)
-
-    async def _first_contact(self, device: int) -> float:
-        """Wait until a device had a list of its commands; the command is due from then on.
-
-        What a server without states lists at a device's first contact is history to it, and never carried out.
-        """
-        self.held += 1
-        while not self._had_contact(device):  # noqa: ASYNC110 - nobody tells of it, and few commands ever wait
-            await asyncio.sleep(_CONTACT_LOOK_S)
-        self.held -= 1
-        return self._fleet.monotonic()
 
     def _lose_sight(self, device: int, tally: Counter[str]) -> None:
         """The service may have the command, and nobody knows its id."""

@@ -60,6 +60,7 @@ def test_a_loop_goes_up_and_down_and_ends_with_a_device_that_is_on():
     [
         ({"kind": "blackout"}, [(60, 180)]),
         ({"kind": "disconnect_storm", "waves": 3, "away_s": 2}, [(60, 62), (100, 102), (140, 142)]),
+        ({"kind": "power_cut", "away_s": 2}, [(60, 62)]),
     ],
 )
 def test_links_are_away_when_the_scenario_says(fault, expected):

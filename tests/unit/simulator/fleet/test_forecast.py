@@ -22,7 +22,7 @@ commands: [{payload: {command: ping}, rate_per_s: 4}]
 phases:
   - {name: up, kind: ramp, duration_s: 60s, to: 0.5}
   - {name: hold, kind: hold, duration_s: 2m, rate_factor: 2, until: online >= 50%}
-  - {name: storm, kind: storm, duration_s: 1m, away_s: 15s, waves: 2}
+  - {name: last, kind: hold, duration_s: 1m}
 """
 
 
@@ -36,12 +36,8 @@ def made(text: str = SCENARIO) -> tuple[Plan, dict[str, Any]]:
 
 def test_the_rates_follow_the_phases():
     _, told = made()
-    up, hold, storm = (phase["rates"]["http.send_command"] for phase in told["phases"])
-    assert (up, hold, storm) == (4 * 0.25, 4 * 0.5 * 2, 4 * 0.5)
+    assert [phase["rates"]["http.send_command"] for phase in told["phases"]] == [4 * 0.25, 4 * 0.5 * 2, 4 * 0.5]
     assert told["phases"][1]["rates"]["http.sensor_data"] == 150 / 20 + 150 / 40
-    assert told["phases"][2]["rates"]["http.sensor_data"] == (150 / 20 + 150 / 40) / 2, (
-        "half of the time nobody is there"
-    )
 
 
 def test_the_whole_is_told_devices_time_sockets_quota():

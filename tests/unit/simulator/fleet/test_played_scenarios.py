@@ -27,6 +27,7 @@ FAULTS = {
     "late_batches": {"hold_s": 3},
     "reboot_loop": {"up_s": 1, "down_s": 1},
     "disconnect_storm": {"waves": 2, "away_s": 0.4},
+    "power_cut": {"waves": 2, "away_s": 0.4},
     "link_profile": {"profile": "satellite"},
     "rolling_restart": {"away_s": 1},
 }
@@ -101,9 +102,10 @@ def test_arrivals_keep_their_rate(looker):
 def test_phases_switch_devices_on_step_by_step_and_take_their_power(looker):
     phases = [
         {"name": "up", "kind": "ramp", "duration_s": 6},
-        {"name": "power", "kind": "storm", "duration_s": 6, "away_s": 3},
+        {"name": "power", "kind": "hold", "duration_s": 6},
     ]
-    online = looker({**CONTEXTS["core-poll"], "phases": phases}).run.online
+    faults = [{"kind": "power_cut", "at_s": 6, "duration_s": 3, "away_s": 3}]
+    online = looker({**CONTEXTS["core-poll"], "phases": phases, "faults": faults}).run.online
     assert online[:6] == sorted(online[:6])
     assert online[0] < DEVICES == online[5]
     assert min(online[6:10]) < DEVICES == online[11]

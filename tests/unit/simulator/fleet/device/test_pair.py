@@ -166,7 +166,7 @@ class World:
             self.check()
 
     def drain(self, seconds: float) -> None:
-        self.driver.sample(on=False)
+        self.driver.drain()
         self.run(seconds)
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""Requests over HTTP as devices make them, without devices: no retry, no outbox.
+"""Plain requests over HTTP as devices make them (scenario kind ``requests``), without devices: no retry, no outbox.
 
-Every body is made for its request (device id, sequence number, time, signals); nothing is sent twice. Open arrivals
-come at times that somebody else plans, whatever the target does.
+Every body is made for its request (device id, sequence number, time, signals); nothing is sent twice. They are open
+arrivals: each is sent when the plan has it, whatever the target does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from agent.errors import ServiceError
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
-from simulator.fleet.device.answers import command_id_in, judge, outcome_of
+from simulator.fleet.device.answers import judge, outcome_of
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
 from simulator.fleet.device.links import DOWN, Links
 from simulator.fleet.device.model import RUN_OVER, Fleet, Member
@@ -24,8 +24,6 @@ from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.scenario.model import Arrivals
 from simulator.fleet.signals import DeviceRandom
 
-_COMMAND_TTL_S: Final = 60.0
-_PING: Final = {"command": "ping"}
 _GOOD_BEGINNINGS: Final = frozenset({b"", b"{", b"["})
 _CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
 """Outcomes after which it is known whether the service has what was sent."""
@@ -90,8 +88,8 @@ class RequestDriver:
         for sending in [sending for sending in self._under_way if sending.device == device]:
             sending.failed(OutcomeClass.TRANSPORT, DOWN, now_s, now_s)
 
-    def sample(self, *, on: bool) -> None:
-        """Nothing reads here: the plan's arrivals end by themselves."""
+    def drain(self, from_s: float) -> None:
+        """Nothing reads here, and requests under way are waited for whenever they fell due."""
 
     def unsettled(self) -> list[int]:
         """Devices whose requests are under way, which end by themselves."""
@@ -100,14 +98,6 @@ class RequestDriver:
     def has_settled(self) -> bool:
         """Whether no request is under way."""
         return not self._under_way
-
-    def await_requests(self, before_s: float) -> None:
-        """Requests under way are waited for whenever they fell due."""
-
-    def had_contact(self, device: int) -> bool:
-        """Always: no device carries anything out here."""
-        del device
-        return True
 
     def figures(self) -> Mapping[str, float]:
         """What is the case now."""
@@ -137,31 +127,22 @@ class RequestDriver:
             reading = self._reading(place, device, taken_s)
             request = self._messages.readings(device_id, (reading,), f"{self.fleet.run}-{device}")
             request.intended_s = request.ready_s = due_s
-        elif kind == "poll":
+        else:
             target = self._messages.poll_target(device_id)
             request = Request(Operation.POLL, "GET", target, intended_s=due_s, ready_s=due_s)
-        else:
-            request = self._messages.order(device_id, _PING, _COMMAND_TTL_S, due_s)
         sending = _Sending(self, request, device, taken_s)
         self._under_way.add(sending)
         message = head.message(request.method, request.target, request.headers, request.body)
         self._send(device, message, sending, self.fleet.timeout_s)
 
-    def ended(
-        self, sending: _Sending, outcome: OutcomeClass, fault: str, sent_s: float | None, now_s: float, command_id: str
-    ) -> None:
+    def ended(self, sending: _Sending, outcome: OutcomeClass, fault: str, sent_s: float | None, now_s: float) -> None:
         """Write down what became of a request, measure it, and forget it."""
         fleet, request, device = self.fleet, sending.request, sending.device
-        at_s, is_open = now_s - fleet.began_s, outcome not in _CLEAR and sent_s is not None
         if keys := request.keys:
             fleet.observer.readings_ended((sending.taken_s,), outcome, now_s)
-            event = "unanswered" if is_open else _EVENTS.get(outcome)
+            event = "unanswered" if outcome not in _CLEAR and sent_s is not None else _EVENTS.get(outcome)
             if event is not None:
-                fleet.ledger.readings(event, device, keys, at_s)
-        elif command_id:
-            fleet.ledger.command("ordered", device, command_id, at_s)
-        elif request.operation is Operation.ORDER and (outcome is OutcomeClass.OK or is_open):
-            fleet.ledger.command("order_unanswered", device, "", at_s)
+                fleet.ledger.readings(event, device, keys, now_s - fleet.began_s)
         self._under_way.discard(sending)
         sending.is_wanted = False
         fleet.observer.exchanged(request.operation, outcome, device, request.intended_s, request.ready_s, sent_s, now_s)
@@ -198,17 +179,13 @@ class _Sending:
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.http_answers.Caller`."""
-        answer, outcome, fault, command_id = HttpAnswer(status, headers, body), class_of(status), "", ""
-        is_order = self.request.operation is Operation.ORDER
-        if is_order or outcome is not OutcomeClass.OK or body[:1] not in _GOOD_BEGINNINGS:
+        outcome, fault = class_of(status), ""
+        if outcome is not OutcomeClass.OK or body[:1] not in _GOOD_BEGINNINGS:
             try:
-                if is_order:
-                    command_id = command_id_in(answer)
-                else:
-                    judge(answer)
+                judge(HttpAnswer(status, headers, body))
             except ServiceError as error:
                 outcome, fault = outcome_of(error), str(error)
-        self._driver.ended(self, outcome, fault, sent_s, now_s, command_id)
+        self._driver.ended(self, outcome, fault, sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """No answer; one that ends with the run counts as a timeout."""
@@ -216,4 +193,4 @@ class _Sending:
         if driver.is_over:
             driver.undelivered += 1
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
-        driver.ended(self, outcome, reason, sent_s, now_s, "")
+        driver.ended(self, outcome, reason, sent_s, now_s)
