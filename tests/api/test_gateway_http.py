@@ -188,21 +188,23 @@ async def test_a_repeat_after_the_gateway_was_killed_counts_once_too(tmp_path, s
 @played
 async def test_readings_of_many_devices_share_a_request_and_each_is_answered_for_its_own(gateway, service, keys):
     async with gateway() as (bench, http), bench.client(bench.token["d2"]) as other:
-        begun = time.monotonic()
         good, bad, others = await asyncio.gather(
             http.post("/sensor-data", json=READING, headers=keys[0]),
             http.post("/sensor-data", json={**READING, "sensor_data": {"bad": 1}}, headers=keys[1]),
             other.post("/sensor-data", json=[{"device_id": "d2", "sensor_data": {"t": n}} for n in range(3)]),
         )
-        assert time.monotonic() - begun < 5
         assert good.status_code == 201
         assert error_of(bad) == (400, "validation_error")
         assert others.json() == {"accepted": 3, "errors": []}
         assert service.count("POST", "/sensor-data") == 1
+
+
+@played
+async def test_a_full_array_does_not_wait_for_company(gateway, monkeypatch):
+    monkeypatch.setattr("gateway.readings.GATHER_S", 3_600)
+    async with gateway() as (_, http):
         full = [{"device_id": "d1", "sensor_data": {"t": n}} for n in range(500)]
-        begun = time.monotonic()
         assert (await http.post("/sensor-data", json=full)).json()["accepted"] == 500
-        assert time.monotonic() - begun < 0.45, "a full array does not wait for company"
 
 
 @played
