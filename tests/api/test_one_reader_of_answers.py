@@ -43,31 +43,33 @@ def headers_of(kind: str | None) -> dict[str, str]:
     return {} if kind is None else {"content-type": kind}
 
 
-def agents_client(status: int, kind: str | None, body: bytes) -> DeviceClient:
-    """A client whose first answer this is; what it asks beside shows that a web page is the service's own.
+class AnswersOnce:
+    """A server whose next answer is set; what is asked beside shows that a web page is the service's own.
 
     A fleet takes each page for that: it knows which server it loads.
     """
-    answers = iter([httpx.Response(status, headers=headers_of(kind), content=body)])
 
-    def answer(_request: httpx.Request) -> httpx.Response:
-        return next(answers, httpx.Response(200, json=[]))
+    def __init__(self) -> None:
+        self.next: httpx.Response | None = None
 
-    transport = httpx.MockTransport(answer)
-    return DeviceClient("https://service", KeyPair("mk_a", Secret("msk_a")), transport=transport)
+    def __call__(self, _request: httpx.Request) -> httpx.Response:
+        answer, self.next = self.next, None
+        return httpx.Response(200, json=[]) if answer is None else answer
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_an_answer_to_a_reading_means_the_same_to_both(kind):
     differing = []
+    server = AnswersOnce()
+    client = DeviceClient("https://service", KeyPair("mk_a", Secret("msk_a")), transport=httpx.MockTransport(server))
     for status, body in product(STATUSES, BODIES):
         agents: ServiceError | None = None
         fleets: ServiceError | None = None
-        with agents_client(status, kind, body) as client:
-            try:
-                client.post_sensor_data(READING)
-            except ServiceError as error:
-                agents = error
+        server.next = httpx.Response(status, headers=headers_of(kind), content=body)
+        try:
+            client.post_sensor_data(READING)
+        except ServiceError as error:
+            agents = error
         try:
             pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
             assert read_refusals(judge(HttpAnswer(status, pairs, body)), ASK) == {}
