@@ -54,6 +54,9 @@ class Verdict:
     sentences: tuple[str, ...] = ()
 
 
+NOT_ENDED: Final = Verdict(VerdictStatus.INTERRUPTED, ExitCode.INTERRUPTED, ("the run has not ended",))
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A phase of the run, or a fault that was made on purpose.
@@ -370,7 +373,7 @@ STORM: Final = "onboarding"
 """What a storm of labels found, by name, in :attr:`RunRecord.extras`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """A whole run.
 
@@ -400,16 +403,16 @@ class RunRecord:
     workers: int
     devices: int
     began_at: str
-    ended_at: str
-    duration_s: float
+    ended_at: str = ""
+    duration_s: float = 0.0
     machine: str
     version: str
     target: str
-    verdict: Verdict
+    verdict: Verdict = NOT_ENDED
     phases: tuple[Span, ...]
-    faults: tuple[Span, ...]
-    operations: Operations
-    health: GeneratorHealth
+    faults: tuple[Span, ...] = ()
+    operations: Operations = field(default_factory=dict)
+    health: GeneratorHealth = GeneratorHealth()
     thresholds: tuple[ThresholdResult, ...] = ()
     audit: AuditRecord | None = None
     commands: tuple[CommandEnds, ...] = ()

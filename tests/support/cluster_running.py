@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from simulator.fleet.run.local_workers import Work
-from simulator.fleet.run.ray_workers import RayWorkers, place_workers
+from simulator.fleet.run.ray_workers import RayWorkers
 
 SMALL = {"object_store_memory": 100_000_000, "include_dashboard": False, "node_ip_address": "127.0.0.2"}
 """Of each node: Ray takes no less than 75 MB for its objects, and makes another address of 127.0.0.1."""
@@ -35,7 +35,7 @@ def open_workers(*cores: int) -> Iterator[Callable[[Work], RayWorkers]]:
 
     class SpreadWorkers(RayWorkers):
         def start(self, jobs: Sequence[Any]) -> None:
-            self._nodes = place_workers(len(jobs), self._nodes)
+            self.place(len(jobs))
             super().start(jobs)
 
     with running_cluster(*cores) as address:

@@ -131,7 +131,7 @@ def test_a_run_on_two_nodes_is_audited_whole(start, folder, tmp_path):
     assert readings["sent"] == readings["accepted"] == readings["stored"] > 5 * DEVICES
     assert record["gaps"] == []
     assert code == ExitCode.GOOD or record["reasons"]["saturated"], record["verdict"]
-    assert record["machine"].count(" with worker ") == 2
+    assert record["machine"].count(" with workers ") == 2
     with sqlite3.connect(tmp_path / "run" / "run.sqlite") as database:
         assert database.execute("SELECT count(*) FROM ledgers WHERE ended").fetchone() == (4,)
     check_nothing_is_left(folder)

@@ -102,7 +102,7 @@ def perform_run(
         kept = ends.enter_context(RunFolder(folder))
         progress = Progress([ends.enter_context(view) for view in views])
         try:
-            record = first_record(file, target.base_url, plan, count, workers.describe())
+            record = first_record(file, target.base_url, plan, count, workers.machines)
             progress.begin(record)
             for need in needs:
                 if not need.fits:
@@ -166,33 +166,35 @@ def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> Audi
             return summary.audit
     if not preparation.is_audited:
         return None
-    folder, target = run.folder.path, preparation.target
     if run.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
-        return AuditRecord(None, None, complete=False, sentences=(again,))
+        return AuditRecord(None, None, complete=False, unjudged=(again,))
+    text = "reading everything back"
 
     async def read() -> AuditRecord:
         timeout_s = run.scenario.target.timeout_s
-        async with open_client(target, preparation.offers, timeout_s=timeout_s) as client:
+        async with open_client(preparation.target, preparation.offers, timeout_s=timeout_s) as client:
             return await audit_run(
-                folder,
+                run.folder.path,
                 client.pages,
-                lambda done, whole: run.progress.stage("reading everything back", done, whole),
+                lambda done, whole: run.progress.stage(text, done, whole),
                 ended_s=time.time(),
             )
 
     try:
-        with _stage(run.progress, "reading everything back"):
+        with _stage(run.progress, text):
             audit = asyncio.run(read())
-    except (AgentError, KeyboardInterrupt) as error:
-        why = error_text(error) if isinstance(error, AgentError) else "the audit was ended by hand"
-        return AuditRecord(None, None, complete=False, unjudged=(why,))
+    except KeyboardInterrupt:
+        why = "the audit was ended by hand"
+    except AgentError as error:
+        why = error_text(error)
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
-        _log.exception("reading everything back ended unexpectedly")
-        sentence = f"reading everything back ended unexpectedly: {describe(error)}"
-        return AuditRecord(None, None, complete=False, unjudged=(sentence,))
-    is_whole = has_all_ledgers and not any(summary.missed for summary in run.summaries.values())
-    return audit if is_whole else replace(audit, complete=False, unjudged_counts=())
+        why = f"{text} ended unexpectedly: {describe(error)}"
+        _log.exception(why)
+    else:
+        is_whole = has_all_ledgers and not any(summary.missed for summary in run.summaries.values())
+        return audit if is_whole else replace(audit, complete=False, unjudged_counts=())
+    return AuditRecord(None, None, complete=False, unjudged=(why,))
 
 
 def _report(run: Run, record: RunRecord) -> RunRecord:

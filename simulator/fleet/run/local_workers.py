@@ -62,7 +62,12 @@ class LocalWorkers:
         work: what each of them does.
         first: number of the first one, where others of the run are on other machines.
         now: the monotonic clock.
+
+    Attributes:
+        machines: which machine has which workers; empty for this one alone.
     """
+
+    machines = ""
 
     def __init__(self, work: Work, *, first: int = 0, now: Callable[[], float] = time.monotonic) -> None:
         self._work = work
@@ -89,10 +94,6 @@ class LocalWorkers:
         if faults := [*faults, *starving(scenario)]:
             raise ConfigurationError(faults, "this machine cannot hold the run as the scenario says")
         return count, checks
-
-    def describe(self) -> str:
-        """Which machine has which workers; empty for this one alone."""
-        return ""
 
     def start(self, jobs: Sequence[Any]) -> None:
         """Start a process for each job; to be called once.

@@ -41,8 +41,6 @@ from simulator.keys import write_secret
 
 _BACKFILL_CONNECTIONS: Final = 32
 """Arrays of readings are large: more of them at once only wait for each other."""
-_WITHOUT_DEVICES: Final = "onboarding"
-"""This kind makes devices of its own for each run."""
 _TEXT_BYTES: Final = 200
 
 OnProgress = Callable[[int, int], None]
@@ -116,8 +114,12 @@ class Preparation:
         identities = scenario.fleet.identities
         identifiers = [identities.identifier(device) for device in range(scenario.fleet.devices)]
         self.offers = find_offers(target, scenario.target.dialect.dialect())
-        if scenario.kind == "backfill":
-            check_backfill(self.offers)
+        if scenario.kind == "backfill" and RECORDED_AT not in self.offers:
+            fault = (
+                f"kind backfill: the service announces no {RECORDED_AT}, so that a history cannot keep its times; "
+                "where it takes them all the same, say so in target.dialect.extensions"
+            )
+            raise ConfigurationError([fault], "target")
         registered = [] if isinstance(scenario, OnboardingScenario) else identifiers
         async with open_client(target, self.offers, timeout_s=scenario.target.timeout_s) as client:
             provisioned = await provision(
@@ -126,57 +128,45 @@ class Preparation:
         self.began_ms = round(time.time() * 1000)
         if isinstance(scenario, OnboardingScenario):
             self.is_audited = False  # it reads back by itself
-            labels = tuple(f"{identifier}-{self.run[:6]}" for identifier in identifiers)
-            self.jobs = (StormJob(**self._of_service(provisioned), identifiers=labels),)
-        elif isinstance(scenario, BackfillScenario):
-            self.jobs = tuple(self._backfill_jobs(scenario, provisioned))
-        else:
-            self.jobs = tuple(self._fleet_jobs(provisioned))
+        self.jobs = tuple(self._jobs(provisioned))
 
-    def _fleet_jobs(self, provisioned: Provisioned) -> Iterator[FleetJob]:
-        scenario = self.file.scenario
+    def _jobs(self, provisioned: Provisioned) -> Iterator[Job]:
+        scenario, target = self.file.scenario, self.target
+        common: dict[str, Any] = {
+            "scenario": scenario,
+            "base_url": target.base_url,
+            "keys": target.key_files,
+            "product_id": provisioned.product_id,
+            "offers": self.offers,
+            "ca_file": target.ca_file,
+        }
+        if isinstance(scenario, OnboardingScenario):
+            devices = map(scenario.fleet.identities.identifier, range(scenario.fleet.devices))
+            yield StormJob(**common, identifiers=tuple(f"{device}-{self.run[:6]}" for device in devices))
+            return
+        if self.is_audited:
+            self._keep_rules(provisioned)
+        if isinstance(scenario, BackfillScenario):
+            to_s = end_of_history(self.began_ms / 1000)
+            for share in self._shares(provisioned, min(_BACKFILL_CONNECTIONS, scenario.target.pool)):
+                yield BackfillJob(**common | share, to_s=to_s)
+            return
         address, offers = self._address(provisioned)
         if scenario.target.transport == "http_poll":  # although the service could hold the polls
             offers -= {"long-poll"}
-        for worker, share in enumerate(self._shares(provisioned, first_number_of(self.run), scenario.target.pool)):
-            yield FleetJob(
-                **share,
-                address=address,
-                worker=worker,
-                device_offers=offers,
-            )
+        for share in self._shares(provisioned, scenario.target.pool):
+            yield FleetJob(**common | share, address=address, device_offers=offers)
 
-    def _backfill_jobs(self, scenario: BackfillScenario, provisioned: Provisioned) -> Iterator[BackfillJob]:
-        to_s = end_of_history(self.began_ms / 1000)
-        connections = min(_BACKFILL_CONNECTIONS, scenario.target.pool)
-        for share in self._shares(provisioned, first_number_of(self.run), connections):
-            yield BackfillJob(**share, to_s=to_s)
-
-    def _of_service(self, provisioned: Provisioned) -> dict[str, Any]:
-        """The members of every job (:class:`~simulator.fleet.workload.base.ServiceJob`)."""
-        return {
-            "scenario": self.file.scenario,
-            "base_url": self.target.base_url,
-            "keys": self.target.key_files,
-            "product_id": provisioned.product_id,
-            "offers": self.offers,
-            "ca_file": self.target.ca_file,
-        }
-
-    def _shares(self, provisioned: Provisioned, first_number: int, connections: int) -> Iterator[dict[str, Any]]:
+    def _shares(self, provisioned: Provisioned, connections: int) -> Iterator[dict[str, Any]]:
         """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
 
         Args:
             provisioned: the devices on the target.
-            first_number: on the wire sequence numbers count from here.
             connections: of all workers together.
         """
         scenario, keys = self.file.scenario, self.target.key_files
         count = scenario.fleet.devices
-        if self.is_audited:
-            self._keep_rules(provisioned, first_number)
         for worker, devices in enumerate(deal(count, self.workers)):
-            ours = provisioned.devices[devices.start : devices.stop]
             ledger = LedgerTarget(
                 ledger_path(self.folder, worker),
                 worker,
@@ -184,29 +174,27 @@ class Preparation:
                 len(devices),
                 self.began_ms,
                 numbered=scenario.audit.numbers,
-                first_number=first_number,
+                first_number=first_number_of(self.run),
             )
             yield {
-                **self._of_service(provisioned),
                 "run": self.run,
                 "keys": keys[keys_of(devices, count, len(keys))],
                 "devices": devices,
-                "device_ids": tuple(device.device_id for device in ours),
-                "names": tuple(device.name for device in ours),
+                "device_ids": tuple(provisioned.devices[device].device_id for device in devices),
                 "model_numbers": tuple(int(self.plan.models[device]) for device in devices),
                 "folder": self.file.folder,
                 "ledger": ledger if self.is_audited else None,
                 "connections": connections_of(worker, self.workers, connections),
             }
 
-    def _keep_rules(self, provisioned: Provisioned, first_number: int) -> None:
+    def _keep_rules(self, provisioned: Provisioned) -> None:
         """Make the run's database, with what an audit goes by."""
         scenario = self.file.scenario
         kinds = [fault.kind for fault in scenario.faults]
         rules = AuditRules(
             began_ms=self.began_ms,
             offers=self.offers,
-            first_number=first_number,
+            first_number=first_number_of(self.run),
             numbered=scenario.kind == "backfill" or scenario.audit.numbers,
             dialect=scenario.target.dialect,
             dated_when_made=scenario.kind == "devices" and CLOCK_KINDS.isdisjoint(kinds),
@@ -230,15 +218,6 @@ class Preparation:
         return Address(target.gateway_url, (), path, target.broker_url, target.ca_file), offers
 
 
-def check_backfill(offers: frozenset[str]) -> None:
-    if RECORDED_AT not in offers:
-        fault = (
-            f"kind backfill: the service announces no {RECORDED_AT}, so that a history cannot keep its times; where it "
-            "takes them all the same, say so in target.dialect.extensions"
-        )
-        raise ConfigurationError([fault], "target")
-
-
 # --- one run at a time for the same devices -----------------------------------------------------------------------
 
 
@@ -258,48 +237,30 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
     Raises:
         ConfigurationError: another run has them.
     """
-    name = claim_name(scenario, base_url)
-    if name is None:
+    fleet = scenario.fleet
+    if scenario.kind == "onboarding":  # it makes devices of its own
         yield
         return
-    path = (folder or Path(tempfile.gettempdir())) / f"fleet-simulator-{os.getuid()}-{name}.lock"
+    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, fleet.identities.prefix))
+    name = f"fleet-simulator-{os.getuid()}-{hashlib.sha256(parts.encode()).hexdigest()[:16]}.lock"
+    path = (folder or Path(tempfile.gettempdir())) / name
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         fault = f"{path} cannot be opened ({error.strerror}), which keeps other runs away: make room, or set TMPDIR"
         raise ConfigurationError([fault], "fleet.identities") from None
-    try:
-        _lock(descriptor)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        try:
+            lock_file(descriptor)
+        except BlockingIOError:
+            whose = file.read(_TEXT_BYTES).decode(errors="replace") or "unknown scenario"
+            fault = (
+                f"another run of this machine uses these devices ({whose}), and each would take the other's commands "
+                "and readings for faults: wait until it has ended, or give this scenario other names with "
+                "fleet.identities.prefix"
+            )
+            raise ConfigurationError([fault], "fleet.identities") from None
         with contextlib.suppress(OSError):  # a full disk: who has the devices is not said, and that is all
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])
+            file.truncate()
+            file.write(f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])
         yield
-    finally:
-        os.close(descriptor)
-
-
-def claim_name(scenario: Scenario, base_url: str) -> str | None:
-    """The name of a scenario's devices, the same for all runs that have them; None where a run has no such devices.
-
-    Args:
-        scenario: names product, user and devices.
-        base_url: of the service that has them.
-    """
-    if scenario.kind == _WITHOUT_DEVICES:
-        return None
-    fleet = scenario.fleet
-    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, fleet.identities.prefix))
-    return hashlib.sha256(parts.encode()).hexdigest()[:16]
-
-
-def _lock(descriptor: int) -> None:
-    try:
-        lock_file(descriptor)
-    except BlockingIOError:
-        whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "unknown scenario"
-        fault = (
-            f"another run of this machine uses these devices ({whose}), and each would take the other's commands and "
-            "readings for faults: wait until it has ended, or give this scenario other names with "
-            "fleet.identities.prefix"
-        )
-        raise ConfigurationError([fault], "fleet.identities") from None

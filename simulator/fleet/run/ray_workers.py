@@ -90,6 +90,10 @@ class Crew:
         finally:
             os.close(theirs)
 
+    def look(self, scenario: Scenario, addresses: Sequence[str], devices: int) -> tuple[str, float, Any, list[str]]:
+        """This program's version, the clock, and what there is for so many devices (as of :func:`check_share`)."""
+        return _HERE, time.time(), *check_share(scenario, addresses, devices=devices, workers=len(self._numbers))
+
     def start(self, job_files: JobFiles) -> None:
         """Put the files where the jobs find them, and start a worker for each job.
 
@@ -165,10 +169,6 @@ class Node:
     call: Any = None
     heard_s: float = 0.0
 
-    def __str__(self) -> str:
-        last = f" to {self.workers[-1]}" if len(self.workers) > 1 else ""
-        return f"{self.name} with worker {self.workers[0]}{last}"
-
 
 class RayWorkers:
     """Workers on the machines of a cluster; otherwise as :class:`~simulator.fleet.run.local_workers.LocalWorkers`.
@@ -176,7 +176,12 @@ class RayWorkers:
     Args:
         work: what each of them does.
         address: of the cluster's head, HOST:PORT, or ``auto`` for the one that this machine belongs to.
+
+    Attributes:
+        machines: which machine has which workers.
     """
+
+    machines = ""
 
     def __init__(self, work: Work, address: str) -> None:
         self._work = work
@@ -220,19 +225,23 @@ class RayWorkers:
 
         check_files(scenario)
         count = count_workers(scenario, sum(node.cores for node in self._nodes))
-        self._nodes = place_workers(count, self._nodes)
+        self.place(count)
         addresses = addresses_of_devices(scenario, target)
         faults = [*starving(scenario), *_loopback_faults(self._nodes, {*target.addresses, *addresses})]
         parts = deal(scenario.fleet.devices, count)
         found: list[ResourceCheck] = []
-        asked_s, calls = time.time(), []
+        asked_s, deadline_s = time.time(), time.monotonic() + _PLACE_S
+        calls = []
         for node in self._nodes:
             devices = sum(len(parts[worker]) for worker in node.workers)
-            look = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_on(node))(_look)
-            calls.append(look.remote(scenario, addresses, devices, len(node.workers)))
+            calls.append(node.actor.look.remote(scenario, addresses, devices))
         for node, call in zip(self._nodes, calls, strict=True):
             try:
-                there, wall_s, checks, missing = ray.get(call, timeout=_CALL_S)
+                there, wall_s, checks, missing = ray.get(call, timeout=max(0.0, deadline_s - time.monotonic()))
+            except ray.exceptions.GetTimeoutError:
+                fix = "end what runs there, or write fewer workers"
+                faults.append(f"{node.name}: its cores were not free within {_PLACE_S:g} s: {fix}")
+                continue
             except ray.exceptions.RayError as error:
                 fix = f"is device-agent {_HERE} there? pip install '.[cluster]' in a clone of it"
                 faults.append(f"{node.name}: cannot be examined: {_reason(error)}; {fix}")
@@ -249,9 +258,26 @@ class RayWorkers:
             raise ConfigurationError(faults, "the cluster cannot hold the run as the scenario says")
         return count, tuple(found)
 
-    def describe(self) -> str:
-        """Which machine has which workers."""
-        return "; ".join(map(str, self._nodes))
+    def place(self, workers: int) -> None:
+        """Deal the workers out to the machines, and ask Ray for their cores there.
+
+        Raises:
+            ConfigurationError: there are fewer cores than workers.
+        """
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._nodes = place_workers(workers, self._nodes)
+        self.machines = "; ".join(f"{node.name} with workers {list(node.workers)}" for node in self._nodes)
+        for node in self._nodes:
+            made = ray.remote(
+                num_cpus=len(node.workers),
+                max_restarts=0,
+                max_task_retries=0,
+                concurrency_groups={"orders": 1, "reports": 1},
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+            )(Crew)
+            node.actor = made.remote(self._work, node.workers)
 
     def start(self, jobs: Sequence[Any]) -> None:
         """Send each machine its jobs and their files, and wait until its workers are started.
@@ -267,29 +293,14 @@ class RayWorkers:
             if isinstance(job, DeviceJob) and job.ledger is not None
         }
         files = ray.put(pack(jobs))  # an object, not an argument: what a call is given stands in the table of actors
-        calls = []
-        for node in self._nodes:
-            made = ray.remote(
-                num_cpus=len(node.workers),
-                max_restarts=0,
-                max_task_retries=0,
-                concurrency_groups={"orders": 1, "reports": 1},
-                scheduling_strategy=_on(node),
-            )(Crew)
-            node.actor, node.living = made.remote(self._work, node.workers), set(node.workers)
-            calls.append(node.actor.start.remote(files))
-        deadline_s = time.monotonic() + _PLACE_S
+        calls = [node.actor.start.remote(files) for node in self._nodes]
         for node, call in zip(self._nodes, calls, strict=True):
             try:
-                ray.get(call, timeout=max(0.0, deadline_s - time.monotonic()))
-            except ray.exceptions.GetTimeoutError:
-                fix = "end what runs there, or write fewer workers"
-                fault = f"{node.name}: its cores were not free within {_PLACE_S:g} s: {fix}"
-                raise ConfigurationError([fault], _SOURCE) from None
+                ray.get(call, timeout=_CALL_S)
             except ray.exceptions.RayError as error:
                 fault = f"{node.name}: no worker could be started: {_reason(error)}"
                 raise ConfigurationError([fault], _SOURCE) from None
-            node.heard_s = time.monotonic()
+            node.living, node.heard_s = set(node.workers), time.monotonic()
 
     @property
     def living(self) -> tuple[int, ...]:
@@ -408,18 +419,6 @@ def _connect(address: str) -> list[Node]:
         fault = "no machine of the cluster has a core for workers: 'ray start --num-cpus' sets them"
         raise ConfigurationError([fault], _SOURCE)
     return nodes
-
-
-def _look(scenario: Scenario, addresses: Sequence[str], devices: int, workers: int) -> tuple[str, float, Any, Any]:
-    """On a machine: the version of this program there, its clock, and what it can hold of a share of the devices."""
-    return _HERE, time.time(), *check_share(scenario, addresses, devices=devices, workers=workers)
-
-
-def _on(node: Node) -> Any:
-    """Ray's name for "on this machine and nowhere else"."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(node.node_id, soft=False)
 
 
 def _reason(error: BaseException) -> str:

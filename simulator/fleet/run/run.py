@@ -22,7 +22,7 @@ from simulator.fleet.metrics.thresholds import Alarm, judge_thresholds, parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.plan import Plan, Timeline
 from simulator.fleet.record import (
-    GeneratorHealth,
+    NOT_ENDED,
     RunRecord,
     Search,
     SearchStep,
@@ -30,8 +30,6 @@ from simulator.fleet.record import (
     Span,
     StepWord,
     ThresholdResult,
-    Verdict,
-    VerdictStatus,
 )
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import Tone
@@ -60,7 +58,6 @@ _BUILT_PER_S_AT_LEAST: Final = 1000
 _CLOSE_S: Final = 120.0
 _HASTY_DRAIN_S: Final = 3.0
 _NO_ANSWER: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT})
-_NOT_YET: Final = Verdict(VerdictStatus.INTERRUPTED, 130, ("the run has not ended",))
 _DRAIN: Final = "drain"
 
 
@@ -86,21 +83,16 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, mach
         workers=workers,
         devices=devices,
         began_at=to_rfc3339(time.time()),
-        ended_at="",
-        duration_s=0.0,
         machine="; ".join(filter(None, (here, machines))),
         version=version("device-agent"),
         target=target,
-        verdict=_NOT_YET,
         phases=tuple(
             Span(span.name, phase.kind, span.begin_s, span.end_s, devices)
             for span, phase in zip(plan.timeline.spans, scenario.phases, strict=True)
         ),
         faults=planned_faults(scenario),
-        operations={},
-        health=GeneratorHealth(),
         thresholds=tuple(
-            ThresholdResult(expression, held=False, observed=None, reason=_NOT_YET.sentences[0], judged=False)
+            ThresholdResult(expression, held=False, observed=None, reason=NOT_ENDED.sentences[0], judged=False)
             for expression in scenario.thresholds
         ),
         scenario_text=file.text,
@@ -448,15 +440,13 @@ class Run:
 
         A second without any request proves nothing: perhaps nobody is left to make one.
         """
-        counts = [(kind, tally.count) for kinds in second.operations.values() for kind, tally in kinds.items()]
-        made, answered = sum(count for _, count in counts), any(kind not in _NO_ANSWER for kind, _ in counts)
-        if answered or self._is_fault_under_way(second.second):
+        outcomes = {kind for kinds in second.operations.values() for kind, tally in kinds.items() if tally.count}
+        if outcomes - _NO_ANSWER or self._is_fault_under_way(second.second):
             self._silent_since = None
-        elif made and self._silent_since is None:
-            self._silent_since = second.second
-        since = self._silent_since
-        if made and since is not None and second.second - since >= GONE_AFTER_S and not self.unreachable:
-            self.unreachable = f"the target went away: nothing was answered from second {since} on"
+        elif outcomes:
+            since = self._silent_since = second.second if self._silent_since is None else self._silent_since
+            if second.second - since >= GONE_AFTER_S:
+                self.unreachable = f"the target went away: nothing was answered from second {since} on"
 
     def _is_fault_under_way(self, second: int) -> bool:
         return any(span.begin_s - 1 <= second <= span.end_s + 1 for span in self.record.faults)

@@ -151,7 +151,8 @@ class BackfillWorkload:
         del from_s
         if self._lanes:
             await asyncio.wait(self._lanes, timeout=max(0.0, until_s - time.monotonic()))
-        return Leftover.of([self._job.names[number] for number in self._left])
+        name_of, first = self._job.scenario.fleet.identities.identifier, self._job.devices.start
+        return Leftover.of([name_of(first + number) for number in self._left])
 
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; what the whole part was."""

@@ -62,7 +62,7 @@ class DeviceJob(ServiceJob):
     Attributes:
         run: identifies this run.
         devices: the range of this worker, in the fleet.
-        device_ids, names: of those devices.
+        device_ids: of those devices.
         model_numbers: the model of each device of the range.
         folder: of the scenario's file: relative paths in it start there.
         ledger: where this worker's ledger goes; None keeps none.
@@ -72,7 +72,6 @@ class DeviceJob(ServiceJob):
     run: str
     devices: range
     device_ids: tuple[str, ...]
-    names: tuple[str, ...]
     model_numbers: tuple[int, ...]
     folder: Path
     ledger: LedgerTarget | None = None

@@ -37,12 +37,10 @@ class FleetJob(DeviceJob):
 
     Attributes:
         address: where devices talk to, and as whom.
-        worker: its number.
         device_offers: the extensions of whatever the devices talk to: the service, or the gateway in front of it.
     """
 
     address: Address
-    worker: int
     device_offers: frozenset[str]
 
     def make(self, recorder: Recorder) -> FleetWorkload:
@@ -163,8 +161,7 @@ class FleetWorkload:
                 ):
                     self._news.clear()
                     await self._news.wait()
-        names, first = self._job.names, self._job.devices.start
-        return Leftover.of([names[device - first] for device in devices.unsettled()])
+        return Leftover.of(list(map(self._job.scenario.fleet.identities.identifier, devices.unsettled())))
 
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; what the whole part was."""
@@ -205,7 +202,7 @@ class FleetWorkload:
         undeliverable = round(self._devices.figures().get("results_put_aside", 0.0))
         return WorkloadSummary(
             # Each worker knows this of the whole fleet: the first one reports it.
-            faults=() if self._job.worker else self._switches.truths(),
+            faults=() if self._job.devices.start else self._switches.truths(),
             failures=tuple(self._operator.failures()),
             missed=missed,
             commands=self._operator.command_ends(self._commands.ends),
